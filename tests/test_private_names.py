@@ -4,6 +4,7 @@ import ast
 import functools
 import subprocess
 import sys
+import tomllib
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -229,8 +230,6 @@ except tensorgraft.MissingNameError as error:
 """
 FEATURES = [
     ("tg.explain", "del torch._C._autograd._unsafe_set_version_counter", "tensorgraft.explain(lambda x: x, x)"),
-    ("sparse tensors", "del torch._utils._rebuild_sparse_tensor", "import tensorgraft.frontends.torch.device.sparse"),
-    ("torch.jit", "del torch._C.PyTorchFileReader", "import tensorgraft.frontends.torch.device.script_files"),
     (
         "torch.distributed",
         "del torch.distributed.ProcessGroup._get_backend",
@@ -281,3 +280,32 @@ def test_functions_of_jax_run_without_what_others_need():
     assert out.startswith("[2. 2.]\nrefused: ")
     assert f"JAX {jax.__version__} lacks jax._src.state.discharge.discharge_state" in out
     assert f'`pip install "jax=={private.jax.NAMES.tested[-1]}"`' in out
+
+
+@pytest.mark.parametrize("names", private.TABLES, ids=lambda names: names.package)
+def test_the_oldest_release_is_that_of_the_extra(names):
+    (extra,) = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ][names.package]
+    assert extra == f"{names.package}>={names.oldest}"
+
+
+TOO_OLD = """
+import numpy as np, jax, tensorgraft as tg
+jax.__version__ = "0.8.2"
+try:
+    tg.graft(lambda x: x * 2, onto="numpy")(np.ones(2, np.float32))
+except tg.MissingNameError as error:
+    print("refused:", error)
+"""
+
+
+def test_a_release_that_is_too_old_is_refused_in_one_sentence():
+    out, err = run(TOO_OLD)
+    assert "off, since JAX 0.8.2 is older than 0.9." in out and '`pip install -U "jax>=0.9"`' in out
+    assert err.count("0.8.2") == 1
+
+
+def test_versions_are_compared_as_numbers():
+    names = private.torch.NAMES
+    assert [*map(names.is_too_old, ["2.9.1", "2.10.0a0+git", "2.10.0+cpu", "3.0", "?"])] == [True, *[False] * 4]

@@ -30,7 +30,7 @@ def test_what_was_shown_is_not_shown_again(shown):
         with warning_filters.ignored("not used"):
             warnings.warn("Not used: this", UserWarning, stacklevel=1)
             warnings.warn("used", UserWarning, stacklevel=1)
-        with warning_filters.heard() as texts:
+        with warning_filters.recorded_warnings() as texts:
             warnings.warn("heard", UserWarning, stacklevel=1)
         assert texts == ["heard"]
         with warning_filters.remembered():
@@ -40,17 +40,17 @@ def test_what_was_shown_is_not_shown_again(shown):
 
 def test_filters_are_as_they_were(shown):
     before = list(warnings.filters)
-    with warning_filters.ignored("x"), warning_filters.heard():
+    with warning_filters.ignored("x"), warning_filters.recorded_warnings():
         warnings.filterwarnings("ignore", message="new")
     assert list(warnings.filters) == [("ignore", re.compile("new", re.I), Warning, None, 0), *before]
-    with pytest.raises(ValueError, match="inside"), warning_filters.heard():
+    with pytest.raises(ValueError, match="inside"), warning_filters.recorded_warnings():
         raise ValueError("inside")
     own()
     assert shown == ["the program's own"]
 
 
 def test_other_threads_are_not_heard(shown):
-    with warning_filters.heard() as texts:
+    with warning_filters.recorded_warnings() as texts:
         thread = threading.Thread(target=own)
         thread.start()
         thread.join()

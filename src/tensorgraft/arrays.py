@@ -21,15 +21,15 @@ def framework_of(x: Any) -> str | None:
     if isinstance(x, _OURS):
         return "tensorgraft"
     for name, module, names in _FRAMEWORKS:
-        home = sys.modules.get(module)
-        for attribute in names if home is not None else ():
-            kind = getattr(home, attribute, None)  # of a module that is just being imported there may be less
+        module_ = sys.modules.get(module)
+        for attribute in names if module_ is not None else ():
+            kind = getattr(module_, attribute, None)  # of a module that is just being imported there may be less
             if kind is not None and isinstance(x, kind):
                 return name
     return None
 
 
-def ours(kind: _Type) -> _Type:
+def array_class(kind: _Type) -> _Type:
     """A decorator: the class of arrays of a front end of ours."""
     global _OURS
     _OURS = (*_OURS, kind)

@@ -40,13 +40,15 @@ class Form(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4096)
-def form_of(shape: Shape, strides: Shape, offset: int, dtype: np.dtype, here: Shape, inside: np.dtype) -> Form:
-    """The form of a geometry of a storage whose array has the shape `here` and the dtype `inside`."""
+def form_of(
+    shape: Shape, strides: Shape, offset: int, dtype: np.dtype, array_shape: Shape, array_dtype: np.dtype
+) -> Form:
+    """The form of a geometry of a storage whose array has the shape `array_shape` and the dtype `array_dtype`."""
     if 0 in shape:
         return Form("empty")
-    if dtype == inside and strided_slice.of_array.__wrapped__(shape, strides, offset, here) is not None:
+    if dtype == array_dtype and strided_slice.of_array.__wrapped__(shape, strides, offset, array_shape) is not None:
         return Form("slice")
-    size = math.prod(here) * inside.itemsize // dtype.itemsize
+    size = math.prod(array_shape) * array_dtype.itemsize // dtype.itemsize
     plan = strided_slice.of_memory.__wrapped__(shape, strides, offset, size)
     if plan is None:
         return Form("points")
@@ -70,11 +72,11 @@ def read(xp: Backend, array: Array, geometry: Geometry, form: Form, offset: Arra
     return block.plan.outward(xp, block.box())
 
 
-def look(xp: Backend, array: Array, geometry: Geometry) -> Array:
+def read_concrete(xp: Backend, array: Array, geometry: Geometry) -> Array:
     """Compute `storage.read` of an array that has values, by a program that serves every offset of the form."""
     if not geometry.offset or xp.mutable or xp.compound or xp.is_traced(array):
         return storage.read(xp, array, geometry)
-    out = cold.attempt(xp, ("look", geometry), lambda host, lent: storage.read(host, lent, geometry), (array,))
+    out = cold.attempt(xp, ("look", geometry), lambda host, x: storage.read(host, x, geometry), (array,))
     if out is not None:
         return out[0]
     form = form_of(*geometry, tuple(xp.shape(array)), xp.dtype_of(array))
@@ -91,12 +93,12 @@ def write(xp: Backend, array: Array, geometry: Geometry, value: Array, form: For
     if form.kind == "empty":
         return array
     offset = _integer(xp, offset)
-    here, inside = xp.shape(array), xp.dtype_of(array)
+    array_shape, array_dtype = xp.shape(array), xp.dtype_of(array)
     if form.kind == "slice":
-        plan, start = _slice(xp, geometry, offset, here)
+        plan, start = _slice(xp, geometry, offset, array_shape)
         value = plan.inward(xp, value)
         if max(plan.step) > 1:  # into the window that the steps span
-            origin = (0,) * len(here)
+            origin = (0,) * len(array_shape)
             value = xp.slice_update(xp.dynamic_slice(array, start, _spans(plan)), value, origin, plan.step)
         return xp.dynamic_update_slice(array, value, start)
     flat = _flat(xp, array, geometry.dtype)
@@ -105,9 +107,9 @@ def write(xp: Backend, array: Array, geometry: Geometry, value: Array, form: For
     else:
         block = _Block(xp, geometry, form, offset, flat)
         flat = block.put(block.plan.inward(xp, value))
-    if inside != geometry.dtype:
-        flat = xp.bitcast(flat, inside)
-    return xp.reshape(flat, here)
+    if array_dtype != geometry.dtype:
+        flat = xp.bitcast(flat, array_dtype)
+    return xp.reshape(flat, array_shape)
 
 
 def _integer(xp: Backend, offset: Any) -> Array:
@@ -123,13 +125,13 @@ def _points(xp: Backend, geometry: Geometry, offset: Array) -> Array:
     return xp.add(positions(xp, geometry._replace(offset=0)), offset)
 
 
-def _least(geometry: Geometry) -> int:
+def _first_element(geometry: Geometry) -> int:
     """Return the distance from the offset to the first element in memory: negative with negative strides, else 0."""
     return sum((n - 1) * s for n, s in zip(geometry.shape, geometry.strides, strict=True) if s < 0)
 
 
 def _least_offset(xp: Backend, geometry: Geometry, offset: Array) -> Array:
-    least = _least(geometry)
+    least = _first_element(geometry)
     return xp.add(offset, least) if least else offset
 
 
@@ -158,16 +160,16 @@ def _window(xp: Backend, dense: Array, start: Sequence[Array], plan: Box) -> Arr
     return dense if spans == plan.extents else xp.slice(dense, (0,) * len(spans), spans, plan.step)
 
 
-def _slice(xp: Backend, geometry: Geometry, offset: Array, here: Shape) -> tuple[Box, list[Array]]:
-    """Return (how the geometry is a slice of an array of shape `here`, where that begins)."""
-    plan = strided_slice.of_array(geometry.shape, geometry.strides, -_least(geometry), here)
+def _slice(xp: Backend, geometry: Geometry, offset: Array, array_shape: Shape) -> tuple[Box, list[Array]]:
+    """Return (how the geometry is a slice of an array of shape `array_shape`, where that begins)."""
+    plan = strided_slice.of_array(geometry.shape, geometry.strides, -_first_element(geometry), array_shape)
     assert plan is not None
     rest, start = _least_offset(xp, geometry, offset), []
-    for place, span, n in zip(contiguous_strides(here), _spans(plan), here, strict=True):
+    for array_stride, span, n in zip(contiguous_strides(array_shape), _spans(plan), array_shape, strict=True):
         if n == 1:
             start.append(_number(xp, 0))
             continue
-        at, rest = _divided(xp, rest, place)
+        at, rest = _divided(xp, rest, array_stride)
         start.append(at if span < n else _number(xp, 0))
     return plan, start
 
@@ -183,7 +185,7 @@ class _Block:
     def __init__(self, xp: Backend, geometry: Geometry, form: Form, offset: Array, flat: Array) -> None:
         self.xp = xp
         self.size = xp.shape(flat)[0]
-        plan = strided_slice.of_memory(geometry.shape, geometry.strides, -_least(geometry), self.size)
+        plan = strided_slice.of_memory(geometry.shape, geometry.strides, -_first_element(geometry), self.size)
         assert plan is not None
         self.plan = plan
         outer = _outermost(plan)
@@ -194,12 +196,12 @@ class _Block:
         self.begin = _least_offset(xp, geometry, offset)
         self.start: list[Array] | None = None  # where the box begins; None: where the block does
         if form.aligned:
-            which, rest = _divided(xp, self.begin, outer)
-            self.begin = xp.multiply(which, _number(xp, outer))
+            block, rest = _divided(xp, self.begin, outer)
+            self.begin = xp.multiply(block, _number(xp, outer))
             self.start = [_number(xp, 0)]
-            for before, after in itertools.pairwise(_steps(plan)):
-                at, rest = _divided(xp, rest, after)
-                self.start.append(at if before > after else _number(xp, 0))
+            for before, smaller in itertools.pairwise(_steps(plan)):
+                at, rest = _divided(xp, rest, smaller)
+                self.start.append(at if before > smaller else _number(xp, 0))
         if plan.extents == plan.dense:
             self.start = None
 
@@ -211,7 +213,7 @@ class _Block:
     def box(self) -> Array:
         if self.start is not None:
             return _window(self.xp, self.dense(), self.start, self.plan)
-        return strided_slice.cut(self.xp, self.dense(), self.plan)
+        return strided_slice.take_box(self.xp, self.dense(), self.plan)
 
     def put(self, value: Array) -> Array:
         """The flat memory with another box."""

@@ -8,6 +8,7 @@ import functools
 import gc
 import importlib.metadata
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -86,6 +87,25 @@ def required(package: str, by: str, extra: str | None = None) -> None:
         raise ModuleNotFoundError(f"{by} needs {package}, which is not installed: {command}", name=package)
 
 
+def load_triton() -> None:
+    """Load the library of Triton, if it is installed, where PyTorch and TensorFlow are used in one process.
+
+    PyTorch's wheels for CUDA bring Triton, and import it for the first optimizer or compiled function. TensorFlow makes
+    its symbols global, LLVM's among them: a library that is loaded later and has its own LLVM registers options twice,
+    which ends the process. Here it is loaded before TensorFlow, or with its own symbols in front."""
+    if sys.platform != "linux" or "triton" in sys.modules or importlib.util.find_spec("triton") is None:
+        return
+    flags = sys.getdlopenflags()
+    if "tensorflow" in sys.modules:
+        sys.setdlopenflags(flags | os.RTLD_DEEPBIND)
+    try:
+        importlib.import_module("triton._C.libtriton")
+    except ImportError:  # PyTorch does without it, too
+        pass
+    finally:
+        sys.setdlopenflags(flags)
+
+
 # ---- what is to happen once a module is there ------------------------------------------------------------------------
 
 
@@ -93,7 +113,7 @@ class _Watch:
     """A finder of modules that finds one as the others do, and sees to it that a function is called afterwards."""
 
     def __init__(self, name: str, then: Callable[[], object]) -> None:
-        self._name, self._then = name, then
+        self._name, self._callback = name, then
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != self._name:
@@ -101,7 +121,7 @@ class _Watch:
         self.forget()
         spec = importlib.util.find_spec(name)
         if spec is not None:
-            _when_executed(spec, self._then)
+            _when_executed(spec, self._callback)
         return spec
 
     def forget(self) -> None:

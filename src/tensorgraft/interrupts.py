@@ -43,9 +43,9 @@ class held_back:
                 _signal.signal(number, self._wait)
 
     def _wait(self, number: int, frame: Any) -> None:
-        again = any(n == number for n, _ in self._waiting)
+        repeated = any(n == number for n, _ in self._waiting)
         self._waiting.append((number, frame))
-        if again:
+        if repeated:
             self._waiting = [(n, f) for n, f in self._waiting if n != number]
             dict(self._handlers)[number](number, frame)
 

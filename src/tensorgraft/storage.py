@@ -122,8 +122,8 @@ class Geometry(NamedTuple):
 def in_rows(xp: Backend, array: Array) -> bool:
     """Return True if the elements of an array of a mutable backend are contiguous, so that it can be a storage. Arrays
     that cannot be written have to be copied anyway."""
-    lent = xp.memory(array)
-    return lent is None or same_strides(xp.shape(array), lent[1], contiguous_strides(xp.shape(array)))
+    memory = xp.memory(array)
+    return memory is None or same_strides(xp.shape(array), memory[1], contiguous_strides(xp.shape(array)))
 
 
 def contiguous_geometry(shape: Shape, dtype: np.dtype) -> Geometry:
@@ -140,34 +140,34 @@ def read(xp: Backend, array: Array, geometry: Geometry) -> Array:
     """The array, of the geometry's shape and dtype, that the geometry sees in a storage's `array`."""
     shape, strides, offset, dtype = geometry
     if xp.compound:
-        return xp.look(array, geometry)
+        return xp.read_view(array, geometry)
     if xp.mutable:
         if strides and min(strides) < 0:
-            ahead, backward = _ahead(geometry)
-            return xp.flip(xp.strided_view(array, *ahead), backward)
+            forward_view, backward = _without_negative_strides(geometry)
+            return xp.flip(xp.strided_view(array, *forward_view), backward)
         return xp.strided_view(array, shape, strides, offset, dtype)
     return xp.recall(array, geometry, _read) if xp.recalls else _read(xp, array, geometry)
 
 
 def _read(xp: Backend, array: Array, geometry: Geometry) -> Array:
     shape, strides, offset, dtype = geometry
-    here = xp.shape(array)
+    array_shape = xp.shape(array)
     as_is = xp.dtype_of(array) == dtype
-    if as_is and here == shape and not offset and same_strides(shape, strides, contiguous_strides(shape)):
+    if as_is and array_shape == shape and not offset and same_strides(shape, strides, contiguous_strides(shape)):
         return array
     if 0 in shape:
         return xp.zeros(shape, dtype)
     if as_is:
-        plan = strided_slice.of_array(shape, strides, offset, here)
+        plan = strided_slice.of_array(shape, strides, offset, array_shape)
         if plan is not None:
-            return plan.outward(xp, strided_slice.cut(xp, array, plan))
-    flat = xp.reshape(array, (math.prod(here),))
+            return plan.outward(xp, strided_slice.take_box(xp, array, plan))
+    flat = xp.reshape(array, (math.prod(array_shape),))
     if not as_is:
         flat = xp.bitcast(flat, dtype)
     plan = strided_slice.of_memory(shape, strides, offset, xp.shape(flat)[0])
     if plan is None:
         return xp.gather(flat, (positions(xp, geometry),))
-    return plan.outward(xp, strided_slice.cut(xp, strided_slice.block(xp, flat, plan), plan))
+    return plan.outward(xp, strided_slice.take_box(xp, strided_slice.block(xp, flat, plan), plan))
 
 
 def write(xp: Backend, array: Array, geometry: Geometry, value: Array) -> Array:
@@ -180,28 +180,28 @@ def write(xp: Backend, array: Array, geometry: Geometry, value: Array) -> Array:
         return xp.put(array, geometry, value)
     if xp.mutable:
         if strides and min(strides) < 0:
-            ahead, backward = _ahead(geometry)
-            xp.assign(xp.strided_view(array, *ahead), xp.flip(value, backward))
+            forward_view, backward = _without_negative_strides(geometry)
+            xp.assign(xp.strided_view(array, *forward_view), xp.flip(value, backward))
         else:
             xp.assign(xp.strided_view(array, shape, strides, offset, dtype), value)
         return array
     if 0 in shape:
         return array
-    here, inside = xp.shape(array), xp.dtype_of(array)
-    n = math.prod(here)
-    if inside == dtype and here == shape and same_strides(shape, strides, contiguous_strides(shape)):
+    array_shape, array_dtype = xp.shape(array), xp.dtype_of(array)
+    n = math.prod(array_shape)
+    if array_dtype == dtype and array_shape == shape and same_strides(shape, strides, contiguous_strides(shape)):
         return value
-    if inside == dtype:
-        plan = strided_slice.of_array(shape, strides, offset, here)
+    if array_dtype == dtype:
+        plan = strided_slice.of_array(shape, strides, offset, array_shape)
         if plan is not None and max(plan.step, default=1) == 1:  # else the block's own box is written, which is dense
             value = plan.inward(xp, value)
-            return value if plan.extents == here else xp.slice_update(array, value, plan.start, plan.step)
-    size = n if inside == dtype else n * inside.itemsize // dtype.itemsize
+            return value if plan.extents == array_shape else xp.slice_update(array, value, plan.start, plan.step)
+    size = n if array_dtype == dtype else n * array_dtype.itemsize // dtype.itemsize
     plan = strided_slice.of_memory(shape, strides, offset, size)
     flat: Any = None
     if plan is None or math.prod(plan.extents) != size:  # something of the old values stays
         flat = xp.reshape(array, (n,))
-        if inside != dtype:
+        if array_dtype != dtype:
             flat = xp.bitcast(flat, dtype)
     if plan is None:
         flat = xp.scatter(flat, (positions(xp, geometry),), value)
@@ -214,16 +214,16 @@ def write(xp: Backend, array: Array, geometry: Geometry, value: Array) -> Array:
             if plan.extents != plan.dense:
                 block = xp.slice_update(strided_slice.block(xp, flat, plan), value, plan.start, (1,) * len(plan.start))
             region = xp.reshape(block, (math.prod(plan.dense),))
-            kept = min(plan.end, size) - plan.begin
-            if kept != plan.end - plan.begin:
-                region = xp.slice(region, (0,), (kept,), (1,))
-            flat = region if kept == size else xp.slice_update(flat, region, (plan.begin,), (1,))
-    if inside != dtype:
-        flat = xp.bitcast(flat, inside)
-    return xp.reshape(flat, here)
+            kept_count = min(plan.end, size) - plan.begin
+            if kept_count != plan.end - plan.begin:
+                region = xp.slice(region, (0,), (kept_count,), (1,))
+            flat = region if kept_count == size else xp.slice_update(flat, region, (plan.begin,), (1,))
+    if array_dtype != dtype:
+        flat = xp.bitcast(flat, array_dtype)
+    return xp.reshape(flat, array_shape)
 
 
-def _ahead(geometry: Geometry) -> tuple[Geometry, tuple[int, ...]]:
+def _without_negative_strides(geometry: Geometry) -> tuple[Geometry, tuple[int, ...]]:
     """The same elements without negative strides, which PyTorch has not, and the axes that are reversed in it."""
     shape, strides, offset, dtype = geometry
     backward = tuple(axis for axis, s in enumerate(strides) if s < 0)
@@ -238,8 +238,8 @@ def positions(xp: Backend, geometry: Geometry) -> Array:
     at = xp.full(shape, offset, dtypes.int64)
     for axis, (n, stride) in enumerate(zip(shape, strides, strict=True)):
         if n > 1 and stride:
-            along = xp.multiply(xp.iota(n, dtypes.int64), stride)
-            at = xp.add(at, xp.reshape(along, tuple(n if a == axis else 1 for a in range(len(shape)))))
+            axis_positions = xp.multiply(xp.iota(n, dtypes.int64), stride)
+            at = xp.add(at, xp.reshape(axis_positions, tuple(n if a == axis else 1 for a in range(len(shape)))))
     return at
 
 

@@ -53,10 +53,10 @@ class Box(NamedTuple):
             perm = tuple(self.order.index(axis) for axis in moving)
             if perm != tuple(range(len(perm))):
                 box = xp.permute_dims(box, perm)
-        kept = tuple(1 if axis in self.still else n for axis, n in enumerate(self.shape))
-        if xp.shape(box) != kept:
-            box = xp.reshape(box, kept)
-        if kept != self.shape:
+        moving_shape = tuple(1 if axis in self.still else n for axis, n in enumerate(self.shape))
+        if xp.shape(box) != moving_shape:
+            box = xp.reshape(box, moving_shape)
+        if moving_shape != self.shape:
             box = xp.broadcast_to(box, self.shape)
         return xp.flip(box, self.backward) if self.backward else box
 
@@ -82,31 +82,31 @@ def _axes(shape: Shape, strides: Shape, offset: int) -> tuple[int, Shape, Shape,
     for axis in backward:
         offset += (shape[axis] - 1) * strides[axis]
     moving = [axis for axis, n in enumerate(shape) if n != 1 and strides[axis] != 0]
-    still = tuple(axis for axis in range(len(shape)) if axis not in moving)
-    return offset, backward, still, tuple(sorted(moving, key=lambda axis: (-abs(strides[axis]), axis)))
+    fixed_axes = tuple(axis for axis in range(len(shape)) if axis not in moving)
+    return offset, backward, fixed_axes, tuple(sorted(moving, key=lambda axis: (-abs(strides[axis]), axis)))
 
 
 @functools.lru_cache(maxsize=65536)
 def of_memory(shape: Shape, strides: Shape, offset: int, size: int) -> Box | None:
     """Return a geometry of a flat storage of `size` elements as a box; None if it is not one."""
-    offset, backward, still, order = _axes(shape, strides, offset)
+    offset, backward, fixed_axes, order = _axes(shape, strides, offset)
     steps = [abs(s) for s in strides]
     if not order:
-        return Box(offset, offset + 1, (1,), (0,), (1,), (1,), order, shape, still, backward)
+        return Box(offset, offset + 1, (1,), (0,), (1,), (1,), order, shape, fixed_axes, backward)
     # the extents of the dense block: how often each stride goes into the one before it
     outer, inner = steps[order[0]], steps[order[-1]]
     extents = [shape[axis] for axis in order]
-    dense, start, rest, fits = [shape[order[0]]], [0], offset % outer, True
+    dense, start, rest, is_box = [shape[order[0]]], [0], offset % outer, True
     for before, axis in itertools.pairwise(order):
         ratio, remainder = divmod(steps[before], steps[axis])
         if remainder or ratio < shape[axis]:
             return None  # axes overlap or interleave
         at, rest = divmod(rest, steps[axis])
-        fits &= at + shape[axis] <= ratio
+        is_box &= at + shape[axis] <= ratio
         dense.append(ratio)
         start.append(at)
     begin = offset // outer * outer
-    if not fits:  # an axis would wrap round the edge of the block: let the block begin at the offset itself
+    if not is_box:  # an axis would wrap round the edge of the block: let the block begin at the offset itself
         begin, start, rest = offset, [0] * len(start), 0
     if inner > 1:
         dense.append(inner)
@@ -114,31 +114,31 @@ def of_memory(shape: Shape, strides: Shape, offset: int, size: int) -> Box | Non
         extents.append(1)
     end = begin + math.prod(dense)
     steps = [1] * len(dense)
-    return Box(begin, end, tuple(dense), tuple(start), tuple(extents), tuple(steps), order, shape, still, backward)
+    return Box(begin, end, tuple(dense), tuple(start), tuple(extents), tuple(steps), order, shape, fixed_axes, backward)
 
 
 @functools.lru_cache(maxsize=65536)
-def of_array(shape: Shape, strides: Shape, offset: int, here: Shape) -> Box | None:
-    """Return a geometry as a basic slice of its storage's array of shape `here`, which then need not be flattened; None
-    if it is not one."""
-    offset, backward, still, order = _axes(shape, strides, offset)
-    places = contiguous_strides(here)
-    start = [offset // place % n for place, n in zip(places, here, strict=True)]
-    extents, step = [1] * len(here), [1] * len(here)
+def of_array(shape: Shape, strides: Shape, offset: int, full: Shape) -> Box | None:
+    """Return a geometry as a basic slice of its storage's array of shape `full`, which then need not be
+    flattened; None if it is not one."""
+    offset, backward, fixed, order = _axes(shape, strides, offset)
+    array_strides = contiguous_strides(full)
+    start = [offset // array_stride % n for array_stride, n in zip(array_strides, full, strict=True)]
+    counts, step = [1] * len(full), [1] * len(full)
     before = -1
     for axis in order:
         # the one axis of the array along which its elements can lie
-        at = next((a for a, n in enumerate(here) if n > 1 and places[a] <= abs(strides[axis])), None)
-        if at is None or at <= before or strides[axis] % places[at]:
+        at = next((a for a, n in enumerate(full) if n > 1 and array_strides[a] <= abs(strides[axis])), None)
+        if at is None or at <= before or strides[axis] % array_strides[at]:
             return None
-        by = abs(strides[axis]) // places[at]
-        if start[at] + (shape[axis] - 1) * by >= here[at]:
+        by = abs(strides[axis]) // array_strides[at]
+        if start[at] + (shape[axis] - 1) * by >= full[at]:
             return None
-        extents[at], step[at], before = shape[axis], by, at
-    return Box(0, math.prod(here), here, tuple(start), tuple(extents), tuple(step), order, shape, still, backward)
+        counts[at], step[at], before = shape[axis], by, at
+    return Box(0, math.prod(full), full, tuple(start), tuple(counts), tuple(step), order, shape, fixed, backward)
 
 
-def cut(xp: Backend, dense: Array, plan: Box) -> Array:
+def take_box(xp: Backend, dense: Array, plan: Box) -> Array:
     """The box of a plan in its dense block."""
     if plan.extents == plan.dense:
         return dense

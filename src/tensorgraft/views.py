@@ -21,10 +21,10 @@ def broadcast(g: Geometry, shape: Shape) -> Geometry:
     lead = len(shape) - len(g.shape)
     strides = [0] * max(lead, 0)
     aligned = zip(g.shape, shape[lead:], g.strides, strict=True) if lead >= 0 else ()
-    for have, want, stride in aligned:
-        if have not in (want, 1):
+    for extent, wanted_extent, stride in aligned:
+        if extent not in (wanted_extent, 1):
             lead = -1
-        strides.append(stride if have == want else 0)
+        strides.append(stride if extent == wanted_extent else 0)
     if lead < 0:
         raise ValueError(f"an array of shape {g.shape} does not broadcast to {shape}")
     return g._replace(shape=shape, strides=tuple(strides))
@@ -76,10 +76,6 @@ def reshaped(g: Geometry, shape: Shape) -> Geometry | None:
         if groups[-1][0] == 1:
             groups.pop()
     return g._replace(shape=shape, strides=tuple(reversed(strides)))
-
-
-def size_of(shape: Shape) -> int:
-    return math.prod(shape)
 
 
 def shape_with(shape: Sequence[int], size: int) -> Shape:

@@ -46,8 +46,8 @@ class _first:
 
     def __exit__(self, *exc: object) -> None:
         filters: Any = warnings.filters
-        for i, held in enumerate(filters):
-            if held is self._item:
+        for i, entry in enumerate(filters):
+            if entry is self._item:
                 del filters[i]
                 break
 
@@ -57,7 +57,7 @@ def ignored(message: str = "") -> contextlib.AbstractContextManager[None]:
     return _first(_filter("ignore", message))
 
 
-class heard:
+class recorded_warnings:
     """Context that hides this thread's warnings, and yields the list of their texts."""
 
     __slots__ = ("_first", "_show")
@@ -93,17 +93,17 @@ def remembered() -> Iterator[None]:
         after = _version()
         if after != before:
             for module in [*sys.modules.values()]:
-                shown = getattr(module, "__dict__", {}).get("__warningregistry__")
-                if shown and shown.get("version") == before:
-                    shown["version"] = after
+                registry = getattr(module, "__dict__", {}).get("__warningregistry__")
+                if registry and registry.get("version") == before:
+                    registry["version"] = after
 
 
 def _version() -> int:
     """Return how often the filters have changed: Python notes it beside what a module has shown."""
-    shown: dict[Any, Any] = {}
+    registry: dict[Any, Any] = {}
     with _first(_NOTHING):
-        warnings.warn_explicit("", Warning, "", 0, registry=shown)
-    return shown["version"]
+        warnings.warn_explicit("", Warning, "", 0, registry=registry)
+    return registry["version"]
 
 
 def warn(text: str, category: type[Warning] = UserWarning) -> None:
@@ -114,7 +114,7 @@ def warn(text: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(text, category, stacklevel=level)
 
 
-def told(text: str) -> None:
+def show_warning(text: str) -> None:
     """A warning that is never an exception, whatever the filters: where those make it one, it is written to stderr.
     For what is said while somebody imports a framework, which we do not break."""
     try:

@@ -76,6 +76,14 @@ def test_the_snapshot_is_whole_and_of_tested_versions():
     assert all(len(names) > 100 for row in snapshot.values() for names in row["kinds"].values())
 
 
+def test_tensorflow_tells_of_its_operations():
+    pytest.importorskip("tensorflow")
+    from tensorgraft.cli.drift import tensorflow
+
+    (operations,) = tensorflow.kinds().values()
+    assert "AddV2" in operations and not [name for name in operations if name.startswith("_")]
+
+
 def test_a_process_tells_of_a_framework(tensorgraft):
     assert drift.inventory("numpy") == drift.collected("numpy")
 

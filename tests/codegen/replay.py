@@ -45,7 +45,7 @@ def run(xp: Backend, calls: list[Call], env: Env) -> None:
             result = WORDS[call.method](xp, *args, **kwargs)
         else:
             result = getattr(xp, call.method)(*args, **kwargs)
-        _bind(xp, call, call.outcome, result, env)
+        _bind(xp, call, call.results, result, env)
 
 
 def _control(xp: Backend, method: str, args: Any, kwargs: Any) -> Any:

@@ -12,7 +12,7 @@ import pytest
 from tests.codegen.replay import replay, said, shown
 
 import tensorgraft as tg
-from tensorgraft.codegen.recorders.calls import CannotBeSaidError
+from tensorgraft.codegen.recorders.calls import NotExpressibleError
 from tensorgraft.codegen.trace import SourceTrace, steps
 from tensorgraft.frontends.jax.codegen import trace_function
 
@@ -258,7 +258,7 @@ def test_a_namespace_is_that_of_an_array() -> None:
     def fn() -> Any:
         return jnp.arange(3.0) * 2
 
-    with pytest.raises(CannotBeSaidError, match="fn creates arrays without having one as an argument"):
+    with pytest.raises(NotExpressibleError, match="fn creates arrays without having one as an argument"):
         tg.source(fn, onto="array_api")
 
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tensorgraft import source
-from tensorgraft.codegen.output.writing import CannotBeSaidError
+from tensorgraft.codegen.output.writing import NotExpressibleError
 from tensorgraft.codegen.structure.size_merging import Extent, PartingError, joined, merge
 from tensorgraft.codegen.structure.sizes import Sizes
 
@@ -92,7 +92,7 @@ def test_a_row_of_blocks_is_one_function_and_a_loop(network):
     assert written.text.count("def block(") == 1 and written.text.count("def linear(") == 1
     assert '    for p in params["blocks"]:\n        x = block(p, x)\n' in written.text
     assert "hidden = " not in body(written.text, "network") and "jax.nn.gelu" in body(written.text, "block")
-    assert {g.title for g in written.report.groups if g.tried} == {"batch", "axis 1"}
+    assert {g.title for g in written.report.groups if g.checked_sizes} == {"batch", "axis 1"}
     assert [row.what for row in written.report.rows] == ["results", "gradients", "results", "results"]
     assert "tensorgraft" not in written.text.split('"""', 2)[2] and "torch" not in written.text.split('"""', 2)[2]
 
@@ -155,7 +155,7 @@ def test_names_are_those_of_the_program():
     state = torch.randn(2, 3, 8), torch.randn(2, 3, 8)
     written = source(Shared().eval(), torch.randn(3, 5, 8), state, onto="jax")
     assert written.report.ok, str(written.report)
-    assert [g.size for g in written.report.groups if g.tried] == [3, 5]  # the state's second axis is the batch
+    assert [g.size for g in written.report.groups if g.checked_sizes] == [3, 5]  # the state's second axis is the batch
     said = body(written.text, "shared")
     assert "near = turned(" in said
     assert "jnp.repeat(" in said and "3, axis=1)" in said and "noisy = " in said
@@ -241,7 +241,7 @@ def test_a_loop_over_time_stays_at_its_length():
 
     written = source(Loop(), torch.ones(2, 4), onto="jax")
     (length,) = [g for g in written.report.groups if g.title != "batch"]
-    assert written.report.ok and not length.tried and "test_source.py" in length.reason
+    assert written.report.ok and not length.checked_sizes and "test_source.py" in length.reason
 
 
 def test_values_that_are_asked_for_are_an_error():
@@ -317,7 +317,7 @@ def test_what_a_target_lacks_names_the_place():
         def forward(self, x):
             return torch.linalg.eigvals(x)
 
-    with pytest.raises(CannotBeSaidError, match=r"test_source\.py"):
+    with pytest.raises(NotExpressibleError, match=r"test_source\.py"):
         source(Inverse(), torch.eye(3), onto="array_api")
 
 

@@ -21,7 +21,7 @@ from tests.hub.checks import ABSTRACT, assert_close, backend, one_of_each_kind, 
 from tests.hub.composite_cases import COMPOSITES
 from tests.hub.draw import Draw
 
-from tensorgraft.codegen.recorders.calls import CannotBeSaidError
+from tensorgraft.codegen.recorders.calls import NotExpressibleError
 from tensorgraft.codegen.targets import Target, target
 from tensorgraft.codegen.words import WORDS
 from tensorgraft.hub import dtypes
@@ -126,7 +126,7 @@ def compare(of: Target, key: str, case: Case, d: Draw) -> None:
     variables = as_vars(arguments)
     try:
         text, parameters = program(of, method, variables, {})
-    except CannotBeSaidError as error:  # a dtype among the arguments
+    except NotExpressibleError as error:  # a dtype among the arguments
         if "has no" in str(error):
             pytest.skip(str(error))
         raise

@@ -73,7 +73,7 @@ def test_a_transformer_of_keras_reads_as_its_source(gpt: Any) -> None:
     written = tg.source(model, ids, onto="jax")
     assert written.report.ok, written.report
     assert {row.what for row in written.report.rows} == {"results", "gradients"}
-    assert [bool(group.tried) for group in written.report.groups] == [True, True]  # batches and lengths
+    assert [bool(group.checked_sizes) for group in written.report.groups] == [True, True]  # batches and lengths
     text = written.text
     for line in ('for p in params["blocks"]:', "def block(p: dict, x: jax.Array)", "normal = layer_norm(",
                  'hidden = dense(p["up"]', "jax.nn.softmax", "jnp.tril", "A block of a transformer."):  # fmt: skip

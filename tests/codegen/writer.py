@@ -89,13 +89,13 @@ class Writer:
             self.expand(call)
             return
         arguments = bound(call)
-        self.outcome = call.outcome
+        self.outcome = call.results
         if isinstance(rule, str):
             filled = {k: None if is_default(call, k, v) else v for k, v in arguments.items()}
             expression = self.fill(rule, **filled)
         else:
             expression = rule(self, **arguments)
-        left = self.named(call.outcome)
+        left = self.named(call.results)
         self.lines.append(f"{left} = {expressions.text(expression)}")
 
     def named(self, tree: Any) -> str:
@@ -114,7 +114,7 @@ class Writer:
             result = definition(xp, *call.args, **call.kwargs)
         for inner in calls:
             self.write(inner)
-        for ours, theirs in zip(leaves(call.outcome), leaves(result), strict=True):
+        for ours, theirs in zip(leaves(call.results), leaves(result), strict=True):
             self.names[ours] = expressions.text(self(theirs))
 
 

@@ -136,7 +136,7 @@ def converted(case: Case, onto: str, stem: Path) -> dict[str, Any]:
         "converted": True,
         "reason": "; ".join(f"{row.what} {row.sizes}: {row.error:.1e} {row.detail}" for row in wrong),
         "lines": made.report.lines,
-        "sizes": [g.title for g in made.report.groups if g.tried],
+        "sizes": [g.title for g in made.report.groups if g.checked_sizes],
         "notes": made.report.notes,
     }
 

@@ -156,7 +156,7 @@ def converted(case: Any, onto: str, stem: Path) -> dict[str, Any]:
         "values": _all(row.ok for row in report.rows if row.what == "results" and row.sizes == example),
         "gradients": _all(row.ok for row in report.rows if row.what == "gradients"),
         "sizes": _all(row.ok for row in others),
-        "fixed": [f"{g.title}: {g.reason}"[:200] for g in report.groups if not g.tried],
+        "fixed": [f"{g.title}: {g.reason}"[:200] for g in report.groups if not g.checked_sizes],
         "lines": report.lines,
         "functions": report.functions,
         "notes": report.notes,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
 import shutil
 import warnings
 import zipfile
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -173,6 +175,11 @@ def test_metadata_of_a_checkpoint_name_no_files_elsewhere(tmp_path):
     first.relative_path = "../outside"
     (tmp_path / ".metadata").write_bytes(pickle.dumps(metadata))
     assert checkpoint_files._files_of(tmp_path / ".metadata") <= {"__0_0.distcp"}
+
+
+def test_metadata_of_python_3_13_names_paths_otherwise(tmp_path):
+    written = b"cpathlib._local\nPosixPath\n(V/tmp\ntR."
+    assert checkpoint_files._Metadata(io.BytesIO(written)).load() == Path("/tmp")
 
 
 # ---- saving ----------------------------------------------------------------------------------------------------------

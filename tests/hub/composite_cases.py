@@ -370,6 +370,14 @@ COMPOSITES = {
         lambda d: (*_along(d), d.flag()),
         lambda x, axis, down: (np.take_along_axis(x, at := _stable_argsort(x, axis, down), axis), at),
     ),
+    "kth_value": Case(
+        ORDERED,
+        lambda d: (x := d.array(d.shape(1, smallest=1)), d.int(0, x.shape[-1] - 1), -1),
+        lambda x, k, axis: (
+            np.take_along_axis(x, at := _stable_argsort(x, axis, False)[..., k : k + 1], axis),
+            at,
+        ),
+    ),
     "top_k": Case(
         ORDERED,
         lambda d: (x := d.array(d.shape(1, smallest=1)), d.int(1, x.shape[-1]), -1, d.flag()),

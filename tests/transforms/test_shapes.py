@@ -25,7 +25,7 @@ f32, f64, i64 = np.dtype("float32"), np.dtype("float64"), np.dtype("int64")
 
 @pytest.fixture(params=BACKENDS)
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = registry.chosen()
+    before = registry.default_or_none()
     tg.set_default_device(request.param)
     yield request.param
     registry._chosen = before

@@ -17,8 +17,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         from tensorgraft import __version__
 
         typer.echo(f"tensorgraft {__version__}")
@@ -113,14 +113,14 @@ def run(
     if coordinator is not None or process_id is not None:
         from tensorgraft.cli.processes import join
 
-        if (wrong := join(coordinator, process_id, processes)) is not None:
-            raise typer.BadParameter(wrong)
+        if (problem := join(coordinator, process_id, processes)) is not None:
+            raise typer.BadParameter(problem)
     elif processes > 1:
         from tensorgraft.cli.processes import launch
 
         flags = {"-m": module, "--lazy": lazy, "--jit-report": jit_report, "--strict-fallbacks": strict_fallbacks}
         flags |= {"--compile-cache": compile_cache is True, "--no-compile-cache": compile_cache is False}
-        options = ["--on", on, *(name for name, said in flags.items() if said)]
+        options = ["--on", on, *(name for name, is_set in flags.items() if is_set)]
         options += ["--devices", str(devices)] if devices else []
         options += ["--eager", eager] if eager else []
         raise typer.Exit(launch(processes, [*options, *program]))
@@ -217,9 +217,9 @@ def compare(
     """
     from tensorgraft.cli.compare import compare as run_compare
 
-    chosen = on or ["native" if program.endswith(".py") else "pytorch", "jax", "numpy"]
+    backends = on or ["native" if program.endswith(".py") else "pytorch", "jax", "numpy"]
     raise typer.Exit(
-        run_compare(program, arguments or [], chosen, repeat=repeat, tolerance=tolerance, out=json, plot=plot)
+        run_compare(program, arguments or [], backends, repeat=repeat, tolerance=tolerance, out=json, plot=plot)
     )
 
 

@@ -36,15 +36,15 @@ def bench(name: str, shape: Sequence[int], on: Sequence[str], dtype: str, repeat
         title=f"{name} of {dtype} {'x'.join(map(str, shape))}",
     )
     for row in rows:
-        best = min(v for v in (row["eager"], row["compiled"]) if v is not None)
+        fastest = min(v for v in (row["eager"], row["compiled"]) if v is not None)
         reference = min(v for v in (rows[0]["eager"], rows[0]["compiled"]) if v is not None)
         table.add_row(
             row["backend"],
             f"{row['eager'] * 1e6:.1f} us",
             "" if row["compiled"] is None else f"{row['compiled'] * 1e6:.1f} us",
             f"{row['spread'] * 1e6:.1f} us",
-            f"{best / reference:.2f}",
-            "" if name != "matmul" else f"{2 * np.prod(shape, dtype=float) / best / 1e9:.1f}",
+            f"{fastest / reference:.2f}",
+            "" if name != "matmul" else f"{2 * np.prod(shape, dtype=float) / fastest / 1e9:.1f}",
         )
     console.print(table)
     if out is not None:
@@ -69,13 +69,13 @@ def _measured(name: str, shape: tuple[int, ...], backend: str, dtype: str, repea
 
     operands = [operand(s) for s in _shapes(name, fn, shape)]
     compiled = tg.jit(fn) if registry.get(backend).traces else None
-    eager, spread = _time(lambda: fn(*operands), backend, repeat)
+    eager, noise = _time(lambda: fn(*operands), backend, repeat)
     fast = None if compiled is None else _time(lambda: compiled(*operands), backend, repeat)
     return {
         "backend": backend,
         "eager": eager,
         "compiled": None if fast is None else fast[0],
-        "spread": spread if fast is None else fast[1],
+        "spread": noise if fast is None else fast[1],
     }
 
 
@@ -101,8 +101,8 @@ def _time(call: Callable[[], Any], backend: str, repeat: int) -> tuple[float, fl
     start = time.perf_counter()
     call()
     xp.synchronize()
-    once = max(time.perf_counter() - start, 1e-7)
-    n = max(1, int(_SECONDS / repeat / once))
+    call_seconds = max(time.perf_counter() - start, 1e-7)
+    n = max(1, int(_SECONDS / repeat / call_seconds))
     seconds = []
     for _ in range(max(repeat, 2)):
         start = time.perf_counter()

@@ -80,21 +80,21 @@ def compare(
     with tempfile.TemporaryDirectory() as folder:
         for k, backend in enumerate(on):
             with console.status(f"{target} on {backend}"):
-                outcome, value = (
+                result, value = (
                     _script(target, arguments, backend)
                     if script
                     else _function(target, backend, repeat, Path(folder) / str(k))
                 )
-            outcomes.append(outcome)
+            outcomes.append(result)
             values.append(value)
-    for outcome, value in zip(outcomes, values, strict=True):
-        if outcome.error is None and outcomes[0].error is None:
-            outcome.results = _difference(values[0], value, "r/")
-            outcome.gradients = _difference(values[0], value, "g/")
+    for result, value in zip(outcomes, values, strict=True):
+        if result.error is None and outcomes[0].error is None:
+            result.results = _difference(values[0], value, "r/")
+            result.gradients = _difference(values[0], value, "g/")
     console.print(_table(target, outcomes, tolerance))
-    for outcome in outcomes:
-        if outcome.error is not None:
-            console.print(f"{outcome.backend}: {outcome.error}", style="red", markup=False, highlight=False)
+    for result in outcomes:
+        if result.error is not None:
+            console.print(f"{result.backend}: {result.error}", style="red", markup=False, highlight=False)
     if out is not None:
         rows = [{**asdict(o), "median": o.median, "spread": o.spread} for o in outcomes]
         text = json.dumps({"program": target, "tolerance": tolerance, "outcomes": rows}, indent=1)
@@ -110,9 +110,9 @@ def _agrees(o: Outcome, tolerance: float) -> bool:
 
 def _function(target: str, backend: str, repeat: int, out: Path) -> tuple[Outcome, dict[str, np.ndarray]]:
     command = [sys.executable, "-m", "tensorgraft.cli.subject", target, backend, str(repeat), str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, env=_environment(backend))
-    if done.returncode:
-        return Outcome(backend, error=_last_line(done.stderr)), {}
+    completed = subprocess.run(command, capture_output=True, text=True, env=_environment(backend))
+    if completed.returncode:
+        return Outcome(backend, error=_last_line(completed.stderr)), {}
     measured = json.loads(Path(f"{out}.json").read_text())
     with np.load(f"{out}.npz") as file:
         return Outcome(backend, None, measured["first"], measured["seconds"], measured["memory"]), dict(file)
@@ -122,20 +122,20 @@ def _script(target: str, arguments: Sequence[str], backend: str) -> tuple[Outcom
     """The whole script; its results are the numbers that it prints."""
     run = [] if backend in NATIVE else ["-m", "tensorgraft", "run", "--on", backend]
     start = time.perf_counter()
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, *run, target, *arguments], capture_output=True, text=True, env=_environment(backend)
     )
     seconds = time.perf_counter() - start
-    if done.returncode:
-        return Outcome(backend, error=_last_line(done.stderr)), {}
-    numbers = np.array([float(n) for n in _NUMBER.findall(done.stdout)])
+    if completed.returncode:
+        return Outcome(backend, error=_last_line(completed.stderr)), {}
+    numbers = np.array([float(n) for n in _NUMBER.findall(completed.stdout)])
     return Outcome(backend, None, seconds), {"r/printed numbers": numbers}
 
 
 def _environment(backend: str) -> dict[str, str]:
     # backends are compared: none is to leave its work to a cold tier
-    own = {} if backend in NATIVE else {"TENSORGRAFT_BACKEND": backend, "TENSORGRAFT_EAGER": "compiled"}
-    return {**os.environ, **own}
+    settings = {} if backend in NATIVE else {"TENSORGRAFT_BACKEND": backend, "TENSORGRAFT_EAGER": "compiled"}
+    return {**os.environ, **settings}
 
 
 def _last_line(text: str) -> str:
@@ -148,7 +148,7 @@ def _difference(reference: dict[str, np.ndarray], values: dict[str, np.ndarray],
     names = {k for k in reference if k.startswith(kind)}
     if names != {k for k in values if k.startswith(kind)}:
         return float("inf")
-    worst = 0.0 if names else None
+    largest = 0.0 if names else None
     for name in names:
         a, b = reference[name], values[name]
         if a.shape != b.shape:
@@ -158,12 +158,12 @@ def _difference(reference: dict[str, np.ndarray], values: dict[str, np.ndarray],
         with np.errstate(all="ignore"):
             wide = np.result_type(a, b, np.float64)
             a, b = a.astype(wide), b.astype(wide)
-            both = (a == b) | (np.isnan(a) & np.isnan(b))
-            apart = np.where(both, 0.0, np.abs(a - b))
+            is_equal = (a == b) | (np.isnan(a) & np.isnan(b))
+            differences = np.where(is_equal, 0.0, np.abs(a - b))
             scale = np.max(np.abs(a), initial=0.0, where=np.isfinite(a)) or 1.0
-        found_here = float(np.max(apart) / scale)
-        worst = max(worst or 0.0, float("inf") if np.isnan(found_here) else found_here)
-    return worst
+        found_here = float(np.max(differences) / scale)
+        largest = max(largest or 0.0, float("inf") if np.isnan(found_here) else found_here)
+    return largest
 
 
 def _table(target: str, outcomes: Sequence[Outcome], tolerance: float) -> Table:
@@ -182,10 +182,10 @@ def _table(target: str, outcomes: Sequence[Outcome], tolerance: float) -> Table:
             table.add_row(o.backend, "failed", style="red")
             continue
         ratio = o.median / reference.median if reference.error is None and reference.median else float("nan")
-        shown = ["" if o is reference else _difference_text(d) for d in (o.results, o.gradients)]
+        texts = ["" if o is reference else _difference_text(d) for d in (o.results, o.gradients)]
         table.add_row(
             o.backend,
-            *shown,
+            *texts,
             _time(o.first),
             _time(o.median) if o.seconds else "",
             _time(o.spread) if o.seconds else "",
@@ -213,19 +213,19 @@ def _plot(path: Path, target: str, outcomes: Sequence[Outcome]) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    shown: list[Any] = [o for o in outcomes if o.error is None]
-    figure, axes = pyplot.subplots(figsize=(1.6 + 1.4 * len(shown), 3.6), layout="constrained")
-    at = np.arange(len(shown))
-    axes.bar(at - 0.2, [o.first * 1e3 for o in shown], 0.4, label="first call", color="#b8c4d6")
+    successful: list[Any] = [o for o in outcomes if o.error is None]
+    figure, axes = pyplot.subplots(figsize=(1.6 + 1.4 * len(successful), 3.6), layout="constrained")
+    at = np.arange(len(successful))
+    axes.bar(at - 0.2, [o.first * 1e3 for o in successful], 0.4, label="first call", color="#b8c4d6")
     axes.bar(
         at + 0.2,
-        [o.median * 1e3 for o in shown],
+        [o.median * 1e3 for o in successful],
         0.4,
-        yerr=[o.spread * 500 for o in shown],
+        yerr=[o.spread * 500 for o in successful],
         label="median",
         color="#2f5d8a",
     )
-    axes.set_xticks(at, [o.backend for o in shown])
+    axes.set_xticks(at, [o.backend for o in successful])
     axes.set_yscale("log")
     axes.set_ylabel("milliseconds")
     axes.set_title(target, fontsize=10)

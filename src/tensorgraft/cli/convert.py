@@ -51,13 +51,13 @@ def convert(
     try:
         source = tg.source(model, *args, onto=to, style=style, **kwargs)
     except (NotImplementedError, ValueError, TypeError, RuntimeError) as error:
-        said = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
-        typer.echo(f"tensorgraft convert: {said}\nNothing was written.", err=True)
+        message = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+        typer.echo(f"tensorgraft convert: {message}\nNothing was written.", err=True)
         return USAGE_ERROR
     source.save(out, check=check_file)
     typer.echo(str(source.report))
-    written = [out, *([os.path.splitext(out)[0] + ".safetensors"] if source.weights else [])]
-    typer.echo(f"written: {', '.join(written)}")
+    files = [out, *([os.path.splitext(out)[0] + ".safetensors"] if source.weights else [])]
+    typer.echo(f"written: {', '.join(files)}")
     return 0 if source.report.ok else 1
 
 
@@ -69,8 +69,8 @@ def _of_tensorflow(model: Any, weights: str | None, training: bool) -> dict[str,
         from safetensors.numpy import load_file
 
         variables, values = held_by(model).variables, load_file(weights)
-        drawn = {name for name in variables if name.endswith("seed_generator_state")}  # of random numbers: no weights
-        if strange := sorted(values.keys() ^ (variables.keys() - drawn)):
+        seeds = {name for name in variables if name.endswith("seed_generator_state")}  # of random numbers: no weights
+        if strange := sorted(values.keys() ^ (variables.keys() - seeds)):
             raise ValueError(f"{weights} does not match the variables of the program: {', '.join(strange)}")
         for name, value in values.items():
             variables[name].assign(value)
@@ -81,27 +81,27 @@ def _of_tensorflow(model: Any, weights: str | None, training: bool) -> dict[str,
 def _program(text: str) -> Any:
     """Import `module:Model` or `file.py:Model`: an object, or a class or function that returns one when called without
     arguments."""
-    place, _, name = text.rpartition(":")
-    if not place:
+    module_path, _, name = text.rpartition(":")
+    if not module_path:
         raise ValueError(f"{text!r}: expected module:Model or file.py:Model")
-    if place.endswith(".py"):
-        if not os.path.exists(place):
-            raise FileNotFoundError(f"{place} does not exist")
-        title = os.path.splitext(os.path.basename(place))[0]
-        sys.path.insert(0, os.path.dirname(os.path.abspath(place)))
-        spec = importlib.util.spec_from_file_location(title, place)
+    if module_path.endswith(".py"):
+        if not os.path.exists(module_path):
+            raise FileNotFoundError(f"{module_path} does not exist")
+        title = os.path.splitext(os.path.basename(module_path))[0]
+        sys.path.insert(0, os.path.dirname(os.path.abspath(module_path)))
+        spec = importlib.util.spec_from_file_location(title, module_path)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[title] = module
         spec.loader.exec_module(module)
     else:
         sys.path.insert(0, os.getcwd())
-        module = importlib.import_module(place)
+        module = importlib.import_module(module_path)
     try:
-        found = getattr(module, name)
+        target = getattr(module, name)
     except AttributeError:
-        raise AttributeError(f"{place} has no {name!r}") from None
-    return found() if isinstance(found, type) else found
+        raise AttributeError(f"{module_path} has no {name!r}") from None
+    return target() if isinstance(target, type) else target
 
 
 def _inputs(model: Any, program: str, inputs: list[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -115,24 +115,24 @@ def _inputs(model: Any, program: str, inputs: list[str]) -> tuple[tuple[Any, ...
                 " function example_inputs() in the same module that returns them (a tuple, or a dictionary by"
                 " name)"
             )
-        given = example()
-        return ((), given) if isinstance(given, dict) else (tuple(given), {})
+        example_values = example()
+        return ((), example_values) if isinstance(example_values, dict) else (tuple(example_values), {})
     import numpy as np
 
     rng = np.random.default_rng(0)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for text in inputs:
-        found = _ARRAY.match(text)
-        if found is None:
+        match = _ARRAY.match(text)
+        if match is None:
             raise ValueError(
                 f"--input {text!r}: expected a shape with an optional name, dtype and upper bound, such as"
                 " 2x3x32x32 or ids=2x8:int64<99"
             )
-        shape = tuple(map(int, found["shape"].split("x")))
-        dtype = np.dtype(found["dtype"] or "float32")
+        shape = tuple(map(int, match["shape"].split("x")))
+        dtype = np.dtype(match["dtype"] or "float32")
         if dtype.kind in "iu":
-            array = rng.integers(0, int(found["below"] or 2), shape).astype(dtype)
+            array = rng.integers(0, int(match["below"] or 2), shape).astype(dtype)
         elif dtype.kind == "b":
             array = rng.integers(0, 2, shape).astype(bool)
         else:
@@ -140,8 +140,8 @@ def _inputs(model: Any, program: str, inputs: list[str]) -> tuple[tuple[Any, ...
         value: Any = array
         if "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module):
             value = sys.modules["torch"].from_numpy(array)
-        if found["name"]:
-            kwargs[found["name"]] = value
+        if match["name"]:
+            kwargs[match["name"]] = value
         else:
             args.append(value)
     return tuple(args), kwargs

@@ -45,26 +45,26 @@ FRONT_ENDS = (
 def print_report(devices: bool = False) -> None:
     """Print what is known of every backend and front end; a broken one is a row that says so."""
     console = Console()
-    own, python = version("tensorgraft"), platform.python_version()
-    console.print(f"tensorgraft {own}, Python {python}, {platform.platform()}", highlight=False)
+    own_version, python = version("tensorgraft"), platform.python_version()
+    console.print(f"tensorgraft {own_version}, Python {python}, {platform.platform()}", highlight=False)
 
     known = list(registry.known().values())
-    processes = {info.name: _ask(info) for info in known if devices and info.installed}
+    processes = {info.name: _start_query(info) for info in known if devices and info.installed}
     table = Table("backend", "framework", *(["devices"] if devices else []), Column("to install", overflow="fold"))
     for info in known:
         state, command = _state(info.requires, info.installed, info.install_command)
-        broken = info.installed and _broken(info)
+        failure = info.installed and _problem(info)
         names = _devices_of(info, processes[info.name]) if info.name in processes else ""
-        if broken and not devices:
-            state = broken
+        if failure and not devices:
+            state = failure
         table.add_row(info.name, state, *([names] if devices else []), command)
     console.print(table)
 
     table = Table("front end", "framework", "how", Column("to install", overflow="fold"))
     for end in FRONT_ENDS:
-        here = importlib.util.find_spec(end.package) is not None
-        state, command = _state(end.package, here, f'pip install "tensorgraft[{end.package}]"')
-        table.add_row(end.name, state, escape(end.use if here else ""), command)
+        is_installed = importlib.util.find_spec(end.package) is not None
+        state, command = _state(end.package, is_installed, f'pip install "tensorgraft[{end.package}]"')
+        table.add_row(end.name, state, escape(end.use if is_installed else ""), command)
     console.print(table)
     if importlib.util.find_spec("torch") is not None and (why := _not_loaded()):
         console.print(f"`import torch` does not load the device: {why}", highlight=False, markup=False, soft_wrap=True)
@@ -73,23 +73,23 @@ def print_report(devices: bool = False) -> None:
         console.print("devices: `tensorgraft doctor --devices` starts the backends", highlight=False, markup=False)
 
 
-def _state(package: str, here: bool, command: str) -> tuple[str, str]:
+def _state(package: str, is_installed: bool, command: str) -> tuple[str, str]:
     """Return (the package and its version, what installs one that serves)"""
-    if not here:
+    if not is_installed:
         return f"[dim]{escape(package)}[/dim]", escape(command)
-    installed, least = version(package), _least(package)
+    installed, least = version(package), _least_version(package)
     if installed and least and _parts(installed) < _parts(least):
         return f"[red]{escape(package)} {installed}[/red], needs {least}", escape(command)
     return f"{escape(package)} {installed}", ""
 
 
-def _least(package: str) -> str:
+def _least_version(package: str) -> str:
     """The least version of a package that this one asks for; "" where it does not say."""
     try:
-        wanted = importlib.metadata.requires("tensorgraft") or []
+        requirements = importlib.metadata.requires("tensorgraft") or []
     except importlib.metadata.PackageNotFoundError:
         return ""
-    matches = (re.match(rf"{re.escape(package)}>=([\d.]+)", requirement) for requirement in wanted)
+    matches = (re.match(rf"{re.escape(package)}>=([\d.]+)", requirement) for requirement in requirements)
     return next((match[1] for match in matches if match), "")
 
 
@@ -104,9 +104,9 @@ def _not_loaded() -> str:
     points = importlib.metadata.entry_points(group="torch.backends")
     if not any(map(is_ours, points)):
         return "its entry point is not installed (`tensorgraft.device` does)"
-    others = [point.name for point in points if not is_ours(point)]
-    if others and os.environ.get("TENSORGRAFT_AUTOLOAD") != "1":
-        return f"PyTorch's one device of an extension is left to {', '.join(others)} (`tensorgraft run` takes it)"
+    other_points = [point.name for point in points if not is_ours(point)]
+    if other_points and os.environ.get("TENSORGRAFT_AUTOLOAD") != "1":
+        return f"PyTorch's one device of an extension is left to {', '.join(other_points)} (`tensorgraft run` takes it)"
     return ""
 
 
@@ -129,7 +129,7 @@ def version(package: str) -> str:
         return ""
 
 
-def _broken(info: registry.BackendInfo) -> str:
+def _problem(info: registry.BackendInfo) -> str:
     """Return why a backend cannot work, as far as its metadata tell; "" otherwise."""
     top = info.entry.partition(":")[0].partition(".")[0]
     if importlib.util.find_spec(top) is None:
@@ -137,7 +137,7 @@ def _broken(info: registry.BackendInfo) -> str:
     return ""
 
 
-def _ask(info: registry.BackendInfo) -> subprocess.Popen[str]:
+def _start_query(info: registry.BackendInfo) -> subprocess.Popen[str]:
     # JAX and TensorFlow tell of missing GPUs while they are imported: the table says what there is
     environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}
     command = [sys.executable, "-m", "tensorgraft.cli.devices", info.entry]
@@ -153,7 +153,7 @@ def _devices_of(info: registry.BackendInfo, process: subprocess.Popen[str]) -> s
         process.communicate()
         return f"[red]does not work[/red]: it has not started after {_LIMIT} s"
     if process.returncode:  # a broken installation may fail in any way, and is what a doctor is asked about
-        said = err.strip().splitlines() or [f"exit code {process.returncode}"]
-        return f"[red]does not work[/red]: {escape(said[-1])}"
+        lines = err.strip().splitlines() or [f"exit code {process.returncode}"]
+        return f"[red]does not work[/red]: {escape(lines[-1])}"
     names = json.loads(out.splitlines()[-1])
     return escape("\n".join(f"{info.name}{f':{i}' if i else ''}  {name}" for i, name in enumerate(names)))

@@ -32,13 +32,13 @@ def imports(program: Sequence[str], module: bool = False) -> set[str]:
             tree = ast.parse(file.read())
     except (OSError, SyntaxError, ValueError):  # Python says so when it runs it
         return set()
-    found: set[str] = set()
+    packages: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            packages |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module.partition(".")[0])
-    return found
+            packages.add(node.module.partition(".")[0])
+    return packages
 
 
 def switch_functions(on: str, strict: bool) -> None:
@@ -64,13 +64,13 @@ def print_functions(console: Console, on: str, jit_report: bool) -> None:
         if not switch.calls and not switch.left:
             continue  # the program has none, or is not one of TensorFlow
         reasons = {"computed by TensorFlow, not": switch.left, "run step by step, not compiled,": switch.run.uncompiled}
-        for said, found in reasons.items():
-            if found:
-                times = Column("calls" if found is switch.left else "programs", justify="right")
+        for heading, counts in reasons.items():
+            if counts:
+                times = Column("calls" if counts is switch.left else "programs", justify="right")
                 table = Table("function or operation", Column("because", overflow="fold"), times)
-                for (name, why), count in found.most_common(_MOST_ROWS):
-                    table.add_row(escape(name), escape(why), str(count))
-                console.print(f"{said} on {on}:", highlight=False)
+                for (name, reason), count in counts.most_common(_MOST_ROWS):
+                    table.add_row(escape(name), escape(reason), str(count))
+                console.print(f"{heading} on {on}:", highlight=False)
                 console.print(table)
         if jit_report:
             right = [Column(name, justify="right") for name in ("programs", "calls")]

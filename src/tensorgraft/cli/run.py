@@ -92,9 +92,9 @@ def run_program(
 def _import_torch() -> None:
     """Import PyTorch so that its device of an extension is ours, whatever else is installed."""
     points = importlib.metadata.entry_points(group="torch.backends")
-    others = [point for point in points if not is_ours(point)]
+    other_points = [point for point in points if not is_ours(point)]
     before = os.environ.get(_SWITCH)
-    if not others or before == "0":
+    if not other_points or before == "0":
         import torch
 
         return
@@ -109,7 +109,7 @@ def _import_torch() -> None:
 
     loading.set_front_end("tensorgraft.frontends.torch")
     hooks.register()
-    extensions.told_left_out(others)
+    extensions.told_left_out(other_points)
 
 
 def _executed(
@@ -177,8 +177,8 @@ def _console() -> Console:
     return Console(stderr=True)
 
 
-def _refuse(why: str) -> None:
-    _console().print(f"tensorgraft: {why}", style="red", markup=False, highlight=False, soft_wrap=True)
+def _refuse(reason: str) -> None:
+    _console().print(f"tensorgraft: {reason}", style="red", markup=False, highlight=False, soft_wrap=True)
 
 
 def print_fallbacks(console: Console, on: str) -> None:

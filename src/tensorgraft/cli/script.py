@@ -29,8 +29,8 @@ def refusal(program: Sequence[str], module: bool = False) -> int | None:
         if spec is None:
             print(f"tensorgraft: No module named {name}", file=sys.stderr)
             return 1
-        inside = spec.submodule_search_locations
-        if top != name or inside is None or importlib.machinery.PathFinder.find_spec("__main__", [*inside]):
+        paths = spec.submodule_search_locations
+        if top != name or paths is None or importlib.machinery.PathFinder.find_spec("__main__", [*paths]):
             return None
         print(_no_program(name), file=sys.stderr)
         return 1
@@ -43,8 +43,8 @@ def refusal(program: Sequence[str], module: bool = False) -> int | None:
         with open(name, "rb"):
             return None
     except OSError as error:
-        why = f"[Errno {error.errno}] {error.strerror}"
-        print(f"tensorgraft: can't open file {os.path.abspath(name)!r}: {why}", file=sys.stderr)
+        reason = f"[Errno {error.errno}] {error.strerror}"
+        print(f"tensorgraft: can't open file {os.path.abspath(name)!r}: {reason}", file=sys.stderr)
         return 2
 
 
@@ -135,26 +135,26 @@ def print_exception(error: BaseException) -> None:
     traceback.print_exception(error)
 
 
-def cut_traceback(error: BaseException, seen: set[int] | None = None) -> None:
+def cut_traceback(error: BaseException, seen_errors: set[int] | None = None) -> None:
     """Take our frames out of an exception, of its causes and of its group's members."""
-    seen = set() if seen is None else seen
-    if id(error) in seen:
+    seen_errors = set() if seen_errors is None else seen_errors
+    if id(error) in seen_errors:
         return
-    seen.add(id(error))
+    seen_errors.add(id(error))
     links: list[TracebackType] = []
     tb = error.__traceback__
     while tb is not None:
         links.append(tb)
         tb = tb.tb_next
-    kept: TracebackType | None = None
-    for link, own in zip(reversed(links), reversed(_own_frames(links)), strict=True):
-        if own:
-            link.tb_next = kept
-            kept = link
-    error.__traceback__ = kept
+    kept_link: TracebackType | None = None
+    for link, is_own in zip(reversed(links), reversed(_own_frames(links)), strict=True):
+        if is_own:
+            link.tb_next = kept_link
+            kept_link = link
+    error.__traceback__ = kept_link
     for other in (error.__cause__, error.__context__, *getattr(error, "exceptions", ())):
         if other is not None:
-            cut_traceback(other, seen)
+            cut_traceback(other, seen_errors)
 
 
 def _own_frames(links: Sequence[TracebackType]) -> list[bool]:
@@ -163,18 +163,18 @@ def _own_frames(links: Sequence[TracebackType]) -> list[bool]:
     Ours do not, nor what we call in a framework (JAX's own frames, PyTorch's decompositions), up to where that calls
     the program again, as `tg.jit` does.
     """
-    own, below = [], False
+    flags, below = [], False
     for link in links:
         file = link.tb_frame.f_code.co_filename
         if file in WRAPPERS or file == "<frozen runpy>":
-            own.append(False)
+            flags.append(False)
         elif file.startswith(PACKAGE):
             below = True
-            own.append(False)
+            flags.append(False)
         else:
             below = below and (_installed(file) or file.startswith("<frozen "))
-            own.append(not below)
-    return own
+            flags.append(not below)
+    return flags
 
 
 def _installed(file: str) -> bool:

@@ -20,29 +20,30 @@ from typing import Any
 import numpy as np
 import optree
 
-NATIVE = ("native", "pytorch")  # the program's own framework, on the CPU: what is given a device is PyTorch's
+NATIVE = ("native", "pytorch")  # the program's own framework, on the CPU: only PyTorch's programs ask for a device
 
 
 def load(target: str) -> Callable[..., Any]:
     """The function that `file.py:name` or `package.module:name` means. Raises ValueError where there is none."""
-    place, _, name = target.rpartition(":")
-    if place.endswith(".py"):
-        spec = importlib.util.spec_from_file_location(Path(place).stem, place)
-        if spec is None or spec.loader is None or not Path(place).exists():
-            raise ValueError(f"there is no file {place!r}")
+    module_path, _, name = target.rpartition(":")
+    if module_path.endswith(".py"):
+        spec = importlib.util.spec_from_file_location(Path(module_path).stem, module_path)
+        if spec is None or spec.loader is None or not Path(module_path).exists():
+            raise ValueError(f"there is no file {module_path!r}")
         module = importlib.util.module_from_spec(spec)
-        sys.modules[Path(place).stem] = module
-        sys.path.insert(0, str(Path(place).resolve().parent))
+        sys.modules[Path(module_path).stem] = module
+        sys.path.insert(0, str(Path(module_path).resolve().parent))
         spec.loader.exec_module(module)
     else:
         sys.path.insert(0, os.getcwd())
-        module = importlib.import_module(place)
+        module = importlib.import_module(module_path)
     if not callable(getattr(module, name, None)):
-        raise ValueError(f"{place} has no function {name!r}")
+        raise ValueError(f"{module_path} has no function {name!r}")
     return getattr(module, name)
 
 
 def device_of(backend: str) -> Any:
+    """The device to hand to the program; of a backend it becomes the default one as well."""
     if backend in NATIVE:
         import torch
 

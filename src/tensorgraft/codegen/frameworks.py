@@ -9,6 +9,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from tensorgraft.codegen.captured_values import captured_values, names_in
+
 # package -> framework
 _PACKAGES = {
     "jax": "jax", "jaxlib": "jax", "equinox": "jax", "flax": "jax", "haiku": "jax", "optax": "jax", "lineax": "jax",
@@ -29,11 +31,11 @@ def framework_of(program: Any, examples: Any) -> str | None:
         of_class = _of_class(type(x))
         if of_class not in (None, "array_api"):
             return of_class
-    given = {f for x in _leaves(examples) for f in [_of_class(type(x))] if f}
+    of_examples = {f for x in _leaves(examples) for f in [_of_class(type(x))] if f}
     mentioned = set(_mentioned(program))
-    for found in (given, mentioned):
+    for candidates in (of_examples, mentioned):
         for framework in ("tensorflow", "jax", "array_api"):  # that of arrays names none of the others
-            if framework in found:
+            if framework in candidates:
                 return framework
     plain = all(type(x).__module__ == "numpy" for x in _leaves(examples) if hasattr(x, "dtype"))
     return "array_api" if (plain and isinstance(program, types.FunctionType)) or "jax" not in sys.modules else "jax"
@@ -41,9 +43,9 @@ def framework_of(program: Any, examples: Any) -> str | None:
 
 def _of_class(cls: type) -> str | None:
     for base in cls.__mro__:
-        found = _PACKAGES.get(base.__module__.partition(".")[0])
-        if found is not None:
-            return found
+        framework = _PACKAGES.get(base.__module__.partition(".")[0])
+        if framework is not None:
+            return framework
     return None
 
 
@@ -59,36 +61,19 @@ def _leaves(tree: Any) -> Iterator[Any]:
 
 def _mentioned(fn: Any, depth: int = 3) -> Iterator[str]:
     """The frameworks of which a function's code names modules, functions and objects."""
-    if isinstance(fn, functools.partial):
-        yield from _mentioned(fn.func, depth)
-        return
-    fn = inspect.unwrap(fn)
-    fn = getattr(fn, "__func__", fn)
-    code = getattr(fn, "__code__", None)
-    if code is None:
-        return
-    around = dict(fn.__globals__)
-    for name, cell in zip(code.co_freevars, fn.__closure__ or (), strict=True):
-        try:
-            around[name] = cell.cell_contents
-        except ValueError:  # it is not filled yet
-            continue
-    for name in _names(code):
-        if name in _NAMES:
-            yield _NAMES[name]
-        if name not in around:
-            continue
-        x = around[name]
-        package = (x.__name__ if isinstance(x, types.ModuleType) else getattr(x, "__module__", "") or "").partition(
-            "."
-        )[0]
-        found = _MODULES.get(package) or _of_class(type(x))
-        if found is not None:
-            yield found
-        elif depth and isinstance(x, types.FunctionType) and package == fn.__module__.partition(".")[0]:
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    if code is not None:
+        yield from (_NAMES[name] for name in names_in(code) if name in _NAMES)
+    for _, x in captured_values(fn):
+        module = x.__name__ if isinstance(x, types.ModuleType) else getattr(x, "__module__", "") or ""
+        package = module.partition(".")[0]
+        framework = _MODULES.get(package) or _of_class(type(x))
+        if framework is not None:
+            yield framework
+        elif depth and isinstance(x, types.FunctionType) and package == _package(fn):
             yield from _mentioned(x, depth - 1)
 
 
-def _names(code: types.CodeType) -> set[str]:
-    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    return {*code.co_names, *code.co_freevars, *(n for c in inner for n in _names(c))}
+def _package(fn: Any) -> str:
+    fn = fn.func if isinstance(fn, functools.partial) else fn
+    return (getattr(fn, "__module__", "") or "").partition(".")[0]

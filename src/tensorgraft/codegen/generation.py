@@ -51,14 +51,14 @@ class SourceReport:
     def __str__(self) -> str:
         lines = [f"{self.program} in {self.onto}: {self.lines} lines, {self.functions} functions"]
         for g in self.groups:
-            tried = ", ".join(map(str, g.tried))
-            said = f"others, too (traced at {tried})" if g.tried else f"{g.size} only ({g.reason})"
-            lines.append(f"  size {g.size} ({g.title}): {said}")
+            traced_at = ", ".join(map(str, g.checked_sizes))
+            generality = f"others, too (traced at {traced_at})" if g.checked_sizes else f"{g.size} only ({g.reason})"
+            lines.append(f"  size {g.size} ({g.title}): {generality}")
         for row in self.rows:
-            verdict = "equal" if row.ok else f"DIFFERS: {row.detail}"
+            outcome = "equal" if row.ok else f"DIFFERS: {row.detail}"
             lines.append(
                 f"  {row.what:<10} {row.sizes:<28} {row.arrays:>4} arrays  {row.error:.1e} (limit {row.limit:.0e})"
-                f"  {verdict}"
+                f"  {outcome}"
             )
         lines += [f"  note: {note}" for note in self.notes]
         return "\n".join(lines)
@@ -124,7 +124,7 @@ class Generation:
         self._program, self._args, self._kwargs = program, args, kwargs
         self._target, self._style = target, style
         self._sized = trace_at_sizes(program, args, kwargs, dynamic, self._prepare)
-        self._apart: set[str] = set()  # methods whose functions are not merged
+        self._exact_methods: set[str] = set()  # methods whose functions are not merged
         self._opened: frozenset[str] = frozenset()  # modules that are no class of their own
         formed = None
         while formed is None:
@@ -144,7 +144,7 @@ class Generation:
         stateful, random = bool(trace.written), trace.key is not None
         self._style.prepare(trace)
         names = text.names_of(target)
-        functions = functions_of(trace, len(sized.traces), self._style.modules(), names, self._apart)
+        functions = functions_of(trace, len(sized.traces), self._style.modules(), names, self._exact_methods)
         try:
             style = self._style(target, trace, functions)
         except TwoWaysError as error:
@@ -154,29 +154,29 @@ class Generation:
             return None
         header = f"{trace.name}: {self._program.origin}, written for {target.title} by tensorgraft."
         try:
-            written = text.write(trace, functions, style, header)
+            source = text.write(trace, functions, style, header)
         except (UnsettledError, SizeError) as error:
-            if isinstance(error, UnsettledError) and error.method not in self._apart:
-                self._apart.add(error.method)
+            if isinstance(error, UnsettledError) and error.method not in self._exact_methods:
+                self._exact_methods.add(error.method)
             else:
                 self._fix_sizes(error)
             return None
-        return Formed(trace, functions, style, header, written, stateful, random)
+        return Formed(trace, functions, style, header, source, stateful, random)
 
     def _fix_sizes(self, error: Exception) -> None:
         """Leave sizes as they are, lengths first, then batches, too: there is a number without an expression."""
         groups = list(enumerate(self._sized.groups))
-        lengths = {g for g, group in groups if group.tried and group.title != "batch"}
-        fixed = lengths or {g for g, group in groups if group.tried}
+        lengths = {g for g, group in groups if group.checked_sizes and group.title != "batch"}
+        fixed = lengths or {g for g, group in groups if group.checked_sizes}
         if not fixed:
             raise error
         self._sized.without(fixed, str(error))
 
-    def result(self, onto: str) -> GeneratedSource:
+    def result(self, target_name: str) -> GeneratedSource:
         """The file, its weights and a report, in which nothing is checked yet."""
         formed = self._formed
         classes = len(formed.style.written(formed.functions))
-        report = SourceReport(formed.trace.name, onto, formed.text.count("\n"), classes, self._sized.groups)
+        report = SourceReport(formed.trace.name, target_name, formed.text.count("\n"), classes, self._sized.groups)
         report.notes = list(dict.fromkeys(formed.trace.notes))
         return GeneratedSource(formed.text, formed.trace.weights, report, formed.functions[-1].name)
 
@@ -194,7 +194,7 @@ class Generation:
             random=formed.random,
             key=formed.trace.key is not None,
             epsilon=checking.epsilon_of(formed.trace),
-            spelled={formed.style.spelled(path): path for path in formed.trace.parameters},
+            names_in_file={formed.style.spelled(path): path for path in formed.trace.parameters},
         )
         result.checked = checked
         result.report.rows = checked.rows
@@ -207,8 +207,10 @@ class Generation:
         that the program takes counts."""
         examples: list[list[checking.Example]] = [[("as the example", self._args, self._kwargs)]]
         for g, group in enumerate(self._sized.groups):
-            if group.tried:
-                sizes = [group.tried[-1] + 1] if group.title == "batch" else [*group.tried, group.size - 1]
+            if group.checked_sizes:
+                sizes = (
+                    [group.checked_sizes[-1] + 1] if group.title == "batch" else [*group.checked_sizes, group.size - 1]
+                )
                 arguments = self._sized.arguments
                 examples.append([(f"{group.title} of {n}", *arguments({g: n})) for n in sizes if n > 0])
         return examples
@@ -218,8 +220,8 @@ def _with_check(text_of: str, header: str, rows: list[Row]) -> str:
     """The file's docstring says how it was checked, where it was and is equal."""
     if not rows or not all(row.ok for row in rows):
         return text_of
-    worst = {what: max(row.error for row in rows if row.what == what) for what in dict.fromkeys(r.what for r in rows)}
+    errors = {kind: max(row.error for row in rows if row.what == kind) for kind in dict.fromkeys(r.what for r in rows)}
     sizes = ", ".join(row.sizes for row in rows if row.what == "results")
-    said = ", ".join(f"{what} differ by {error:.0e} at most" for what, error in worst.items())
-    about = textwrap.fill(f"Checked against it ({sizes}): {said}, relative to the largest entry of an array.", 99)
-    return text_of.replace(f'"""{header}"""', f'"""{header}\n\n{about}\n"""', 1)
+    summary = ", ".join(f"{kind} differ by {error:.0e} at most" for kind, error in errors.items())
+    note = textwrap.fill(f"Checked against it ({sizes}): {summary}, relative to the largest entry of an array.", 99)
+    return text_of.replace(f'"""{header}"""', f'"""{header}\n\n{note}\n"""', 1)

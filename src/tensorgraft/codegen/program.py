@@ -74,9 +74,9 @@ class SizeGroup:
     """Extents of arguments that change together."""
 
     size: int
-    places: list[tuple[int, int]]  # (which array, axis)
+    axes: list[tuple[int, int]]  # (which array, axis)
     title: str
-    tried: list[int] = field(default_factory=list)  # sizes at which the program is the same
+    checked_sizes: list[int] = field(default_factory=list)  # sizes at which the program is the same
     reason: str = ""  # why it stays as it is
 
 
@@ -91,11 +91,11 @@ class TracedSizes:
 
     def without(self, fixed: Container[int], reason: str) -> None:
         """Leave the sizes of these groups as they are in the example."""
-        kept = [(t, g) for t, g in zip(self.traces, self.owners, strict=True) if g not in fixed]
-        self.traces, self.owners = [t for t, _ in kept], [g for _, g in kept]
+        remaining = [(t, g) for t, g in zip(self.traces, self.owners, strict=True) if g not in fixed]
+        self.traces, self.owners = [t for t, _ in remaining], [g for _, g in remaining]
         for g, group in enumerate(self.groups):
-            if g in fixed and group.tried:
-                group.tried, group.reason = [], reason
+            if g in fixed and group.checked_sizes:
+                group.checked_sizes, group.reason = [], reason
 
 
 def trace_at_sizes(
@@ -150,7 +150,7 @@ class _SizeSearch:
         for k, x in enumerate(self._arrays):
             shape = list(x.shape)
             for g, size in sizes.items():
-                for array, axis in self.groups[g].places:
+                for array, axis in self.groups[g].axes:
                     if array == k:
                         shape[axis] = size
             new.append(x if tuple(shape) == tuple(x.shape) else self._program.resized(x, tuple(shape)))
@@ -175,32 +175,32 @@ class _SizeSearch:
             except Exception as error:
                 group.reason = group.reason or f"at {candidate}: {error_line(error)}"
                 continue
-            group.tried.append(candidate)
+            group.checked_sizes.append(candidate)
             self._traces.append(other)
             self._owners.append(g)
-            if len(group.tried) == (1 if group.title == "batch" else 2):
+            if len(group.checked_sizes) == (1 if group.title == "batch" else 2):
                 break
-        if group.tried:
+        if group.checked_sizes:
             group.reason = ""
 
     def attempt_together(self, g: int) -> None:
         """Try equal extents that change only together: the second axis of a recurrent state."""
         groups, group = self.groups, self.groups[g]
-        peers = [h for h in range(g + 1, len(groups)) if groups[h].size == group.size and groups[h].places
-                 and not groups[h].tried and h not in self._base]  # fmt: skip
-        if group.tried or g in self._base or not group.places or not peers:
+        peers = [h for h in range(g + 1, len(groups)) if groups[h].size == group.size and groups[h].axes
+                 and not groups[h].checked_sizes and h not in self._base]  # fmt: skip
+        if group.checked_sizes or g in self._base or not group.axes or not peers:
             return
-        alone = group.places, group.reason
-        group.places, group.reason = [*group.places, *(at for h in peers for at in groups[h].places)], ""
+        previous = group.axes, group.reason
+        group.axes, group.reason = [*group.axes, *(at for h in peers for at in groups[h].axes)], ""
         self.attempt(g)
-        if group.tried:
+        if group.checked_sizes:
             for h in peers:
-                groups[h].places = []
+                groups[h].axes = []
         else:
-            group.places, group.reason = alone
+            group.axes, group.reason = previous
 
     def found(self) -> TracedSizes:
-        left = [g for g, group in enumerate(self.groups) if group.places]
+        left = [g for g, group in enumerate(self.groups) if group.axes]
         owners = [left.index(g) if g >= 0 else g for g in self._owners]
         self.groups[:] = [self.groups[g] for g in left]
         return TracedSizes(self._traces, owners, self.groups, self._arguments)
@@ -214,14 +214,14 @@ def _groups(shapes: Sequence[tuple[int, ...]]) -> list[SizeGroup]:
     """Extents that are likely to be one: the first axis, and equal extents of other axes. What has one axis (labels)
     goes with the first axis of the others, where that has its extent and no other axis has."""
     groups: dict[tuple[bool, int], SizeGroup] = {}
-    batches, others = {s[0] for s in shapes if len(s) > 1}, {n for s in shapes for n in s[1:]}
+    batches, extents = {s[0] for s in shapes if len(s) > 1}, {n for s in shapes for n in s[1:]}
     for k, shape in enumerate(shapes):
         for axis, size in enumerate(shape):
             if size == 0:
                 continue
-            first = axis == 0 and (len(shape) > 1 or (size in batches and size not in others))
+            first = axis == 0 and (len(shape) > 1 or (size in batches and size not in extents))
             group = groups.setdefault((first, size), SizeGroup(size, [], "batch" if first else f"axis {axis}"))
-            group.places.append((k, axis))
+            group.axes.append((k, axis))
     return list(groups.values())
 
 

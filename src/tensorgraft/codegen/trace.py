@@ -23,9 +23,9 @@ class HubName(str):
 
 @dataclass(eq=False)
 class SourceStep(Call):
-    """`outcome = method(*args, **kwargs)`: an operation of the hub, or one of `words.WORDS`."""
+    """`results = method(*args, **kwargs)`: an operation of the hub, or one of `words.WORDS`."""
 
-    names: tuple[str, ...] = ()  # what the user's program calls the arrays of the outcome: "" for one without a name
+    names: tuple[str, ...] = ()  # what the user's program calls the arrays of the results: "" for one without a name
     place: str = ""  # in the user's program: "model.py:12"
 
 
@@ -87,18 +87,18 @@ def frames(frame: Frame) -> Iterator[Frame]:
 def inputs_of(call: SourceStep | Frame) -> Iterator[Var]:
     """The arrays that a call takes from around it (with repeats)."""
     if isinstance(call, Frame):
-        own: set[Var] = set()
+        made_inside: set[Var] = set()
         for inner in call.calls:
-            yield from (v for v in inputs_of(inner) if v not in own)
-            own.update(outputs_of(inner))
-        yield from (v for v in variables([call.result, call.left]) if v not in own)
+            yield from (v for v in inputs_of(inner) if v not in made_inside)
+            made_inside.update(outputs_of(inner))
+        yield from (v for v in variables([call.result, call.left]) if v not in made_inside)
     else:
         yield from variables([call.args, call.kwargs])
 
 
 def outputs_of(call: SourceStep | Frame) -> Iterator[Var]:
     """The arrays that a call makes for those around it."""
-    return variables([call.result, call.left] if isinstance(call, Frame) else call.outcome)
+    return variables([call.result, call.left] if isinstance(call, Frame) else call.results)
 
 
 def prune(trace: SourceTrace) -> None:
@@ -106,24 +106,24 @@ def prune(trace: SourceTrace) -> None:
     _prune(trace.root, {*variables(trace.result), *variables(trace.written)})
 
 
-def _prune(frame: Frame, needed: set[Var]) -> None:
-    """Drop calls whose results nobody uses; `needed` grows by what the rest uses."""
-    kept: list[SourceStep | Frame] = []
+def _prune(frame: Frame, used: set[Var]) -> None:
+    """Drop calls whose results nobody uses; `used` grows by what the rest uses."""
+    used_calls: list[SourceStep | Frame] = []
     names: dict[Var, tuple[str, ...]] = {}  # of what frames that do nothing (a dropout that is off) were given
     for call in reversed(frame.calls):
-        result = call.result if isinstance(call, Frame) else call.outcome
+        result = call.result if isinstance(call, Frame) else call.results
         if isinstance(result, Var) and not any(call.names):
             call.names = names.get(result, call.names)
         if isinstance(call, Frame):
-            _prune(call, needed)
+            _prune(call, used)
             if call.calls:
-                kept.append(call)
+                used_calls.append(call)
             elif isinstance(result, Var) and any(call.names):
                 names.setdefault(result, call.names)
-        elif call.method == "assign" or not needed.isdisjoint(variables(call.outcome)):
-            needed.update(variables([call.args, call.kwargs]))
-            kept.append(call)
-    frame.calls = kept[::-1]
+        elif call.method == "assign" or not used.isdisjoint(variables(call.results)):
+            used.update(variables([call.args, call.kwargs]))
+            used_calls.append(call)
+    frame.calls = used_calls[::-1]
 
 
 __all__ = [

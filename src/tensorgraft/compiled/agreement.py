@@ -25,10 +25,10 @@ _LARGEST = 1 << 24  # bytes of a constant that are compared
 
 def default_check() -> Check:
     """Return how traces are checked where a function does not say: `TENSORGRAFT_JIT_CHECK`, or "never"."""
-    chosen: Any = os.environ.get("TENSORGRAFT_JIT_CHECK", "never")
-    if chosen not in ("second", "always", "never"):
-        raise ValueError(f"TENSORGRAFT_JIT_CHECK is {chosen!r}: expected 'second', 'always' or 'never'")
-    return chosen
+    choice: Any = os.environ.get("TENSORGRAFT_JIT_CHECK", "never")
+    if choice not in ("second", "always", "never"):
+        raise ValueError(f"TENSORGRAFT_JIT_CHECK is {choice!r}: expected 'second', 'always' or 'never'")
+    return choice
 
 
 class Record:
@@ -58,8 +58,8 @@ class Record:
             return f"its traces have {len(self._lines)} and {len(other._lines)} operations"
         for x, y in zip(self._constants, other._constants, strict=False):
             if x is not None and y is not None and not _equal(x, y):
-                was, now = _short(str(x.tolist())), _short(str(y.tolist()))
-                return f"a constant was {was} in its first trace and is {now} in another"
+                old_value, new_value = _short(str(x.tolist())), _short(str(y.tolist()))
+                return f"a constant was {old_value} in its first trace and is {new_value} in another"
         if len(self._constants) != len(other._constants):
             return "its traces take different arrays from outside"
         for a, b in zip(self._rest, other._rest, strict=False):
@@ -76,10 +76,10 @@ class CheckedTrace:
         trace: Any,
         known: list[Any],
         check: Callable[[Sequence[Any]], str | None],
-        always: bool,
+        checks_always: bool,
         uncompiled: Callable[[list[Any], Any, str], Any],
     ) -> None:
-        self._trace, self._known, self._check, self._always = trace, known, check, always
+        self._trace, self._known, self._check, self._checks_always = trace, known, check, checks_always
         self._uncompiled = uncompiled
 
     def __getattr__(self, name: str) -> Any:
@@ -92,7 +92,7 @@ class CheckedTrace:
         if different is not None:
             self._known.remove(self)
             return self._uncompiled(self._known, leaves, f"is not the same at each call: {different}")
-        if not self._always:
+        if not self._checks_always:
             self._known[self._known.index(self)] = self._trace
         return self._trace(leaves)
 

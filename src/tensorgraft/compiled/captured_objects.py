@@ -21,7 +21,7 @@ from weakref import ReferenceType, WeakSet
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.lookups import Lookups, content_of
 from tensorgraft.compiled.source_location import OURS
-from tensorgraft.compiled.values import SameObject, exact, is_plain, is_scalar, same
+from tensorgraft.compiled.values import SameObject, exact, is_plain, is_same_value, is_scalar
 
 Named = tuple[str, Any]
 Call = tuple[tuple[Any, ...], dict[str, Any]]  # the arguments of a call
@@ -37,7 +37,7 @@ _CLOSED = (types.ModuleType, type, types.BuiltinFunctionType, types.GenericAlias
 _RUN_WITH = ("__code__", "__defaults__", "__kwdefaults__")
 
 
-class Reached:
+class DirectCaptures:
     """The objects that a function reaches directly: by its closure, its globals and the object it is a method of."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
@@ -77,12 +77,12 @@ class Reached:
         return True
 
     def names(self) -> list[str]:
-        """The program's names for what `now` finds."""
+        """The program's names for what `current` finds."""
         return [*self._names, *self._variable_names]
 
-    def now(self) -> list[Any]:
+    def current(self) -> list[Any]:
         """The objects, in an order that stays the same; ABSENT for variables that are not there."""
-        return [*self.fixed, *self._variables.now()] if self.fixed else self._variables.now()
+        return [*self.fixed, *self._variables.current()] if self.fixed else self._variables.current()
 
 
 def _globals_of(code: types.CodeType) -> Iterable[str]:
@@ -98,27 +98,27 @@ def _globals_of(code: types.CodeType) -> Iterable[str]:
 # ---- further -------------------------------------------------------------------------------------------------------
 
 
-class Held:
+class ContainerContents:
     """A container, and what was in it, with the program's names, which are `[k]` where there are none."""
 
     def __init__(
         self,
         name: str,
         of: Any,
-        now: Callable[[], list[Any]],
+        values_now: Callable[[], list[Any]],
         names: list[str] | None = None,
         lookups: Lookups | None = None,
     ) -> None:
-        """`lookups`: what `now` begins with, where that is all that can change."""
-        self.name, self.of, self.now, self.names, self.lookups = name, of, now, names, lookups
-        self.before = now()
+        """`lookups`: what `values_now` begins with, where that is all that can change."""
+        self.name, self.of, self.current, self.names, self.lookups = name, of, values_now, names, lookups
+        self.before = values_now()
 
     def holds(self) -> bool:
         """Return whether it holds the same objects, or equal plain values."""
-        now = self.now()
-        if len(now) != len(self.before):
+        contents = self.current()
+        if len(contents) != len(self.before):
             return False
-        return all(map(is_, now, self.before)) or all(map(same, now, self.before))
+        return all(map(is_, contents, self.before)) or all(map(is_same_value, contents, self.before))
 
     def children(self) -> Iterator[Named]:
         names = self.names if self.names is not None else [f"[{k}]" for k in range(len(self.before))]
@@ -126,70 +126,70 @@ class Held:
 
 
 def walk(
-    roots: Iterable[Named], seen: dict[int, Any] | None = None, modules: bool = False
-) -> Iterator[tuple[str, Any, Held | None]]:
+    roots: Iterable[Named], known_ids: dict[int, Any] | None = None, modules: bool = False
+) -> Iterator[tuple[str, Any, ContainerContents | None]]:
     """Yield what is behind values, the nearest first: (the program's name, a value, what is in it), each once.
     `modules`: look into those of PyTorch, too."""
-    seen = {} if seen is None else seen
+    known_ids = {} if known_ids is None else known_ids
     queue = deque(roots)
-    while queue and len(seen) < MOST:
+    while queue and len(known_ids) < MOST:
         name, value = queue.popleft()
-        if is_scalar(value) or _is_closed(value) or id(value) in seen:
+        if is_scalar(value) or _is_closed(value) or id(value) in known_ids:
             continue
-        seen[id(value)] = value
-        held = None if framework_of(value) is not None else _contents_of(name, value, in_library)
-        if held is None and modules and _is_module(value):
-            held = _of_tables(name, value, (value._parameters, value._buffers, value._modules))
-        elif modules and is_of_program(value) and (held is None or isinstance(value, tuple)):
+        known_ids[id(value)] = value
+        contents = None if framework_of(value) is not None else _contents_of(name, value, in_library)
+        if contents is None and modules and _is_module(value):
+            contents = _of_tables(name, value, (value._parameters, value._buffers, value._modules))
+        elif modules and is_of_program(value) and (contents is None or isinstance(value, tuple)):
             attributes = _attributes(name, value)
-            if held is not None:
-                queue.extend(held.children())
-            held = attributes
-        if held is not None and len(held.before) > MOST:
+            if contents is not None:
+                queue.extend(contents.children())
+            contents = attributes
+        if contents is not None and len(contents.before) > MOST:
             continue
-        yield name, value, held
-        if held is not None:
-            queue.extend(held.children())
+        yield name, value, contents
+        if contents is not None:
+            queue.extend(contents.children())
 
 
 def objects_behind(roots: Sequence[Named], library: Callable[[str], bool], kind: type | None = None) -> Iterator[Named]:
     """The objects behind `roots`, each once, the nearest first, and by what their attributes hold; no numbers and
     strings (but for those of `kind`), nor what frameworks are made of. `library`: of the file of a function, which is
     not looked into."""
-    seen: dict[int, Any] = {}
+    known_ids: dict[int, Any] = {}
     queue = deque(roots)
-    while queue and len(seen) < _MOST_OBJECTS:
+    while queue and len(known_ids) < _MOST_OBJECTS:
         name, value = queue.popleft()
         if value.__class__ is kind:
             yield name, value
-        if is_scalar(value) or _is_closed(value) or id(value) in seen:
+        if is_scalar(value) or _is_closed(value) or id(value) in known_ids:
             continue
         module = _is_module(value)
         if type(value).__module__.partition(".")[0] in _FOREIGN and not module:
             if hasattr(value, "__wrapped__"):  # a compiled function
                 queue.append((name, value.__wrapped__))
             continue
-        seen[id(value)] = value
+        known_ids[id(value)] = value
         yield name, value
         if framework_of(value) is not None:
             continue
-        held: Held | None
+        contents: ContainerContents | None
         if module:
-            own = vars(value)
-            public, private = ({k: v for k, v in own.items() if k.startswith("_") is p} for p in (False, True))
-            held = _of_tables(name, value, (value._parameters, value._buffers, value._modules, public, private))
+            attributes = vars(value)
+            public, private = ({k: v for k, v in attributes.items() if k.startswith("_") is p} for p in (False, True))
+            contents = _of_tables(name, value, (value._parameters, value._buffers, value._modules, public, private))
         else:
-            held = _contents_of(name, value, library)
-            if held is None and not isinstance(value, types.FunctionType) and hasattr(value, "__dict__"):
-                held = _of_tables(name, value, (dict(vars(value)),))
-        if held is not None:
-            queue.extend((its_name, child) for its_name, child in held.children() if " key [" not in its_name)
+            contents = _contents_of(name, value, library)
+            if contents is None and not isinstance(value, types.FunctionType) and hasattr(value, "__dict__"):
+                contents = _of_tables(name, value, (dict(vars(value)),))
+        if contents is not None:
+            queue.extend((its_name, child) for its_name, child in contents.children() if " key [" not in its_name)
 
 
 def roots(fn: Callable[..., Any]) -> list[Named]:
     """Return what a function reaches directly, its defaults included, with the program's names for it."""
-    held = _contents_of("", fn, in_library)
-    return [(type(fn).__name__, fn)] if held is None else list(held.children())
+    contents = _contents_of("", fn, in_library)
+    return [(type(fn).__name__, fn)] if contents is None else list(contents.children())
 
 
 def arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Named]:
@@ -201,57 +201,61 @@ def arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
         return [*((f"args[{i}]", a) for i, a in enumerate(args)), *kwargs.items()]
     flat: list[Named] = []
     for name, value in bound.items():
-        several = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
-        flat.extend(value.items() if several else [(name, value)])
+        is_keywords = signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+        flat.extend(value.items() if is_keywords else [(name, value)])
     return flat
 
 
-def _contents_of(name: str, value: Any, library: Callable[[str], bool]) -> Held | None:
+def _contents_of(name: str, value: Any, library: Callable[[str], bool]) -> ContainerContents | None:
     """Return what is in a container, or around a function of the program; None for anything else."""
     if isinstance(value, dict | Mapping):
         keys = [f"[{key!r}]" if isinstance(key, str | int | float | tuple) else "[...]" for key in list(value)]
-        return Held(name, value, lambda: [*value, *value.values()], [f" key {k}" for k in keys] + keys)
+        return ContainerContents(name, value, lambda: [*value, *value.values()], [f" key {k}" for k in keys] + keys)
     if isinstance(value, list | tuple | deque | set | frozenset | WeakSet):
-        return Held(name, value, lambda: list(value))
+        return ContainerContents(name, value, lambda: list(value))
     if (dataclasses.is_dataclass(value) and not isinstance(value, type)) or is_namespace(value):
         return _attributes(name, value)
     if isinstance(value, ReferenceType):
-        return Held(name, value, lambda: [value()], [""])
+        return ContainerContents(name, value, lambda: [value()], [""])
     if type(value).__module__ == "logging" and hasattr(value, "getEffectiveLevel"):
         names = [".level", ".disabled", ".manager.disable"]
-        return Held(name, value, lambda: [value.getEffectiveLevel(), value.disabled, value.manager.disable], names)
+        return ContainerContents(
+            name, value, lambda: [value.getEffectiveLevel(), value.disabled, value.manager.disable], names
+        )
     if isinstance(value, ContextVar):
-        return Held(name, value, lambda: [value.get(None)], [""])
+        return ContainerContents(name, value, lambda: [value.get(None)], [""])
     if isinstance(value, types.FunctionType):
         if not library(value.__code__.co_filename):
             return _variables_around(value)
         names = [name for name, _ in functions_around(value)]
-        return Held("", value, lambda: [fn for _, fn in functions_around(value)], names) if names else None
+        return ContainerContents("", value, lambda: [fn for _, fn in functions_around(value)], names) if names else None
     if isinstance(value, KeysView | ValuesView | ItemsView):
-        return Held(name, value, lambda: list(value))
+        return ContainerContents(name, value, lambda: list(value))
     if isinstance(value, types.MethodType):
-        return Held("", value, lambda: [value.__func__, value.__self__], [name, "self"])
+        return ContainerContents("", value, lambda: [value.__func__, value.__self__], [name, "self"])
     if is_bound_builtin(value):
-        return Held("", value, lambda: [value.__self__], [name.rpartition(".")[0] or "self"])
+        return ContainerContents("", value, lambda: [value.__self__], [name.rpartition(".")[0] or "self"])
     if isinstance(value, functools.partial):
         names = [name, *(f"args[{k}]" for k in range(len(value.args))), "keywords"]
-        return Held("", value, lambda: [value.func, *value.args, value.keywords], names)
+        return ContainerContents("", value, lambda: [value.func, *value.args, value.keywords], names)
     if is_compiled_function(value):
-        return Held(name, value, lambda: [value.__wrapped__], [""])
+        return ContainerContents(name, value, lambda: [value.__wrapped__], [""])
     return None
 
 
-def _attributes(name: str, value: Any) -> Held:
+def _attributes(name: str, value: Any) -> ContainerContents:
     """The class of an object, and its attributes."""
-    own: Any = getattr(value, "__dict__", {})
+    attributes: Any = getattr(value, "__dict__", {})
     slots = slots_of(type(value))
 
-    def now() -> list[Any]:
-        own = getattr(value, "__dict__", {})  # another one in another thread, or since it was replaced
-        return [type(value), *own, *own.values(), *(getattr(value, n, None) for n in slots)]
+    def read() -> list[Any]:
+        attributes = getattr(value, "__dict__", {})  # another one in another thread, or since it was replaced
+        return [type(value), *attributes, *attributes.values(), *(getattr(value, n, None) for n in slots)]
 
-    names = [f".{n}" for n in own]
-    return Held(name, value, now, [".__class__", *(f" key {n}" for n in names), *names, *(f".{n}" for n in slots)])
+    names = [f".{n}" for n in attributes]
+    return ContainerContents(
+        name, value, read, [".__class__", *(f" key {n}" for n in names), *names, *(f".{n}" for n in slots)]
+    )
 
 
 # classes of the standard library (not those derived from them) in which a program keeps its values
@@ -295,10 +299,10 @@ def is_plain_tensor(value: Any) -> bool:
     return type(value).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
 
 
-def _of_tables(name: str, value: Any, tables: Sequence[dict[str, Any]]) -> Held:
+def _of_tables(name: str, value: Any, tables: Sequence[dict[str, Any]]) -> ContainerContents:
     """Attributes."""
     names = [f".{key}" if name else f"{key}" for table in tables for key, _ in table.items()]
-    return Held(name, value, lambda: [v for table in tables for v in table.values()], names)
+    return ContainerContents(name, value, lambda: [v for table in tables for v in table.values()], names)
 
 
 def is_compiled_function(value: Any) -> bool:
@@ -306,24 +310,26 @@ def is_compiled_function(value: Any) -> bool:
     return type(value).__module__.startswith("tensorgraft.") and hasattr(value, "__wrapped__")
 
 
-def _variables_around(fn: types.FunctionType) -> Held:
+def _variables_around(fn: types.FunctionType) -> ContainerContents:
     """The variables of a function that are not its own, its code and its defaults."""
     names = [n for n in dict.fromkeys(_names(fn.__code__)) if n in fn.__globals__]
     run_with = [n for n in _RUN_WITH if getattr(fn, n) is not None]
     lookups = Lookups([(fn.__globals__, n) for n in names], fn.__closure__ or (), [(fn, n) for n in run_with])
     attributes = [vars(fn)] if has_attributes(fn) else []
-    own = [f"{fn.__name__}.{n}" for n in (*run_with, *("__dict__" for _ in attributes))]
-    return Held("", fn, lambda: [*lookups.now(), *attributes], [*names, *fn.__code__.co_freevars, *own], lookups)
+    extra_names = [f"{fn.__name__}.{n}" for n in (*run_with, *("__dict__" for _ in attributes))]
+    return ContainerContents(
+        "", fn, lambda: [*lookups.current(), *attributes], [*names, *fn.__code__.co_freevars, *extra_names], lookups
+    )
 
 
 def functions_around(fn: types.FunctionType) -> list[Named]:
     """Return the functions of the program that one of a library has been made of: what a decorator has wrapped, also
     in a table (`functools.singledispatch`)."""
-    around = [
+    variables = [
         (name, content_of(cell)) for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
     ]
-    tables = [(name, list(v.values())) for name, v in around if isinstance(v, dict) and len(v) < _MOST_WRAPPED]
-    flat = [*around, *((name, v) for name, values in tables for v in values)]
+    tables = [(name, list(v.values())) for name, v in variables if isinstance(v, dict) and len(v) < _MOST_WRAPPED]
+    flat = [*variables, *((name, v) for name, values in tables for v in values)]
     return [(name, v) for name, v in flat if isinstance(v, types.FunctionType | types.MethodType)]
 
 
@@ -353,21 +359,21 @@ def is_program_class(kind: type) -> bool:
     """Say the same of all objects of a class."""
     if not kind.__flags__ & 1 << 9 or callable(getattr(kind, "__torch_function__", None)):
         return False
-    home = kind.__module__.partition(".")[0]
+    package = kind.__module__.partition(".")[0]
     # where `exec` has no module to name it is the second; distributions are made of a program's tensors
-    if home in ("__main__", "builtins") or kind.__module__.startswith("torch.distributions."):
+    if package in ("__main__", "builtins") or kind.__module__.startswith("torch.distributions."):
         return True
-    return not (home in sys.stdlib_module_names or home in _FRAMEWORKS)
+    return not (package in sys.stdlib_module_names or package in _FRAMEWORKS)
 
 
 def object_key(value: Any) -> Any:
     """Return a key of a hashable object: of one whose class says what is equal, its attributes as well, which need not
     be equal then."""
-    kind = type(value)
-    if not isinstance(kind.__eq__, types.FunctionType) or not is_of_program(value):
-        return kind, value
-    own = {**getattr(value, "__dict__", {}), **{n: getattr(value, n) for n in slots_of(kind) if hasattr(value, n)}}
-    return kind, value, *((n, exact(v) if is_plain(v) else SameObject(v)) for n, v in own.items())
+    cls = type(value)
+    if not isinstance(cls.__eq__, types.FunctionType) or not is_of_program(value):
+        return cls, value
+    fields = {**getattr(value, "__dict__", {}), **{n: getattr(value, n) for n in slots_of(cls) if hasattr(value, n)}}
+    return cls, value, *((n, exact(v) if is_plain(v) else SameObject(v)) for n, v in fields.items())
 
 
 def slots_of(kind: type) -> list[str]:

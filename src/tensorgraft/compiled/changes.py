@@ -9,7 +9,7 @@ from operator import is_
 from typing import Any
 
 from tensorgraft.compiled.tables import Table, drop, entries_of, entry_of, put, reorder
-from tensorgraft.compiled.values import is_scalar, same
+from tensorgraft.compiled.values import is_same_value, is_scalar
 
 
 @dataclass(slots=True)
@@ -33,11 +33,11 @@ class Change:
             if self.order is None:
                 of.extend(new)
                 return
-            fresh = iter(new)
+            new_values = iter(new)
             elements = list(of)
-            made = [next(fresh) if k is None else elements[k] for k in self.order]
+            new_elements = [next(new_values) if k is None else elements[k] for k in self.order]
             of.clear()
-            of.extend(made)
+            of.extend(new_elements)
         else:
             counts = self.counts or {}
             for key in self.dropped:
@@ -49,30 +49,30 @@ class Change:
 
 
 def change_of(table: Table) -> Change | None:
-    before, now = table.before if table.start is None else table.start, entries_of(table.of)
+    before, after = table.before if table.start is None else table.start, entries_of(table.of)
     if isinstance(before, set):
-        new, dropped = [v for v in now if v not in before], [v for v in before if v not in now]
+        new, dropped = [v for v in after if v not in before], [v for v in before if v not in after]
         return Change(table, new, [], dropped) if new or dropped else None
     if isinstance(before, list):
         n = len(before)
-        if len(now) == n and all(map(is_, now, before)):
+        if len(after) == n and all(map(is_, after, before)):
             return None
-        full = len(now) == getattr(table.of, "maxlen", None)  # what is appended makes the first elements go
-        left = next((before[k:] for k in range(n + 1 if full else 1) if _begins(now, before[k:])), None)
+        full = len(after) == getattr(table.of, "maxlen", None)  # what is appended makes the first elements go
+        left = next((before[k:] for k in range(n + 1 if full else 1) if _has_prefix(after, before[k:])), None)
         if left is not None and not (full and any(map(is_scalar, left))):  # equal numbers may have been appended anew
-            return Change(table, now[len(left) :], [], [])
-        places = {id(v): k for k, v in reversed(list(enumerate(before)))}
-        order = [k if k < n and before[k] is v else places.get(id(v)) for k, v in enumerate(now)]
-        return Change(table, [v for v, k in zip(now, order, strict=True) if k is None], [], [], order)
-    if len(now) == len(before) and all(map(is_, now.values(), before.values())) and list(now) == list(before):
+            return Change(table, after[len(left) :], [], [])
+        positions = {id(v): k for k, v in reversed(list(enumerate(before)))}
+        order = [k if k < n and before[k] is v else positions.get(id(v)) for k, v in enumerate(after)]
+        return Change(table, [v for v, k in zip(after, order, strict=True) if k is None], [], [], order)
+    if len(after) == len(before) and all(map(is_, after.values(), before.values())) and list(after) == list(before):
         return None
-    keys = [k for k, v in now.items() if k not in before or before[k] is not v]
-    keys = [k for k in keys if k not in before or not same(before[k], now[k])]
-    dropped = [k for k in before if k not in now]
-    in_order = [k for k in before if k in now] + [k for k in keys if k not in before]
-    moved = list(now) if isinstance(table.of, dict) and in_order != list(now) else None
-    return Change(table, [now[k] for k in keys], keys, dropped, moved=moved) if keys or dropped or moved else None
+    keys = [k for k, v in after.items() if k not in before or before[k] is not v]
+    keys = [k for k in keys if k not in before or not is_same_value(before[k], after[k])]
+    dropped = [k for k in before if k not in after]
+    in_order = [k for k in before if k in after] + [k for k in keys if k not in before]
+    moved = list(after) if isinstance(table.of, dict) and in_order != list(after) else None
+    return Change(table, [after[k] for k in keys], keys, dropped, moved=moved) if keys or dropped or moved else None
 
 
-def _begins(now: list[Any], left: list[Any]) -> bool:
-    return len(now) >= len(left) and all(map(is_, now, left))
+def _has_prefix(entries: list[Any], left: list[Any]) -> bool:
+    return len(entries) >= len(left) and all(map(is_, entries, left))

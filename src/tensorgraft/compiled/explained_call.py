@@ -74,4 +74,4 @@ class ExplainedCall:
     def exchanges(self) -> list[tuple[Collective, OperatorUse | None]]:
         """Return what several devices exchange, each with the operator that asks for it, where it is known."""
         by_label = {o.label: o for o in self.operators if o.label}
-        return [(one, by_label.get(one.label)) for one in self.program.collectives]
+        return [(collective, by_label.get(collective.label)) for collective in self.program.collectives]

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorgraft.compiled.captured_objects import Call, Reached
+from tensorgraft.compiled.captured_objects import Call, DirectCaptures
 from tensorgraft.compiled.values import keys_of
 from tensorgraft.hub.backend import Backend
 
@@ -123,9 +123,9 @@ class TracedFunction:
         self.report = Report(getattr(fn, "__qualname__", type(fn).__name__))
         self.traces: dict[Any, list[Any]] = {}
         # the same traces by a key that is made faster, with the objects that it knows by identity
-        self._quick: dict[Any, tuple[list[Any], Sequence[Any]]] = {}
+        self._by_fast_key: dict[Any, tuple[list[Any], Sequence[Any]]] = {}
         self._last: tuple[Any, tuple[list[Any], Sequence[Any]] | None] = None, None  # most calls' key
-        self._reached = Reached(fn)
+        self._captures = DirectCaptures(fn)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -135,27 +135,27 @@ class TracedFunction:
         if self._is_inside():
             return self.fn(*args, **kwargs)
         leaves, structure = self._flatten(args, kwargs)
-        objects = self._reached.now()
-        quick = [structure, *map(id, objects)]
+        objects = self._captures.current()
+        fast_key = [structure, *map(id, objects)]
         try:
-            self._add_keys(quick, leaves)
+            self._add_keys(fast_key, leaves)
         except InContext as other:
             self.report.calls -= 1
             with other.context:
                 return self(*args, **kwargs)
         before, known = self._last
-        if quick != before:  # to compare takes half of what it takes to look up
-            known = self._quick.get(tuple(quick))
+        if fast_key != before:  # to compare takes half of what it takes to look up
+            known = self._by_fast_key.get(tuple(fast_key))
             if known is not None:
-                self._last = quick, known
+                self._last = fast_key, known
         if known is not None:
             for trace in known[1]:
                 if trace.guards.hold(leaves):
                     return trace(leaves)
-        if self._reached.find_again():
+        if self._captures.find_again():
             self.report.calls -= 1
             return self(*args, **kwargs)
-        return self._first_call(quick, leaves, structure, objects, args, kwargs)
+        return self._first_call(fast_key, leaves, structure, objects, args, kwargs)
 
     # ---- the front end's own -----------------------------------------------------------------------------------------
 
@@ -168,21 +168,21 @@ class TracedFunction:
         raise NotImplementedError
 
     def _first_call(
-        self, quick: Any, leaves: list[Any], structure: Any, objects: list[Any], args: Any, kwargs: Any
+        self, fast_key: Any, leaves: list[Any], structure: Any, objects: list[Any], args: Any, kwargs: Any
     ) -> Any:
         """A call for which no trace is at hand."""
         raise NotImplementedError
 
     # ---- traces ------------------------------------------------------------------------------------------------------
 
-    def _key(self, quick: Sequence[Any], objects: list[Any], backend: Backend) -> Any:
+    def _key(self, fast_key: Sequence[Any], objects: list[Any], backend: Backend) -> Any:
         """The same for all calls that a trace of this one may serve: plain values by what they are."""
-        return backend, quick[0], keys_of(objects), *quick[1 + len(objects) :]
+        return backend, fast_key[0], keys_of(objects), *fast_key[1 + len(objects) :]
 
-    def _remember(self, quick: Sequence[Any], objects: list[Any], known: Sequence[Any]) -> None:
-        if len(self._quick) >= _MOST_KEYS:
-            self._quick.clear()
-        self._quick[tuple(quick)] = objects, known
+    def _remember(self, fast_key: Sequence[Any], objects: list[Any], known: Sequence[Any]) -> None:
+        if len(self._by_fast_key) >= _MOST_KEYS:
+            self._by_fast_key.clear()
+        self._by_fast_key[tuple(fast_key)] = objects, known
 
     @property
     def programs(self) -> int:

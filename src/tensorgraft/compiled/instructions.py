@@ -30,8 +30,8 @@ def codes_of(code: types.CodeType) -> Iterator[types.CodeType]:
 def names_of(code: types.CodeType) -> frozenset[str]:
     """Return the global names, names of attributes and of modules that code mentions, functions inside it included;
     also as strings (`getattr(config, "scale")`)."""
-    strings = (text for one in codes_of(code) for text in one.co_consts if isinstance(text, str))
-    names = (name for one in codes_of(code) for name in (*one.co_names, *one.co_freevars))
+    strings = (text for nested in codes_of(code) for text in nested.co_consts if isinstance(text, str))
+    names = (name for nested in codes_of(code) for name in (*nested.co_names, *nested.co_freevars))
     return frozenset((*names, *(text for text in strings if text.replace(".", "_").isidentifier())))
 
 
@@ -39,8 +39,8 @@ def names_of(code: types.CodeType) -> frozenset[str]:
 def asked_attributes(code: types.CodeType) -> frozenset[str]:
     """Return the strings by which code may ask for attributes that are not there (`hasattr`, `getattr` with a default),
     functions inside it included."""
-    asking = (one for one in codes_of(code) if not {"getattr", "hasattr"}.isdisjoint(one.co_names))
-    strings = (text for one in asking for text in one.co_consts if isinstance(text, str))
+    asking = (nested for nested in codes_of(code) if not {"getattr", "hasattr"}.isdisjoint(nested.co_names))
+    strings = (text for nested in asking for text in nested.co_consts if isinstance(text, str))
     return frozenset(text for text in strings if text.isidentifier())
 
 
@@ -48,29 +48,29 @@ def asked_attributes(code: types.CodeType) -> frozenset[str]:
 def global_names(code: types.CodeType) -> frozenset[str]:
     """Return the global names, built-in ones among them, that code reads, functions inside it included."""
     loads = ("LOAD_GLOBAL", "LOAD_NAME")
-    return frozenset(i.argval for one in codes_of(code) for i in _instructions(one) if i.opname in loads)
+    return frozenset(i.argval for nested in codes_of(code) for i in _instructions(nested) if i.opname in loads)
 
 
 @functools.lru_cache(maxsize=4096)
 def stored_attributes(code: types.CodeType) -> frozenset[str]:
     """Return the names of attributes that code sets, functions inside it included."""
-    return frozenset(i.argval for one in codes_of(code) for i in _instructions(one) if i.opname == "STORE_ATTR")
+    return frozenset(i.argval for nested in codes_of(code) for i in _instructions(nested) if i.opname == "STORE_ATTR")
 
 
 @functools.lru_cache(maxsize=4096)
 def stored_names(code: types.CodeType) -> frozenset[str]:
     """Return the global names that code binds (`global n; n = ...`), functions inside it included."""
     stores = ("STORE_GLOBAL", "DELETE_GLOBAL")
-    return frozenset(i.argval for one in codes_of(code) for i in _instructions(one) if i.opname in stores)
+    return frozenset(i.argval for nested in codes_of(code) for i in _instructions(nested) if i.opname in stores)
 
 
 @functools.lru_cache(maxsize=4096)
 def compares_identities(code: types.CodeType) -> bool:
     """Say whether code asks if two objects are the same one (`a is b`; not of constants, as in `a is None`), functions
     inside it included."""
-    for one in codes_of(code):
-        each = _instructions(one)
-        if any(i.opname == "IS_OP" and each[k - 1].opname != "LOAD_CONST" for k, i in enumerate(each)):
+    for nested in codes_of(code):
+        instructions = _instructions(nested)
+        if any(i.opname == "IS_OP" and instructions[k - 1].opname != "LOAD_CONST" for k, i in enumerate(instructions)):
             return True
     return "id" in global_names(code)
 
@@ -86,14 +86,14 @@ def _uses_of(name: str, outer: types.CodeType) -> frozenset[str]:
     uses = set()
     for code in codes_of(outer):
         instructions = _instructions(code)
-        for k, one in enumerate(instructions):
-            if one.argval != name and not (isinstance(one.argval, tuple) and name in one.argval):
+        for k, step in enumerate(instructions):
+            if step.argval != name and not (isinstance(step.argval, tuple) and name in step.argval):
                 continue
-            if one.opname == "LOAD_CONST":
+            if step.opname == "LOAD_CONST":
                 uses.add("read")  # `getattr(self, "losses")`
-            elif one.opname.startswith("LOAD_") and one.opname != "LOAD_CLOSURE":
-                uses.add("read" if isinstance(one.argval, tuple) else _use(instructions[k + 1 : k + 14]))
-            elif one.opname.startswith(("STORE_", "DELETE_")) and one.opname not in ("STORE_FAST", "STORE_NAME"):
+            elif step.opname.startswith("LOAD_") and step.opname != "LOAD_CLOSURE":
+                uses.add("read" if isinstance(step.argval, tuple) else _use(instructions[k + 1 : k + 14]))
+            elif step.opname.startswith(("STORE_", "DELETE_")) and step.opname not in ("STORE_FAST", "STORE_NAME"):
                 uses.add("read")  # the name is bound to something else, too
     return frozenset(uses)
 
@@ -120,7 +120,7 @@ def is_counted_up(code: types.CodeType, offset: int) -> bool:
     """Say whether the attribute that the instruction at `offset` loads is the target of `+=` or `-=`, and the value
     goes nowhere else."""
     instructions = _instructions(code)
-    k = next((k for k, one in enumerate(instructions) if one.offset == offset), 0)
+    k = next((k for k, instruction in enumerate(instructions) if instruction.offset == offset), 0)
     if not k or instructions[k].opname != "LOAD_ATTR":
         return False
     before = instructions[k - 1]
@@ -129,5 +129,5 @@ def is_counted_up(code: types.CodeType, offset: int) -> bool:
     name = instructions[k].argval
     for j in range(k + 1, len(instructions)):
         if instructions[j].opname == "STORE_ATTR" and instructions[j].argval == name:
-            return any(one.argrepr in _COUNTING for one in instructions[j - 3 : j])
+            return any(instruction.argrepr in _COUNTING for instruction in instructions[j - 3 : j])
     return False

@@ -37,7 +37,7 @@ class Lookups:
         self._owners = [owner for owner, _ in self.attributes]
         self._names = [name for _, name in self.attributes]
 
-    def now(self) -> list[Any]:
+    def current(self) -> list[Any]:
         """Return the values, in the order entries, cells, attributes."""
         values = list(map(call, self._getters, self._keys, repeat(ABSENT))) if self._keys else []
         if self.cells:
@@ -53,25 +53,26 @@ class Lookups:
         """Look no place up twice that has one of `values` twice. Returns the values that are left."""
         kinds = ("entries", "cells", "attributes")
         left: list[Any] = []
-        for kind, found in zip(kinds, self.split(values), strict=True):
-            once = {
-                _place(place, value): (place, value) for place, value in zip(getattr(self, kind), found, strict=True)
+        for kind, values_ in zip(kinds, self.split(values), strict=True):
+            unique = {
+                _lookup_key(lookup, value): (lookup, value)
+                for lookup, value in zip(getattr(self, kind), values_, strict=True)
             }
-            setattr(self, kind, [place for place, _ in once.values()])
-            left += [value for _, value in once.values()]
+            setattr(self, kind, [lookup for lookup, _ in unique.values()])
+            left += [value for _, value in unique.values()]
         self._prepare()
         return left
 
     def split(self, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
-        """Return values in the order of `now` as those of entries, of cells and of attributes."""
+        """Return values in the order of `current` as those of entries, of cells and of attributes."""
         a = len(self.entries)
         b = a + len(self.cells)
         return values[:a], values[a:b], values[b : b + len(self.attributes)]
 
 
-def _place(place: Any, value: Any) -> Any:
+def _lookup_key(lookup: Any, value: Any) -> Any:
     """Return a key of a place that is expected to have a value."""
-    owner, name = place if isinstance(place, tuple) else (place, "")
+    owner, name = lookup if isinstance(lookup, tuple) else (lookup, "")
     return id(owner), name, id(value)
 
 

@@ -24,9 +24,9 @@ def collecting_new_objects() -> Iterator[frozenset[int]]:
     """Context that restricts the garbage collector to objects made inside: to scan all takes as long as a trace. Yields
     the identities of older objects that it scans nevertheless."""
     if gc.get_freeze_count():  # the program has frozen objects
-        older = gc.get_objects()  # which live on: a new object would else have the identity of a dead one
-        yield frozenset(map(id, older))
-        del older
+        old_objects = gc.get_objects()  # which live on: a new object would else have the identity of a dead one
+        yield frozenset(map(id, old_objects))
+        del old_objects
         return
     gc.freeze()
     try:
@@ -45,12 +45,12 @@ def tracking_new_objects() -> Iterator[Callable[[Any], bool]]:
         if type(value) in (dict, tuple):  # the collector does not know those that hold plain values only
             return True
         if id(value) not in new and id(value) not in old:
-            new.update({id(one) for one in gc.get_objects()}.difference(older))
+            new.update({id(obj) for obj in gc.get_objects()}.difference(old_ids))
             if id(value) not in new:
                 old.add(id(value))
         return id(value) in new
 
-    with collecting_new_objects() as older:
+    with collecting_new_objects() as old_ids:
         yield is_new
 
 
@@ -75,7 +75,7 @@ class Template:
             self.make(self.arrays)  # what cannot be copied is found out while the function is traced
 
     def _find(self, value: Any, is_array: Callable[[Any], bool], is_old: Callable[[Any], bool]) -> None:
-        for x in reachable(value, lambda x: is_array(x) or is_old(x)):
+        for x in reachable_objects(value, lambda x: is_array(x) or is_old(x)):
             if is_array(x):
                 self.arrays.append(x)
             elif is_old(x) or isinstance(x, types.ModuleType):
@@ -91,9 +91,9 @@ class Template:
         """Return the same template without its arrays, which it would keep alive."""
         holes = [object() for _ in self.arrays]
         empty, old = set(map(id, holes)), set(map(id, self.old))
-        made = Template(self.make(holes), lambda x: id(x) in empty, lambda x: id(x) in old)
-        made.arrays = holes  # in their order
-        return made
+        template = Template(self.make(holes), lambda x: id(x) in empty, lambda x: id(x) in old)
+        template.arrays = holes  # in their order
+        return template
 
     def make(self, arrays: Sequence[Any], old: Sequence[Any] | None = None) -> Any:
         """Return a copy with other arrays in it. `old`: what stands for `self.old` at this call."""
@@ -107,10 +107,10 @@ class Template:
                 with contextlib.suppress(ValueError):  # a variable that is not bound
                     memo[id(cell)].cell_contents = copy.deepcopy(cell.cell_contents, memo)
             for fn in self._functions:
-                made = memo[id(fn)]
-                made.__defaults__ = copy.deepcopy(fn.__defaults__, memo)
-                made.__kwdefaults__ = copy.deepcopy(fn.__kwdefaults__, memo)
-                made.__dict__.update(copy.deepcopy(vars(fn), memo))
+                new_function = memo[id(fn)]
+                new_function.__defaults__ = copy.deepcopy(fn.__defaults__, memo)
+                new_function.__kwdefaults__ = copy.deepcopy(fn.__kwdefaults__, memo)
+                new_function.__dict__.update(copy.deepcopy(vars(fn), memo))
             return copy.deepcopy(self.value, memo)
         except TracedValueError:
             raise
@@ -186,22 +186,22 @@ def _children(x: Any) -> Iterator[Any]:
         yield from (x.func, *x.args, *x.keywords.values())
     elif isinstance(x, BaseException):
         yield from x.args
-    own = getattr(x, "__dict__", None)
-    if isinstance(own, dict):
-        yield from own.values()
+    attributes = getattr(x, "__dict__", None)
+    if isinstance(attributes, dict):
+        yield from attributes.values()
     yield from (getattr(x, name) for name in slots_of(type(x)) if hasattr(x, name))
 
 
-def reachable(value: Any, is_whole: Callable[[Any], bool] = lambda x: False) -> Iterator[Any]:
+def reachable_objects(value: Any, is_whole: Callable[[Any], bool] = lambda x: False) -> Iterator[Any]:
     """Yield an object and all objects reachable from it, each once; objects for which `is_whole` holds are not
     entered."""
-    seen: dict[int, Any] = {}
+    seen_objects: dict[int, Any] = {}
     queue = deque([value])
     while queue:
         x = queue.popleft()
-        if is_plain(x) or isinstance(x, _ATOMS) or id(x) in seen:
+        if is_plain(x) or isinstance(x, _ATOMS) or id(x) in seen_objects:
             continue
-        seen[id(x)] = x
+        seen_objects[id(x)] = x
         yield x
         if not is_whole(x):
             queue.extend(_children(x))
@@ -210,6 +210,6 @@ def reachable(value: Any, is_whole: Callable[[Any], bool] = lambda x: False) -> 
 def _with_cells(fn: types.FunctionType, memo: dict[int, Any]) -> types.FunctionType:
     """Return the same function with the variables around it that `memo` has in the place of its own."""
     cells = tuple(memo[id(cell)] for cell in fn.__closure__ or ())
-    made = types.FunctionType(fn.__code__, fn.__globals__, fn.__name__, None, cells)
-    made.__qualname__, made.__doc__ = fn.__qualname__, fn.__doc__
-    return made
+    new_function = types.FunctionType(fn.__code__, fn.__globals__, fn.__name__, None, cells)
+    new_function.__qualname__, new_function.__doc__ = fn.__qualname__, fn.__doc__
+    return new_function

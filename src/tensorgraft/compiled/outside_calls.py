@@ -1,8 +1,8 @@
-"""Calls of Python's standard library that act outside of a program, or have another value each time: `print`, `open`,
-`time.time`, `os.urandom`.
+"""Calls of Python's standard library with effects outside of the program, or with a different result at each call:
+`print`, `open`, `time.time`, `os.urandom`.
 
-While a function is traced they are watched where the program makes them. What is only said (`print`, `logging`,
-`warnings`) is said again at every call of the compiled program; a function that does anything else runs uncompiled.
+While a function is traced, its calls of these are intercepted. Output (`print`, `logging`, `warnings`) is repeated at
+every call of the compiled program; a function that calls any other of them runs uncompiled.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tensorgraft.compiled.uncompiled import RunsUncompiled
 _CLOCKS = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
 _ASKS = ("getcwd", "listdir", "scandir", "stat", "lstat", "access", "times", "getloadavg")
 _ACTS = ("system", "open", "remove", "unlink", "mkdir", "rmdir", "rename", "replace", "chdir", "truncate", "symlink")
-_REFUSED: tuple[tuple[str, str, tuple[str, ...]], ...] = (  # what is said of them, where they are
+_REFUSED: tuple[tuple[str, str, tuple[str, ...]], ...] = (  # (description, module or class, names)
     ("reads a clock", "time", (*_CLOCKS, *(f"{name}_ns" for name in _CLOCKS), "localtime", "gmtime", "ctime")),
     ("waits", "time", ("sleep",)),
     ("draws random numbers", "os", ("urandom",)),
@@ -54,23 +54,23 @@ Call = Callable[[], None]
 
 
 class OutsideCalls:
-    """The calls of a traced function that print, log or warn. `refused`: why it runs uncompiled, if the program has
-    caught the error that says so."""
+    """The calls of a traced function that print, log or warn. `refused`: the reason why the function runs uncompiled,
+    kept in case the program catches the error."""
 
     def __init__(self) -> None:
-        self.repeated: list[Call] = []  # at every call of the program, the one that is traced included
-        self.warned: list[Call] = []  # at every call but that one
+        self.repeated: list[Call] = []  # repeated at every call of the program, also the traced one
+        self.warned: list[Call] = []  # repeated at every later call
         self.refused: str | None = None
         self._thread = threading.get_ident()
         self._active = False
 
     def settled(self) -> None:
-        """Raise RunsUncompiled where the program has caught it."""
+        """Raise RunsUncompiled again if the program has caught it."""
         if self.refused is not None:
             raise RunsUncompiled(self.refused)
 
     def repeat(self, first: bool) -> None:
-        """Say again what was said in the trace. `first`: in the call that is traced."""
+        """Repeat the output of the trace. `first`: for the traced call, where warnings have already been shown."""
         for call in self.repeated if first else (*self.repeated, *self.warned):
             call()
 
@@ -79,11 +79,11 @@ class OutsideCalls:
 
     @contextlib.contextmanager
     def watched(self, bound: Sequence[tuple[dict[str, Any], str]] = ()) -> Iterator[None]:
-        """Context that watches this thread's calls. `bound`: global variables of the program that are such
+        """Context that intercepts this thread's calls. `bound`: global variables of the program that refer to such
         functions."""
         with contextlib.ExitStack() as stack:
             wrapped: dict[int, Any] = {}
-            for owner, name, make in self._places():
+            for owner, name, make in self._overrides():
                 original = vars(owner)[name]
                 wrapped[id(original)] = self._wrapped(original, make)
                 setattr(owner, name, wrapped[id(original)])
@@ -98,10 +98,10 @@ class OutsideCalls:
             finally:
                 self._active = False
 
-    def _places(self) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
-        """Yield (a module or class, a name in it, what is done in the place of a call by the program)."""
-        for owner, name, what in _refused():
-            yield owner, name, functools.partial(self._refuse, f"{what} ({getattr(owner, '__name__', owner)}.{name})")
+    def _overrides(self) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+        """Yield (a module or class, a name in it, the function that is called instead)."""
+        for owner, name, reason in _refused():
+            yield owner, name, functools.partial(self._refuse, f"{reason} ({getattr(owner, '__name__', owner)}.{name})")
         yield random.Random, "seed", self._seed
         yield builtins, "print", self._print
         yield warnings, "warn", self._warn
@@ -117,9 +117,9 @@ class OutsideCalls:
 
         return call
 
-    def _refuse(self, why: str, *_: Any) -> Any:
-        self.refused = why
-        raise RunsUncompiled(why)
+    def _refuse(self, reason: str, *_: Any) -> Any:
+        self.refused = reason
+        raise RunsUncompiled(reason)
 
     def _seed(self, original: Any, args: Any, kwargs: Any) -> None:
         if not kwargs and args[1:] in ((), (None,)):
@@ -127,56 +127,56 @@ class OutsideCalls:
         original(*args, **kwargs)
 
     def _print(self, original: Any, args: Any, kwargs: Any) -> None:
-        said = tuple(map(str, args))  # of a tensor it raises
+        texts = tuple(map(str, args))  # of a tensor it raises
         if kwargs.keys() - {"sep", "end", "file", "flush"}:
-            original(*said, **kwargs)  # raises
-        self.repeated.append(functools.partial(original, *said, **kwargs))
+            original(*texts, **kwargs)  # raises
+        self.repeated.append(functools.partial(original, *texts, **kwargs))
 
     def _log(self, original: Any, args: Any, kwargs: Any) -> None:
         logger, record = args
-        said = copy.copy(record)
-        said.msg, said.args = record.getMessage(), None
+        logged = copy.copy(record)
+        logged.msg, logged.args = record.getMessage(), None
 
         def handle() -> None:
-            again = copy.copy(said)
-            again.created = time.time()
-            original(logger, again)
+            repeated = copy.copy(logged)
+            repeated.created = time.time()
+            original(logger, repeated)
 
         self.repeated.append(handle)
 
     def _warn(self, original: Any, args: Any, kwargs: Any) -> None:
         names = ("message", "category", "stacklevel", "source")
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
-        level = given.get("stacklevel", 1)
-        given["stacklevel"] = level + 2
+        arguments = {**dict(zip(names, args, strict=False)), **kwargs}
+        level = arguments.get("stacklevel", 1)
+        arguments["stacklevel"] = level + 2
         frame = sys._getframe(2)
         for _ in range(level - 1):
             frame = frame.f_back or frame
-        original(**given)
-        message = given["message"]
-        kind = type(message) if isinstance(message, Warning) else given.get("category") or UserWarning
+        original(**arguments)
+        message = arguments["message"]
+        kind = type(message) if isinstance(message, Warning) else arguments.get("category") or UserWarning
         registry = frame.f_globals.setdefault("__warningregistry__", {})
-        place = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__"), registry
-        self.warned.append(functools.partial(warnings.warn_explicit, message, kind, *place))
+        location = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__"), registry
+        self.warned.append(functools.partial(warnings.warn_explicit, message, kind, *location))
 
 
 def _refused() -> Iterator[tuple[Any, str, str]]:
-    """Yield (a module or class, a name in it, what is said of it) of what is loaded."""
-    for what, path, names in _REFUSED:
+    """Yield (a module or class, a name in it, the reason) of each refused function whose module is loaded."""
+    for reason, path, names in _REFUSED:
         module, _, cls = path.rpartition(".")
         owner = sys.modules.get(path) or getattr(sys.modules.get(module), cls, None)
-        yield from ((owner, name, what) for name in names if owner is not None and name in vars(owner))
+        yield from ((owner, name, reason) for name in names if owner is not None and name in vars(owner))
 
 
 def is_outside(value: Any) -> bool:
-    """Say whether a value is one of the functions that are watched, which a program may have bound to another name."""
+    """Return True for a refused function, which a program may have bound to another name."""
     if not isinstance(value, types.BuiltinFunctionType | types.FunctionType) or value.__name__ not in _NAMES:
         return False
     return any(vars(owner)[name] is value for owner, name, _ in _refused())
 
 
 def _by_program(frame: types.FrameType | None) -> bool:
-    """Say whether the program itself is calling, perhaps by way of the standard library."""
+    """Return True if the caller is the program itself, possibly through the standard library."""
     while frame is not None and _is_standard(frame.f_code.co_filename):
         frame = frame.f_back
     return frame is not None and not in_library(frame.f_code.co_filename)

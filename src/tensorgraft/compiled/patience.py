@@ -20,23 +20,23 @@ def progress_shown(name: str) -> Iterator[None]:
     if out is None or not out.isatty():
         yield
         return
-    start, done = time.monotonic(), threading.Event()
+    start, finished = time.monotonic(), threading.Event()
 
-    def tell() -> None:
-        if done.wait(_SECONDS):
+    def report() -> None:
+        if finished.wait(_SECONDS):
             return
         while True:
             out.write(f"{_CLEAR}tensorgraft: compiling {name}, {time.monotonic() - start:.0f} s")
             out.flush()
-            if done.wait(1):
+            if finished.wait(1):
                 break
         out.write(_CLEAR)
         out.flush()
 
-    thread = threading.Thread(target=tell, daemon=True)
+    thread = threading.Thread(target=report, daemon=True)
     thread.start()
     try:
         yield
     finally:
-        done.set()
+        finished.set()
         thread.join()

@@ -57,25 +57,25 @@ class Storages:
     """Many of them at once. `cell_of`: the storage of an argument."""
 
     def __init__(self, sources: Sequence[Source], cell_of: Callable[[Any], Cell]) -> None:
-        nobody: Any = _Nobody(None)
+        no_source: Any = _NoStorage(None)
         self._cell_of = cell_of
-        self._fixed: list[Any] = [source.cell or nobody for source in sources]
+        self._fixed: list[Any] = [source.cell or no_source for source in sources]
         self._arguments = [(k, s.argument) for k, s in enumerate(sources) if s.argument is not None]
-        places = [i for _, i in self._arguments]
+        argument_positions = [i for _, i in self._arguments]
         # where all sources are arguments, one call picks them
-        self._pick = itemgetter(*places) if len(places) == len(sources) > 1 else None
-        self._others = [(k, s.find) for k, s in enumerate(sources) if s.find is not None]
+        self._pick = itemgetter(*argument_positions) if len(argument_positions) == len(sources) > 1 else None
+        self._varying = [(k, s.find) for k, s in enumerate(sources) if s.find is not None]
 
     def __len__(self) -> int:
         return len(self._fixed)
 
     def __call__(self, leaves: Leaves) -> list[Cell]:
-        if not self._arguments and not self._others:
+        if not self._arguments and not self._varying:
             return self._fixed
         cells = self._fixed.copy()
         for k, i in self._arguments:
             cells[k] = self._cell_of(leaves[i])
-        for k, find in self._others:
+        for k, find in self._varying:
             cells[k] = find(leaves)
         return cells
 
@@ -87,12 +87,12 @@ class Storages:
         arrays = [cell.array for cell in self._fixed]
         for k, i in self._arguments:
             arrays[k] = cell_of(leaves[i]).array
-        for k, find in self._others:
+        for k, find in self._varying:
             arrays[k] = find(leaves).array
         return arrays
 
 
-class _Nobody:
+class _NoStorage:
     """A placeholder for a storage that each call brings, or for that of a constant."""
 
     shared = True
@@ -117,9 +117,9 @@ class ProgramInputs:
         sources = _on_mesh(sources, backend)
         self._feeds = [(k, s) for k, s in enumerate(sources) if isinstance(s, Feed)]
         self._numbers = [(k, *s) for k, s in enumerate(sources) if isinstance(s, NumberInput)]
-        anew = (Feed, NumberInput)
+        feeds = (Feed, NumberInput)
         self._storages = Storages(
-            [s if isinstance(s, Source) else Source(_Nobody(None if isinstance(s, anew) else s)) for s in sources],
+            [s if isinstance(s, Source) else Source(_NoStorage(None if isinstance(s, feeds) else s)) for s in sources],
             cell_of,
         )
         self._donated = list(donated)
@@ -154,20 +154,22 @@ class ProgramInputs:
         go of theirs for the time."""
         arrays = self(leaves)
         cells = self._storages(leaves)
-        own = {k: cell for k in program.takes if not isinstance(cell := cells[k], _Nobody) and cell.array is arrays[k]}
-        if not own:
+        sole = {
+            k: cell for k in program.takes if not isinstance(cell := cells[k], _NoStorage) and cell.array is arrays[k]
+        }
+        if not sole:
             return tuple(program(*arrays))
-        for cell in own.values():
+        for cell in sole.values():
             cell.array = None
         try:
             results: tuple[Array, ...] = program.take(arrays)
             return results
         except BaseException:
-            for k, cell in own.items():
+            for k, cell in sole.items():
                 cell.array = arrays[k]
             raise
 
-    def now(self, leaves: Leaves) -> list[Array]:
+    def current_arrays(self, leaves: Leaves) -> list[Array]:
         """The arrays as they are, for a look at them: nothing is donated."""
         arrays = self._storages.arrays(leaves)
         with self._calling(leaves):
@@ -184,16 +186,16 @@ def _on_mesh(sources: Sequence[Any], backend: Backend) -> Sequence[Any]:
     if mesh is None:
         return sources
 
-    def everywhere(x: Array, mesh: Mesh = mesh) -> Array:
+    def on_mesh(x: Array, mesh: Mesh = mesh) -> Array:
         return backend.constrain(x, Placement(mesh, ((),) * len(backend.shape(x))))
 
     with backend.scope():
-        return [s if isinstance(s, Source | NumberInput | Feed) else everywhere(s) for s in sources]
+        return [s if isinstance(s, Source | NumberInput | Feed) else on_mesh(s) for s in sources]
 
 
 def _count_of_sole_reference() -> int:
     """The count that `ProgramInputs` sees of an array which only its storage holds."""
-    cells = [_Nobody(object())]
+    cells = [_NoStorage(object())]
     arrays = [cell.array for cell in cells]
     donated = [arrays[k] for k in (0,)]
     return max(list(map(sys.getrefcount, donated)))

@@ -47,13 +47,13 @@ def set_states(states: list[Any], generators: Sequence[Any]) -> None:
     if all(a is None or same_state(a, b) for a, b in zip(states, states_of(generators), strict=True)):
         return
     set_random_states(states[:2])
-    for one, state in zip(generators, states[2:], strict=True):
-        if isinstance(one, random.Random):
+    for generator, state in zip(generators, states[2:], strict=True):
+        if isinstance(generator, random.Random):
             if state is not None:
-                one.setstate(state)
-        elif hasattr(one, "bit_generator"):
-            one.bit_generator.state = state
-        elif hasattr(one, "random_raw"):
-            one.state = state
+                generator.setstate(state)
+        elif hasattr(generator, "bit_generator"):
+            generator.bit_generator.state = state
+        elif hasattr(generator, "random_raw"):
+            generator.state = state
         elif state is not None:
-            one.set_state(state)
+            generator.set_state(state)

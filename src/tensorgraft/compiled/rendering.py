@@ -67,9 +67,9 @@ def _program(e: ExplainedCall) -> list[tuple[str, str]]:
                 f"peak {size(m.peak)}: {parts}, temporary {size(m.temporary)}",
             )
         )
-    n, kept = e.kept_for_backward
+    n, kept_bytes = e.kept_for_backward
     if n:
-        rows.append(("kept for backward", f"{n} tensors, {size(kept)}"))
+        rows.append(("kept for backward", f"{n} tensors, {size(kept_bytes)}"))
     compiled = "" if p.compile_seconds is None else f", compile {p.compile_seconds:.2f} s"
     rows.append(("time", f"trace {e.trace_seconds:.2f} s{compiled}"))
     return rows
@@ -81,8 +81,8 @@ def _history(e: ExplainedCall) -> Group:
         rows.append((str(n), f"{traced.operations:,}", "\n".join(traced.reasons) or "the first call"))
     count = f"{len(rows)} trace{'s' * (len(rows) != 1)} in {e.calls} call{'s' * (e.calls != 1)}"
     count += f", {e.cold} of them uncompiled" if e.cold else ""
-    now = f"would be traced: {'; '.join(e.this_call)}" if e.this_call else "runs what is compiled"
-    return table(f"{count}; this call {now}", rows, "trace", Column("operations", justify="right"), "because")
+    this_call = f"would be traced: {'; '.join(e.this_call)}" if e.this_call else "runs what is compiled"
+    return table(f"{count}; this call {this_call}", rows, "trace", Column("operations", justify="right"), "because")
 
 
 def _is_spread(e: ExplainedCall) -> bool:
@@ -91,19 +91,19 @@ def _is_spread(e: ExplainedCall) -> bool:
 
 def _inputs(e: ExplainedCall) -> Group:
     kinds: dict[str, list[Input]] = {}
-    for one in e.inputs:
-        kinds.setdefault(one.kind, []).append(one)
+    for entry in e.inputs:
+        kinds.setdefault(entry.kind, []).append(entry)
     rows = []
-    spread = _is_spread(e)
+    on_mesh = _is_spread(e)
     for kind, inputs in kinds.items():
-        written = sum(i.written for i in inputs)
+        writes = sum(i.written for i in inputs)
         donated = sum(i.donated for i in inputs)
-        shown = [] if kind == "constant" else list(dict.fromkeys(i.name for i in inputs if i.name))
-        names = ", ".join(shown[:3]) + (", ..." if len(shown) > 3 else "")
-        each = [size(sum(i.bytes_each or i.bytes for i in inputs))] if spread else []
+        listed = [] if kind == "constant" else list(dict.fromkeys(i.name for i in inputs if i.name))
+        names = ", ".join(listed[:3]) + (", ..." if len(listed) > 3 else "")
+        nbytes = [size(sum(i.bytes_each or i.bytes for i in inputs))] if on_mesh else []
         total = size(sum(i.bytes for i in inputs))
-        rows.append((kind, str(len(inputs)), total, *each, f"{written} ({donated})" if written else "", names))
-    columns = ("arrays", "bytes", *["of a device"] * spread, "written (in place)")
+        rows.append((kind, str(len(inputs)), total, *nbytes, f"{writes} ({donated})" if writes else "", names))
+    columns = ("arrays", "bytes", *["of a device"] * on_mesh, "written (in place)")
     right = [Column(name, justify="right") for name in columns]
     return table("inputs", rows, "kind", *right, Column("names", overflow="fold"))
 
@@ -117,15 +117,15 @@ def _constants(constants: list[Input]) -> Group:
 def _collectives(e: ExplainedCall) -> Group:
     """Return a table of what devices exchange, by the line that asks for it."""
     total: dict[tuple[str, str, str, str], list[int]] = {}
-    for one, use in e.exchanges():
+    for collective, use in e.exchanges():
         name = "" if use is None else f"{use.name} (backward)" if use.backward else use.name
-        key = (one.kind, name, use.place if use else "", _short(use.source) if use else "")
-        total.setdefault(key, []).append(one.bytes)
+        key = (collective.kind, name, use.place if use else "", _short(use.source) if use else "")
+        total.setdefault(key, []).append(collective.bytes)
     busiest = sorted(total.items(), key=lambda item: -sum(item[1]))
     rows = [(kind, str(len(n)), size(sum(n)), *rest) for (kind, *rest), n in busiest[:_MOST_ROWS]]
-    every = size(sum(c.bytes for c in e.program.collectives))
+    total_bytes = size(sum(c.bytes for c in e.program.collectives))
     right = [Column(name, justify="right") for name in ("times", "bytes")]
-    title = f"between devices: {len(e.program.collectives)} collectives, {every} on each"
+    title = f"between devices: {len(e.program.collectives)} collectives, {total_bytes} on each"
     return table(title, rows, "kind", *right, "operator", "line", "")
 
 

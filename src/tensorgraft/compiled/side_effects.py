@@ -77,20 +77,17 @@ def opaque(*kinds: type) -> None:
 _HOOKS: list[tuple[type, Callable[[Any], Iterable[Any]], Collection[str]]] = []
 
 
-def with_hooks(kind: type, hooks: Callable[[Any], Iterable[Any]], own: Collection[str]) -> None:
+def with_hooks(kind: type, hooks: Callable[[Any], Iterable[Any]], own_attributes: Collection[str]) -> None:
     """Look at the functions of the program that objects of an opaque type call, and at what those of a class of the
-    program have beside the attributes `own` of the type."""
-    _HOOKS.append((kind, hooks, own))
+    program have beside the attributes `own_attributes` of the type."""
+    _HOOKS.append((kind, hooks, own_attributes))
 
 
 _STREAMED = ("write", "writelines", "read", "readline", "readlines", "readinto", "seek", "truncate")
 _DYNAMIC = {"globals", "eval", "exec"}  # reach what no name in the code tells of
 
 # by the name of a module or class: `time` itself is mentioned wherever the module is
-_CLOCKS = {
-    "datetime": ("now", "today", "utcnow"),
-    "date": ("today",),
-}
+_CLOCKS = {"datetime": ("now", "today", "utcnow"), "date": ("today",)}
 
 
 def _of_library(cls: type) -> bool:
@@ -102,13 +99,12 @@ class Reachable:
 
     def __init__(self, fn_roots: Iterable[Named], call: Call = ((), {})) -> None:
         self.tables: dict[int, Table] = {}
-        self.seen: dict[int, Any] = {}  # every object that was met, held so that its identity is its own
-        self.finds: dict[int, Find] = {}  # of objects behind arguments
+        self.visited: dict[int, Any] = {}  # every object that was met, held so that its identity is its own
+        self.finders: dict[int, Find] = {}  # of objects behind arguments
         self.codes: list[types.CodeType] = []
         self.is_new: Callable[[Any], bool] = lambda value: False  # made inside the trace that is under way
         self.methods: list[tuple[str, bool, types.FunctionType]] = []  # of classes; `called_by_name` reads them
-        self.objects: list[Table] = []  # attributes of objects of the program's classes
-        self.owners: list[Any] = []  # those objects
+        self.owners: list[Any] = []  # objects of the program's classes
         self.slotted: dict[int, Slots] = {}  # the attributes of objects whose classes have `__slots__`
         self.outside: list[tuple[dict[str, Any], str]] = []  # global variables that are watched functions
         self.hooks: list[Any] = []  # of tensors and optimizers
@@ -116,7 +112,9 @@ class Reachable:
         self._spaces: list[tuple[str, Any]] = []
         self.generators: list[Any] = []
         self._caches: list[tuple[str, Any, Any]] = []  # functions that remember results, and how often they have
-        self._once: list[tuple[str, str | None]] = []  # clocks and iterators, and the attribute that they are
+        self._one_time_objects: list[
+            tuple[str, str | None]
+        ] = []  # clocks and iterators, and the attribute that they are
         self._walk([(name, value, None) for name, value in fn_roots])
         args, kwargs = call
         self._walk([(f"args[{i}]", a, _argument(i)) for i, a in enumerate(args)])
@@ -124,7 +122,9 @@ class Reachable:
         names = self._walk_spaces()
         # a source of new values at each call (a clock, an iterator) that the function's code mentions
         self.reads_vars = "vars" in names or "__dict__" in names
-        self.once = next((name for name, attribute in self._once if attribute is None or attribute in names), None)
+        self.once = next(
+            (name for name, attribute in self._one_time_objects if attribute is None or attribute in names), None
+        )
         if "argv" in names:
             self._walk([("sys.argv", sys.argv, None)])
         if "environ" in names or "getenv" in names:
@@ -138,40 +138,40 @@ class Reachable:
         while known != (known := (len(self.codes), len(self._spaces))):
             names = dict.fromkeys(name for code in self.codes for name in sorted(names_of(code)))
             stored = {name for code in self.codes for name in stored_attributes(code)}
-            asked = {name for code in self.codes for name in asked_attributes(code)}
-            tables = [(name, Namespace(space, names, stored, asked)) for name, space in self._spaces]
+            requested = {name for code in self.codes for name in asked_attributes(code)}
+            tables = [(name, Namespace(space, names, stored, requested)) for name, space in self._spaces]
             self._walk([(f"{name}.{key}", v, None) for name, t in tables for key, v in t.entries().items()])
         for name, table in tables:
             self._add(name, table, None)
         return names
 
     def _add(self, name: str, of: Any, find: Find | None) -> Any:
-        names = {name} if id(of) in self.seen and id(of) not in self.tables else set()
+        names = {name} if id(of) in self.visited and id(of) not in self.tables else set()
         self.tables[id(of)] = table = Table(name, of, entries_of(of), find, names=names)
         return table.before
 
     def _walk(self, roots: Iterable[tuple[str, Any, Find | None]]) -> None:
         queue = deque(roots)
-        seen = self.seen
-        while queue and len(seen) < _MOST:
+        seen_objects = self.visited
+        while queue and len(seen_objects) < _MOST:
             name, value, find = queue.popleft()
             if is_scalar(value):
                 continue
-            if id(value) in seen:
+            if id(value) in seen_objects:
                 if (table := self.tables.get(id(value))) is not None and table.names:
                     table.names.add(name)
                 continue
-            seen[id(value)] = value
+            seen_objects[id(value)] = value
             if find is not None:
-                self.finds[id(value)] = find
+                self.finders[id(value)] = find
             if isinstance(value, type | types.ModuleType):
                 queue.extend(self._space(name, value))
-                self._once += [(f"{name}.{clock}", clock) for clock in _CLOCKS.get(value.__name__, ())]
+                self._one_time_objects += [(f"{name}.{clock}", clock) for clock in _CLOCKS.get(value.__name__, ())]
             elif is_outside(value) or _is_iterator(value):
                 _, dot, attribute = name.rpartition(".")
-                self._once.append((name, attribute if dot else None))
+                self._one_time_objects.append((name, attribute if dot else None))
             elif isinstance(value, io.IOBase):
-                self._once += [(f"{name}.{method}", method) for method in _STREAMED]
+                self._one_time_objects += [(f"{name}.{method}", method) for method in _STREAMED]
             elif is_generator(value):
                 self.generators.append(value)
             elif is_bound_builtin(value):
@@ -190,20 +190,20 @@ class Reachable:
         if find is None:
             self.of_tensors.append(self.tables[id(value.__dict__)])
         hooks = (value._backward_hooks, getattr(value, "_post_accumulate_grad_hooks", None))
-        called = [hook for table in hooks for hook in (table or {}).values()]
-        self.hooks += called
+        hooked = [hook for table in hooks for hook in (table or {}).values()]
+        self.hooks += hooked
         yield from ((f"{name}.{key}", child, None) for key, child in before.items())
-        yield from ((f"a hook of {name}", hook, None) for hook in called)
+        yield from ((f"a hook of {name}", hook, None) for hook in hooked)
 
     def _of_opaque(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, Find | None]]:
-        for kind, hooks, own in _HOOKS:
+        for kind, hooks, own_attributes in _HOOKS:
             if isinstance(value, kind):
-                called = list(hooks(value))
-                self.hooks += called
-                yield from ((f"a hook of {name}", hook, None) for hook in called)
+                hooked = list(hooks(value))
+                self.hooks += hooked
+                yield from ((f"a hook of {name}", hook, None) for hook in hooked)
                 if is_of_program(value):
-                    inside = self._attributes(name, value, find)
-                    yield from (one for one in inside if one[0].rpartition(".")[2] not in own)
+                    found_inside = self._attributes(name, value, find)
+                    yield from (entry for entry in found_inside if entry[0].rpartition(".")[2] not in own_attributes)
 
     def _space(self, name: str, value: Any) -> Iterator[tuple[str, Any, None]]:
         """Note a class or a Python module of the program; yield the functions of a class."""
@@ -216,8 +216,8 @@ class Reachable:
         for cls in (*value.__mro__, *type(value).__mro__):
             if not cls.__flags__ & 1 << 9 or _of_library(cls):
                 continue
-            if cls is value or id(cls) not in self.seen:
-                self.seen[id(cls)] = cls
+            if cls is value or id(cls) not in self.visited:
+                self.visited[id(cls)] = cls
                 self._spaces.append((cls.__name__, cls))
                 above = {name for base in cls.__mro__[1:-1] if _of_library(base) for name in vars(base)}
                 for key, member in vars(cls).items():
@@ -264,24 +264,22 @@ class Reachable:
 
     def _attributes(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, Find | None]]:
         cls = type(value)
-        home = cls.__module__.partition(".")[0]
-        if home in _OWN_MODULES or (home in _OF_STANDARD and not is_namespace(value)):
+        package = cls.__module__.partition(".")[0]
+        if package in _OWN_MODULES or (package in _OF_STANDARD and not is_namespace(value)):
             return
         made_in_python = bool(cls.__flags__ & 1 << 9)
         if made_in_python:
             yield cls.__name__, cls, None
-        own = getattr(value, "__dict__", None)
-        if isinstance(own, dict):
-            for key, child in self._add(name, own, None if find is None else _attributes_of(find)).items():
+        attributes = getattr(value, "__dict__", None)
+        if isinstance(attributes, dict):
+            for key, child in self._add(name, attributes, None if find is None else _attributes_of(find)).items():
                 yield f"{name}.{key}" if name else str(key), child, _attribute(find, key)
             if is_of_program(value):
                 self.owners.append(value)
-                if find is None:
-                    self.objects.append(self.tables[id(own)])
         if made_in_python and (slots := slots_of(cls)):
             table = self.slotted[id(value)] = Slots(value, slots)
-            found = None if find is None else lambda call: Slots(find(call), slots)
-            for key, child in self._add(name, table, found).items():
+            find_slots = None if find is None else lambda call: Slots(find(call), slots)
+            for key, child in self._add(name, table, find_slots).items():
                 yield f"{name}.{key}", child, _attribute(find, key)
 
     def _function(self, name: str, fn: types.FunctionType) -> Iterator[tuple[str, Any, Find | None]]:
@@ -293,7 +291,7 @@ class Reachable:
         self.codes.append(fn.__code__)
         self._add(name, Variables(fn), None)
         dynamic = sorted(global_names(fn.__code__) & _DYNAMIC - fn.__globals__.keys())
-        self._once += [(f"{called}()", None) for called in dynamic]
+        self._one_time_objects += [(f"{called_name}()", None) for called_name in dynamic]
         mentioned = {n for code in codes_of(fn.__code__) for n in code.co_names}
         for variable in sorted(mentioned & fn.__globals__.keys()):
             if is_outside(value := fn.__globals__[variable]):
@@ -312,32 +310,32 @@ class Reachable:
 
     def watch(self, name: str, of: Any) -> None:
         """Take what an object has, before it is changed; of one that is made inside the trace that does not matter."""
-        if id(of) not in self.seen and not self.is_new(of):
+        if id(of) not in self.visited and not self.is_new(of):
             known = len(self.generators)
             self._walk([(name, of, None)])
             self._dice += map(state_of, self.generators[known:])
 
-    def substituted(self, call: Call, others: dict[int, Any]) -> Call:
+    def substituted(self, call: Call, new_of: dict[int, Any]) -> Call:
         """Put other objects (by the identity of those that they stand for) into a call and into everything mutable
         behind it, until `undo`; return the call."""
-        if not others:
+        if not new_of:
             return call
         for table in self.tables.values():
             if table.find is not None:
                 entries = table.before.items() if isinstance(table.before, dict) else enumerate(table.before)
-                made = {key: new for key, value in entries if (new := _substituted(value, others)) is not value}
-                if made and not isinstance(table.before, set):
-                    for key, value in made.items():
+                new_values = {key: new for key, value in entries if (new := _substituted(value, new_of)) is not value}
+                if new_values and not isinstance(table.before, set):
+                    for key, value in new_values.items():
                         table.of[key] = value
                     table.start = entries_of(table.of)
         args, kwargs = call
-        return _substituted(args, others), {key: _substituted(value, others) for key, value in kwargs.items()}
+        return _substituted(args, new_of), {key: _substituted(value, new_of) for key, value in kwargs.items()}
 
     def changes(self, counted: Collection[tuple[int, str]] = ()) -> list[Change]:
         """Compare with the copies, and return what is different. `counted`: attributes that are only counted up, by the
         identity of the dictionary that they are in."""
-        found = [change for table in self.tables.values() if (change := change_of(table)) is not None]
-        for change in found:
+        differences = [change for table in self.tables.values() if (change := change_of(table)) is not None]
+        for change in differences:
             before = change.table.before
             if isinstance(before, dict):
                 counts = self._uses(change.table) == {"counted"}
@@ -346,7 +344,7 @@ class Reachable:
                         continue
                     if type(value) is int and type(before.get(key)) is int:  # no difference of floats is exact
                         change.counts = {**(change.counts or {}), key: value - before[key]}
-        return found
+        return differences
 
     def called_by_name(self, names: Collection[str]) -> Iterator[types.FunctionType]:
         """Yield the methods of the program's classes that functions which mention these names may call: those of these
@@ -355,8 +353,12 @@ class Reachable:
 
     def drew(self) -> bool:
         """Say whether Python's or NumPy's random numbers were drawn."""
-        now = states_of(self.generators)
-        return not all(map(same_state, self._dice, now)) if self._dice[1] is not None else now[0] != self._dice[0]
+        states_now = states_of(self.generators)
+        return (
+            not all(map(same_state, self._dice, states_now))
+            if self._dice[1] is not None
+            else states_now[0] != self._dice[0]
+        )
 
     def remembered(self) -> str | None:
         """Name a function under `functools.lru_cache` that was called, and knows its results by arrays: other ones of a
@@ -418,13 +420,13 @@ def function_of(member: Any) -> types.FunctionType | None:
     return next(iter(functions_of(member)), None)
 
 
-def _substituted(value: Any, others: dict[int, Any]) -> Any:
-    if id(value) in others:
-        return others[id(value)]
+def _substituted(value: Any, substitutes: dict[int, Any]) -> Any:
+    if id(value) in substitutes:
+        return substitutes[id(value)]
     if isinstance(value, tuple):
-        made = [_substituted(v, others) for v in value]
-        if any(map(is_not, made, value)):
-            return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+        new_items = [_substituted(v, substitutes) for v in value]
+        if any(map(is_not, new_items, value)):
+            return type(value)(*new_items) if hasattr(value, "_fields") else type(value)(new_items)
     return value
 
 
@@ -432,8 +434,8 @@ def modules_named(names: Iterable[str], package: str) -> list[types.ModuleType]:
     """Return the modules, of those that are loaded, that `import` inside a function of a package finds by a name."""
     parts = package.split(".") if package else []
     above = ["", *(".".join(parts[: k + 1]) + "." for k in range(len(parts)))]
-    found = (sys.modules.get(before + name) for name in sorted(names) for before in above)
-    return [module for module in found if isinstance(module, types.ModuleType)]
+    modules = (sys.modules.get(before + name) for name in sorted(names) for before in above)
+    return [module for module in modules if isinstance(module, types.ModuleType)]
 
 
 def _is_iterator(value: Any) -> bool:

@@ -113,7 +113,7 @@ def held_by(frame: FrameType, node: ast.AST) -> Any:
     return None
 
 
-def spelled(frame: FrameType, node: ast.AST | None, value: Any) -> str | None:
+def expression_of(frame: FrameType, node: ast.AST | None, value: Any) -> str | None:
     """The name within an expression that holds a value."""
     for part in ast.walk(node) if node is not None else ():
         if isinstance(part, ast.Name) and held_by(frame, part) is value:

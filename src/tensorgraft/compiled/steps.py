@@ -54,12 +54,12 @@ class StepsPlan:
                 slots[step.writes[0]] = results
             for slot in step.frees:
                 slots[slot] = None
-        found = [slots[i] for i in self.results]
+        results_ = [slots[i] for i in self.results]
         if constants and xp.mutable and not xp.in_trace():
             # whoever writes a result writes no constant of the next call; a branch may have handed it on
-            held = {id(a) for value in constants for a in self.arrays_in(value)}
-            found = [xp.copy(x) if id(x) in held and xp.is_array(x) else x for x in found]
-        return found
+            constant_ids = {id(a) for value in constants for a in self.arrays_in(value)}
+            results_ = [xp.copy(x) if id(x) in constant_ids and xp.is_array(x) else x for x in results_]
+        return results_
 
     def converted(self, xp: Backend, value: Any) -> Any:
         """A constant as the steps take it on a backend."""
@@ -82,11 +82,11 @@ class StepsPlan:
         """Drop constants that no step reads, and say after which step each slot is read no more."""
         read = {*self.results, *(slot for step in self.steps for slot in step.reads)}
         self.constants = [(slot, value) for slot, value in self.constants if slot in read]
-        kept = {*self.results, *self.given, *(slot for slot, _ in self.constants)}
+        live_slots = {*self.results, *self.given, *(slot for slot, _ in self.constants)}
         for step in reversed(self.steps):
-            frees = {*step.reads, *step.writes} - kept
+            frees = {*step.reads, *step.writes} - live_slots
             step.frees = tuple(frees)
-            kept |= frees
+            live_slots |= frees
 
 
 class CompiledPart:
@@ -107,12 +107,12 @@ class CompiledPart:
 
     def _compile(self, xp: Backend, arrays: Sequence[Array]) -> Callable[[Sequence[Array]], list[Array]]:
         stand_ins = [xp.stand_in(a) for a in arrays]
-        program = xp.trace(lambda: self._evaluate(xp, self._given(xp, stand_ins)))
+        program = xp.trace(lambda: self._evaluate(xp, self._operands(xp, stand_ins)))
         argument = {id(a): i for i, a in enumerate(stand_ins)}
         sources = [argument.get(id(a), a) for a in program.captured]
         run = program.compile()
         return lambda arrays: list(run(*[arrays[s] if isinstance(s, int) else s for s in sources]))
 
-    def _given(self, xp: Backend, stand_ins: Sequence[Array]) -> Sequence[Array]:
+    def _operands(self, xp: Backend, stand_ins: Sequence[Array]) -> Sequence[Array]:
         """Return the operands of `evaluate` in the trace: the stand-ins, as it does not ask for values."""
         return stand_ins

@@ -22,14 +22,14 @@ from weakref import WeakSet
 import numpy as np
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.captured_objects import Held, is_namespace, is_of_program, roots, walk
+from tensorgraft.compiled.captured_objects import ContainerContents, is_namespace, is_of_program, roots, walk
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.instructions import names_of
 from tensorgraft.compiled.lookups import ABSENT, Lookups
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.tables import ContextValue, Environment, Namespace, Slots, Table, Variables
 from tensorgraft.compiled.uncompiled import RunsUncompiled
-from tensorgraft.compiled.values import Replaceable, is_plain, same
+from tensorgraft.compiled.values import Replaceable, is_plain, is_same_value
 from tensorgraft.errors import TracedValueError
 
 _LARGEST = 1 << 24  # bytes of an array that are compared at every call
@@ -49,31 +49,31 @@ class Contents:
                 "  pass it:          as an argument, converted to a tensor or an array of the program\n"
                 "  make it constant: array.flags.writeable = False, for NumPy arrays"
             )
-        self._kept = keep
-        self._values = self._now(host)
+        self._keeps_values = keep
+        self._values = self._current(host)
         self._objects = list(host.ravel()) if host.dtype.hasobject else []
 
-    def _now(self, host: np.ndarray) -> Any:
-        return bits_of(host) if self._kept else hash(bits_of(host))
+    def _current(self, host: np.ndarray) -> Any:
+        return bits_of(host) if self._keeps_values else hash(bits_of(host))
 
     def holds(self) -> bool:
-        return self._now(_on_host(self.of, self._framework)) == self._values
+        return self._current(_on_host(self.of, self._framework)) == self._values
 
     def put_back(self) -> None:
         """Write the values that it had, where it has others. Raises TracedValueError where they were not kept."""
         if not self.holds():
-            if not self._kept:
+            if not self._keeps_values:
                 raise TracedValueError(
                     f"a compiled function writes {self.name} of {self._framework}, and uses so many such arrays"
                     " that their values before the call were not kept. It has been written once, by tracing."
                     " Write it outside of the function"
                 )
-            dtype, shape, held = self._values
-            if isinstance(held, tuple):  # objects
-                before = np.empty(len(held), object)
+            dtype, shape, kept_values = self._values
+            if isinstance(kept_values, tuple):  # objects
+                before = np.empty(len(kept_values), object)
                 before[:] = self._objects
             else:
-                before = np.frombuffer(held, dtype)
+                before = np.frombuffer(kept_values, dtype)
             _write(self.of, self._framework, before.reshape(shape))
 
 
@@ -82,47 +82,47 @@ class OfAnother(TypeError):
 
 
 class Surroundings:
-    """The surroundings of one trace of a function. `own`: the framework whose arrays the trace itself sees being read;
-    of the Array API, those of one backend."""
+    """The surroundings of one trace of a function. `front_end`: the framework whose arrays the trace itself
+    notices when they are read; of the Array API, only arrays of `backend`."""
 
-    def __init__(self, own: str, backend: Any = None) -> None:
-        self._own, self._backend = own, backend
-        self._containers: list[Held] = []
+    def __init__(self, front_end: str, backend: Any = None) -> None:
+        self._front_end, self._backend = front_end, backend
+        self._containers: list[ContainerContents] = []
         self._arrays: list[Contents] = []
         self._watched: list[Contents] = []
-        self._seen: dict[int, Any] = {}
+        self._visited: dict[int, Any] = {}
         self._objects: list[Any] = []  # of the program's classes
-        self._lookups, self._found = Lookups(), list[Any]()
-        self._growing: list[Held] = []  # containers that are asked for their elements
+        self._lookups, self._lookup_values = Lookups(), list[Any]()
+        self._growing: list[ContainerContents] = []  # containers that are asked for their elements
         self._lengths: list[int] = []
         self._elements: list[Any] = []
         self._bare: list[dict[str, Any]] = []  # of tensors without attributes
-        self._told = 0
+        self._reported = 0
 
     def new_objects(self) -> list[Any]:
         """The objects of the program's classes that have been met since this was asked."""
-        new = self._objects[self._told :]
-        self._told = len(self._objects)
+        new = self._objects[self._reported :]
+        self._reported = len(self._objects)
         return new
 
     def around(self, fn: Callable[..., Any]) -> None:
-        """Look at what a function reaches; what it runs with itself is in the key of its calls (`Reached`)."""
+        """Look at what a function reaches; what it runs with itself is in the key of its calls (`DirectCaptures`)."""
         if isinstance(fn, types.FunctionType):
-            self._seen[id(fn)] = fn
+            self._visited[id(fn)] = fn
         for name, value in roots(fn):
             self.add(name, value)
 
     def add(self, name: str, value: Any) -> None:
         """Look at a value that the function reaches, and at what is in it."""
-        for its_name, x, held in walk([(name, value)], self._seen, modules=self._own != "torch"):
+        for its_name, x, contents in walk([(name, value)], self._visited, modules=self._front_end != "torch"):
             framework = _framework(x)
             if framework is not None:
                 if not self._is_own(x, framework) and _is_mutable(x, framework):
                     self._arrays.append(Contents(its_name, x, framework))
-            elif held is not None:
+            elif contents is not None:
                 grows = isinstance(x, _GROWING) or is_of_program(x) or is_namespace(x)
-                if (held.before or grows) and (is_of_program(x) or not isinstance(x, _FIXED)):
-                    self._containers.append(held)
+                if (contents.before or grows) and (is_of_program(x) or not isinstance(x, _FIXED)):
+                    self._containers.append(contents)
                 if isinstance(x, tuple) and is_of_program(x):
                     self._objects.append(x)
             elif is_of_program(x):
@@ -130,28 +130,28 @@ class Surroundings:
 
     def functions(self) -> list[types.FunctionType]:
         """Return the functions that have been met."""
-        return [x for x in self._seen.values() if isinstance(x, types.FunctionType)]
+        return [x for x in self._visited.values() if isinstance(x, types.FunctionType)]
 
     def look_up(self, name: str, lookups: Lookups) -> None:
         """Look at attributes and entries, be they there or not."""
         names = [f".{key}" for _, key in (*lookups.entries, *lookups.attributes)]
-        self._containers.append(Held(name, lookups, lookups.now, names, lookups))
+        self._containers.append(ContainerContents(name, lookups, lookups.current, names, lookups))
 
     def watch(self, world: Reachable) -> None:
         """Take the values of further arrays that the function may write, before it is traced."""
-        known = {id(one.of) for one in self._arrays}
-        kept = 0
-        for x in world.seen.values():
+        known = {id(watched_array.of) for watched_array in self._arrays}
+        kept_bytes = 0
+        for x in world.visited.values():
             framework = _framework(x)
             if framework is None or id(x) in known or self._is_own(x, framework) or not _is_mutable(x, framework):
                 continue
             size = _on_host(x, framework).nbytes
             if size <= _LARGEST:  # a larger one is refused where the function reads it
-                kept += size
-                self._watched.append(Contents(f"an array of {framework}", x, framework, keep=kept <= _KEPT))
+                kept_bytes += size
+                self._watched.append(Contents(f"an array of {framework}", x, framework, keep=kept_bytes <= _KEPT))
 
     def _is_own(self, x: Any, framework: str) -> bool:
-        if framework != self._own:
+        if framework != self._front_end:
             return False
         return self._backend is None or all(cell.backend is self._backend for cell in x._cells())
 
@@ -161,16 +161,16 @@ class Surroundings:
         changes: Sequence[Change],
         slot: Callable[[Any], Replaceable | None],
         methods: Iterable[types.FunctionType],
-        whole: Iterable[Any] = (),
+        whole_objects: Iterable[Any] = (),
     ) -> None:
         """Take what the trace has found, which is undone by now. Tables that the function only writes are not looked
         at; of those that it reads and changes, what `slot` makes one of may be another at each call. `methods`: those
-        whose variables count, too. `whole`: objects all of whose attributes count. Raises RunsUncompiled for arrays of
-        other frameworks that it has written."""
-        written = next((one for one in (*self._arrays, *self._watched) if not one.holds()), None)
-        if written is not None:
+        whose variables count, too. `whole_objects`: objects all of whose attributes count. Raises RunsUncompiled for
+        arrays of other frameworks that it has written."""
+        changed_array = next((memory for memory in (*self._arrays, *self._watched) if not memory.holds()), None)
+        if changed_array is not None:
             self.undo()
-            raise RunsUncompiled(f"writes {written.name}, which is of another framework than its own")
+            raise RunsUncompiled(f"writes {changed_array.name}, which is of another framework than its own")
         self._watched.clear()
         if id(sys.argv) in world.tables:
             self.add("sys.argv", sys.argv)
@@ -178,7 +178,9 @@ class Surroundings:
             self.add("a hook", hook)
         for name, results in world.asked_caches():  # which are not those of the trace where the cache was cleared
             lookups = Lookups([(results, key) for key in results])
-            self._containers.append(Held(f"a result that {name} remembers", results, lookups.now, None, lookups))
+            self._containers.append(
+                ContainerContents(f"a result that {name} remembers", results, lookups.current, None, lookups)
+            )
         for fn in methods:
             self.add(fn.__qualname__, fn)
         self._add_called(world)
@@ -187,20 +189,22 @@ class Surroundings:
             if isinstance(table.of, Namespace | Environment):
                 self._guard_names(table, added.get(id(table), ()))
         for owner in world.owners if world.reads_vars else ():  # not by their names alone
-            if id(owner) not in world.finds and isinstance(getattr(owner, "__dict__", None), dict):
+            if id(owner) not in world.finders and isinstance(getattr(owner, "__dict__", None), dict):
                 self._containers.append(
-                    Held(type(owner).__name__, owner.__dict__, functools.partial(_own_items, owner))
+                    ContainerContents(type(owner).__name__, owner.__dict__, functools.partial(_own_items, owner))
                 )
         changed = {_identity(change.table.of): change for change in changes}
         for table in world.of_tensors:
             if table.before or id(table.of) in changed:
-                self._containers.append(Held(table.name, table.of, functools.partial(_items, table.of)))
+                self._containers.append(ContainerContents(table.name, table.of, functools.partial(_items, table.of)))
             else:
                 self._bare.append(table.of)
             for key, value in table.before.items():
                 self.add(f"{table.name}.{key}", value)
-        for owner in whole:
-            self._containers.append(Held(type(owner).__name__, vars(owner), functools.partial(_own_items, owner)))
+        for owner in whole_objects:
+            self._containers.append(
+                ContainerContents(type(owner).__name__, vars(owner), functools.partial(_own_items, owner))
+            )
         self._settle_containers(world, changed, slot)
 
     def _settle_containers(
@@ -208,47 +212,53 @@ class Surroundings:
     ) -> None:
         """Keep the containers that are looked at, all of their entries in a few lists, which are compared at once."""
         left = []
-        for held in self._containers:
-            change = changed.get(_identity(held.of))
+        for container in self._containers:
+            change = changed.get(_identity(container.of))
             if change is None or not world.only_written(change):
-                left.append(held)
+                left.append(container)
                 if change is not None:
-                    held.before = [slot(value) or value for value in held.before]
+                    container.before = [slot(value) or value for value in container.before]
         self._containers = left
-        self._growing = [held for held in left if held.lookups is None]
-        self._lengths = [len(held.before) for held in self._growing]
-        self._elements = list(chain.from_iterable(held.before for held in self._growing))
-        looked = [(held.lookups, held.lookups.split(held.before)) for held in left if held.lookups is not None]
-        places = ((lookups.entries, lookups.cells, lookups.attributes) for lookups, _ in looked)
-        self._lookups = Lookups(*map(chain.from_iterable, zip(*places, strict=True)))
-        found = zip(*(values for _, values in looked), strict=True)
-        self._found = list(chain.from_iterable(map(chain.from_iterable, found)))
-        self._found = self._lookups.each_once(self._found)
+        self._growing = [container for container in left if container.lookups is None]
+        self._lengths = [len(container.before) for container in self._growing]
+        self._elements = list(chain.from_iterable(container.before for container in self._growing))
+        guarded = [
+            (container.lookups, container.lookups.split(container.before))
+            for container in left
+            if container.lookups is not None
+        ]
+        lookups_of = ((lookups.entries, lookups.cells, lookups.attributes) for lookups, _ in guarded)
+        self._lookups = Lookups(*map(chain.from_iterable, zip(*lookups_of, strict=True)))
+        lookup_values = zip(*(values for _, values in guarded), strict=True)
+        self._lookup_values = list(chain.from_iterable(map(chain.from_iterable, lookup_values)))
+        self._lookup_values = self._lookups.each_once(self._lookup_values)
 
     def _add_called(self, world: Reachable) -> None:
         """Look at the variables of the methods that what is looked at may call, by the names that it mentions."""
         known = -1
-        while known != (known := len(self._seen)):
+        while known != (known := len(self._visited)):
             names = {name for fn in self.functions() for name in names_of(fn.__code__)}
             for fn in world.called_by_name(names):
                 self.add(fn.__qualname__, fn)
 
     def undo(self) -> None:
         """Give the arrays of other frameworks the values that they had before the trace."""
-        for one in (*self._arrays, *self._watched):
-            one.put_back()
+        for memory in (*self._arrays, *self._watched):
+            memory.put_back()
 
     def _guard_names(self, table: Table, added: Iterable[str]) -> None:
         space = table.of
         if isinstance(space, Environment):
-            held = Held(table.name, space, lambda: [*space.entries().items()])
+            container = ContainerContents(table.name, space, lambda: [*space.entries().items()])
         else:
             bases = [(space.of, "__mro__")] if isinstance(space.of, type) else []
             lookups = Lookups([(vars(space.of), name) for name in (*space.names, *added)], attributes=bases)
-            places = (*lookups.entries, *lookups.attributes)
-            held = Held(table.name, space, lookups.now, [f".{name}" for _, name in places], lookups)
-        if held.before:
-            self._containers.append(held)
+            locations = (*lookups.entries, *lookups.attributes)
+            container = ContainerContents(
+                table.name, space, lookups.current, [f".{name}" for _, name in locations], lookups
+            )
+        if container.before:
+            self._containers.append(container)
         for name, value in table.before.items():
             if not isinstance(value, types.FunctionType | type | classmethod | staticmethod | property):
                 self.add(f"{table.name}.{name}", value)
@@ -256,42 +266,52 @@ class Surroundings:
     def hold(self) -> bool:
         if any(self._bare):
             return False
-        if not all(map(is_, self._lookups.now(), self._found)):
+        if not all(map(is_, self._lookups.current(), self._lookup_values)):
             return self._equal()
         if self._growing:
-            now = [held.now() for held in self._growing]
-            if [*map(len, now)] != self._lengths:
+            contents_now = [container.current() for container in self._growing]
+            if [*map(len, contents_now)] != self._lengths:
                 return False
-            if not all(map(is_, chain.from_iterable(now), self._elements)):
+            if not all(map(is_, chain.from_iterable(contents_now), self._elements)):
                 return self._equal()
-        return not self._arrays or all(one.holds() for one in self._arrays)
+        return not self._arrays or all(memory.holds() for memory in self._arrays)
 
     def _equal(self) -> bool:
         """Return whether each object that was replaced is the same plain value as before."""
-        return all(held.holds() for held in self._containers) and all(one.holds() for one in self._arrays)
+        return all(container.holds() for container in self._containers) and all(
+            memory.holds() for memory in self._arrays
+        )
 
-    def broken(self) -> str | None:
+    def failure(self) -> str | None:
         """Return in words what has changed; None where nothing has."""
-        for held in self._containers:
-            if not held.holds():
-                return f"{held.name or 'a variable'} has other elements" if held.names is None else _description(held)
+        for container in self._containers:
+            if not container.holds():
+                return (
+                    f"{container.name or 'a variable'} has other elements"
+                    if container.names is None
+                    else _description(container)
+                )
         if any(self._bare):
             return f"a tensor has an attribute now: {next(iter(next(filter(None, self._bare))))}"
-        return next((f"{one.name} has other values" for one in self._arrays if not one.holds()), None)
+        return next((f"{memory.name} has other values" for memory in self._arrays if not memory.holds()), None)
 
     def __bool__(self) -> bool:
         return bool(self._containers or self._arrays or self._bare)
 
 
-def _description(held: Held) -> str:
-    now = held.now()
-    for name, a, b in zip(held.names or (), held.before, now, strict=False):
-        if not same(a, b):
+def _description(container: ContainerContents) -> str:
+    values_now = container.current()
+    for name, a, b in zip(container.names or (), container.before, values_now, strict=False):
+        if not is_same_value(a, b):
             if a is ABSENT or b is ABSENT:
-                return f"{held.name}{name} is {'there now' if a is ABSENT else 'gone'}"
+                return f"{container.name}{name} is {'there now' if a is ABSENT else 'gone'}"
             plain = is_plain(a) and is_plain(b)
-            return f"{held.name}{name} was {a!r} and is {b!r}" if plain else f"{held.name}{name} is another object"
-    return f"{held.name} has other elements"
+            return (
+                f"{container.name}{name} was {a!r} and is {b!r}"
+                if plain
+                else f"{container.name}{name} is another object"
+            )
+    return f"{container.name} has other elements"
 
 
 def _identity(of: Any) -> int:

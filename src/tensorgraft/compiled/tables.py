@@ -46,11 +46,11 @@ class Variables:
     def entries(self) -> dict[int | str, Any]:
         """Return cells by their places, global variables by their names."""
         space = self.fn.__globals__
-        made: dict[int | str, Any] = {name: space[name] for name in self.globals if name in space}
+        values: dict[int | str, Any] = {name: space[name] for name in self.globals if name in space}
         for k, cell in enumerate(self.fn.__closure__ or ()):
             with contextlib.suppress(ValueError):  # a variable that is not bound yet
-                made[k] = cell.cell_contents
-        return made
+                values[k] = cell.cell_contents
+        return values
 
     def put(self, key: int | str, value: Any) -> None:
         if isinstance(key, int):
@@ -73,21 +73,21 @@ class Namespace:
     """Attributes of a class or of a Python module of the program, of those names that its functions mention."""
 
     def __init__(
-        self, of: Any, names: Iterable[str], stored: Collection[str] = (), asked: Collection[str] = ()
+        self, of: Any, names: Iterable[str], stored: Collection[str] = (), requested: Collection[str] = ()
     ) -> None:
-        """`stored`: names that the functions may add; `asked`: those that count though they are not there."""
+        """`stored`: names that the functions may add; `requested`: those that count though they are not there."""
         self.of = of
         classes = [*of.__mro__[:-1], *inspect.getmro(type(of))[:-2]] if isinstance(of, type) else [of]
         above = [vars(cls) for cls in classes]
         public = [n for n in names if not is_special(n)]
-        self.names = [n for n in public if n in asked or any(n in space for space in above)]
+        self.names = [n for n in public if n in requested or any(n in space for space in above)]
         if isinstance(of, type):  # which nobody needs to mention
             self.names += [n for n, v in vars(of).items() if is_special(n) and isinstance(v, types.FunctionType)]
         self._all = [*self.names, *(n for n in public if n in stored and n not in self.names)]
 
     def entries(self) -> dict[str, Any]:
-        own = vars(self.of)
-        return {name: own[name] for name in self._all if name in own}
+        attributes = vars(self.of)
+        return {name: attributes[name] for name in self._all if name in attributes}
 
     def put(self, key: str, value: Any) -> None:
         setattr(self.of, key, value)
@@ -202,17 +202,17 @@ def restore(of: Any, before: Any) -> None:
             of.clear()
             of.update(before)
         return
-    now = entries_of(of)
+    entries = entries_of(of)
     if isinstance(before, list):
-        if len(now) != len(before) or not all(map(is_, now, before)):
+        if len(entries) != len(before) or not all(map(is_, entries, before)):
             of.clear()
             of.extend(before)
         return
-    for key in now:
+    for key in entries:
         if key not in before:
             drop(of, key)
     for key, value in before.items():
-        if key not in now or now[key] is not value:
+        if key not in entries or entries[key] is not value:
             put(of, key, value)
     if isinstance(of, dict) and len(of) == len(before) and list(of) != list(before):
         reorder(of, before)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
-from tensorgraft.compiled.source_location import Place, is_ours, place_of, spelled
+from tensorgraft.compiled.source_location import Place, expression_of, is_ours, place_of
 from tensorgraft.errors import ShapeError, TracedValueError
 
 Ways = Sequence[tuple[str, str]]  # (what to do, how)
@@ -51,12 +51,12 @@ class TracedArray(NamedTuple):
     trace: str  # what traces
 
 
-def value_needed(frame: FrameType | None, x: TracedArray, how: str) -> TracedValueError:
+def value_needed(frame: FrameType | None, x: TracedArray, conversion: str) -> TracedValueError:
     """Return the error for Python's own questions: `bool(x)`, `if x:`, `int(x)`, `x.item()`, `range(x)`, `values[:x]`.
-    `how`: bool, index (what is counted, or an extent), or any other word for a number. `frame`: of the program, which
-    asks."""
+    `conversion`: bool, index (what is counted, or an extent), or any other word for a number. `frame`: the program's
+    that asks."""
     node = _node(frame)
-    if how == "bool":
+    if conversion == "bool":
         decides, test = _condition(node, frame is not None and place_of(frame).calls)
         name = "what decides" if test is None else _text(test)
         return _error(TracedValueError, frame, "its condition now", name, x, _of_condition(decides, test, name, x))
@@ -64,49 +64,53 @@ def value_needed(frame: FrameType | None, x: TracedArray, how: str) -> TracedVal
         name = _needed_expression(frame, node.slice, x, "the index")
         return _error(ShapeError, frame, f"{name} now", name, x, [_static(name, x), _of_slice(node, name)])
     name = _needed_expression(frame, node, x, "its argument")
-    if how == "index" and short_name(node) == "range":
+    if conversion == "index" and short_name(node) == "range":
         start = _text(node.args[0]) if len(node.args) > 1 else "0"
         loops = [
             ("loop by value", f"tg.transforms.fori_loop({start}, {name}, step, state)"),
             ("bound and mask", f"for i in range(n): state = where(i < {name}, step(i, state), state)"),
         ]
         return _error(ShapeError, frame, f"{name} now", name, x, [_static(name, x), *loops])
-    if how == "index" or in_extent(node):
-        needs = f"{name} now" if how == "index" else f"the value of {name} now"
+    if conversion == "index" or in_extent(node):
+        needs = f"{name} now" if conversion == "index" else f"the value of {name} now"
         return _error(ShapeError, frame, needs, name, x, [_static(name, x), _bound(name)])
     return _error(TracedValueError, frame, f"the value of {name} now", name, x, _OF_NUMBER)
 
 
-def derivative_lost(frame: FrameType | None, x: TracedArray, how: str) -> TracedValueError:
-    """Return the error for an array that is differentiated, where its values alone (`how`: float, tolist, __array__)
-    would have a derivative of zero."""
+def derivative_lost(frame: FrameType | None, x: TracedArray, conversion: str) -> TracedValueError:
+    """Return the error for an array that is differentiated, where its values alone (`conversion`: float, tolist,
+    __array__) would have a derivative of zero."""
     node = _node(frame)
     name = _needed_expression(frame, node, x, "its argument")
-    ways = [("stay an array", "use functions of tensorgraft.array_api"), *_OF_DERIVATIVE]
-    needs = f"the values of {name} now ({how})"
-    return _error(TracedValueError, frame, needs, name, x, ways, "they would have no derivative, and it would be zero")
+    fixes = [("stay an array", "use functions of tensorgraft.array_api"), *_OF_DERIVATIVE]
+    needs = f"the values of {name} now ({conversion})"
+    return _error(TracedValueError, frame, needs, name, x, fixes, "they would have no derivative, and it would be zero")
 
 
 def shape_needed(frame: FrameType | None, name: str, shape: Any, x: TracedArray) -> ShapeError:
     """Return the error for `name(shape=...)`, of which `x` is an extent."""
-    node, several = _node(frame), isinstance(shape, tuple | list)
-    at = next(i for i, n in enumerate(shape) if n is x.value) if several else 0
-    whole = (frame and spelled(frame, node, shape)) or "shape"
-    extent = (frame and spelled(frame, node, x.value)) or (f"{whole}[{at}]" if several else "the size")
+    node, is_sequence = _node(frame), isinstance(shape, tuple | list)
+    at = next(i for i, n in enumerate(shape) if n is x.value) if is_sequence else 0
+    shape_text = (frame and expression_of(frame, node, shape)) or "shape"
+    extent = (frame and expression_of(frame, node, x.value)) or (f"{shape_text}[{at}]" if is_sequence else "the size")
     needs = f"{extent} now, for the shape of {name}()"
     return _error(ShapeError, frame, needs, extent, x, [_static(extent, x), _bound(extent)])
 
 
-def result_shape_needed(frame: FrameType | None, x: TracedArray, more: Ways = ()) -> ShapeError:
+def result_shape_needed(frame: FrameType | None, x: TracedArray, extra_remedies: Ways = ()) -> ShapeError:
     """Return the error for a result with as many elements as the values of `x` say: masks as indices, `nonzero`, the
-    functions of sets. `more`: further ways out."""
+    functions of sets. `extra_remedies`: further ways out."""
     node = _node(frame)
     name = _needed_expression(frame, node.slice if isinstance(node, ast.Subscript) else node, x, "its argument")
-    kept = "a mask of what counts, instead of positions"
+    suggestion = "a mask of what counts, instead of positions"
     if isinstance(node, ast.Subscript):
-        kept = f"where({name}, {_text(node.value)}, 0)"
-    ways = [*more, ("keep the shape", kept), ("do it outside", "before the call, and pass the result")]
-    return _error(ShapeError, frame, f"the values of {name} now, for the shape of its result", name, x, ways)
+        suggestion = f"where({name}, {_text(node.value)}, 0)"
+    remedies = [
+        *extra_remedies,
+        ("keep the shape", suggestion),
+        ("do it outside", "before the call, and pass the result"),
+    ]
+    return _error(ShapeError, frame, f"the values of {name} now, for the shape of its result", name, x, remedies)
 
 
 def in_extent(node: Any) -> bool:
@@ -120,25 +124,31 @@ def in_extent(node: Any) -> bool:
     return False
 
 
-def ways_out(ways: Ways) -> list[str]:
+def ways_out(remedies: Ways) -> list[str]:
     """The lines that end a message."""
-    width = max((len(label) for label, _ in ways), default=0) + 2
-    return [f"  {label + ':':<{width}} {way}" for label, way in ways]
+    width = max((len(label) for label, _ in remedies), default=0) + 2
+    return [f"  {label + ':':<{width}} {remedy}" for label, remedy in remedies]
 
 
 # ---- the message -----------------------------------------------------------------------------------------------------
 
 
 def _error(
-    kind: type[Any], frame: FrameType | None, needs: str, name: str, x: TracedArray, ways: Ways, why: str = _NO_VALUE
+    kind: type[Any],
+    frame: FrameType | None,
+    needs: str,
+    name: str,
+    x: TracedArray,
+    remedies: Ways,
+    reason: str = _NO_VALUE,
 ) -> Any:
-    place = None if frame is None else place_of(frame)
-    at = "This line" if place is None else place.quoted
-    what = f"{x.dtype} scalar" if not x.shape else f"{x.dtype} array of shape {x.shape}"
-    lines = [f"{at} needs {needs}, but {name} is a traced {what}."]
+    location = None if frame is None else place_of(frame)
+    at = "This line" if location is None else location.quoted
+    description = f"{x.dtype} scalar" if not x.shape else f"{x.dtype} array of shape {x.shape}"
+    lines = [f"{at} needs {needs}, but {name} is a traced {description}."]
     if (origin := _origin(x.origin)) is not None:
         lines.append(f"  {name} became traced {origin}")
-    lines += [f"Inside {x.trace} {why}.", *ways_out(ways)]
+    lines += [f"Inside {x.trace} {reason}.", *ways_out(remedies)]
     return kind("\n".join(lines[:10]))
 
 
@@ -150,10 +160,10 @@ def _origin(origin: Any) -> str | None:
     for _ in range(16):  # partial functions, methods, decorated ones
         fn = getattr(fn, "__wrapped__", getattr(fn, "func", getattr(fn, "__func__", fn)))
     code = getattr(fn, "__code__", getattr(vars(type(fn)).get("__call__"), "__code__", None))
-    said = f"as {role} {getattr(fn, '__name__', type(fn).__name__)}"
+    origin_text = f"as {role} {getattr(fn, '__name__', type(fn).__name__)}"
     if code is None or is_ours(code.co_filename):
-        return said
-    return f"{said}, {os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+        return origin_text
+    return f"{origin_text}, {os.path.basename(code.co_filename)}:{code.co_firstlineno}"
 
 
 def _static(name: str, x: TracedArray) -> tuple[str, str]:
@@ -168,29 +178,29 @@ def _bound(name: str) -> tuple[str, str]:
 
 def _of_slice(node: ast.Subscript, name: str) -> tuple[str, str]:
     """Return the way out for `x[:k]` and the like: (what to do, how)."""
-    whole, axis, bounds = _text(node.value), 0, node.slice
+    text, axis, bounds = _text(node.value), 0, node.slice
     if isinstance(bounds, ast.Tuple):
         axis = next((i for i, b in enumerate(bounds.elts) if _mentions(b, name)), 0)
         bounds = bounds.elts[axis]
     if not isinstance(bounds, ast.Slice) or bounds.step is not None:
-        return "stay an array", f"take({whole}, {name}, axis={axis})"
+        return "stay an array", f"take({text}, {name}, axis={axis})"
     if bounds.lower is not None and bounds.upper is not None:
-        return "keep the length", f"take({whole}, {_text(bounds.lower)} + arange(length), axis={axis})"
+        return "keep the length", f"take({text}, {_text(bounds.lower)} + arange(length), axis={axis})"
     relation = "<" if bounds.upper is not None else ">="
-    return "bound and mask", f"by axis {axis}: {whole} * (arange({whole}.shape[{axis}]) {relation} {name})"
+    return "bound and mask", f"by axis {axis}: {text} * (arange({text}.shape[{axis}]) {relation} {name})"
 
 
 def _of_condition(decides: Any, test: Any, name: str, x: TracedArray) -> Ways:
-    truth = name if x.dtype == bool or test is None else f"{name} != 0"
+    predicate = name if x.dtype == bool or test is None else f"{name} != 0"
     outer = decides
     while outer is not None and not isinstance(outer, ast.stmt):
         outer = getattr(outer, "parent", None)
     if isinstance(outer, ast.Assert):
-        return [("check it later", f"x = tg.transforms.error_if(x, ~({truth}), message)")]
+        return [("check it later", f"x = tg.transforms.error_if(x, ~({predicate}), message)")]
     if isinstance(outer, ast.While) and any(part is decides for part in (outer, *ast.walk(outer.test))):
         return [
             ("loop by value", "tg.transforms.while_loop(condition, step, state)"),
-            ("bound and mask", f"for _ in range(n): state = where({truth}, step(state), state)"),
+            ("bound and mask", f"for _ in range(n): state = where({predicate}, step(state), state)"),
         ]
     if (of_arrays := _OF_PYTHON.get(short_name(decides))) is not None:
         arguments = ", ".join(map(_text, decides.args))
@@ -201,8 +211,8 @@ def _of_condition(decides: Any, test: Any, name: str, x: TracedArray) -> Ways:
     if test is None:
         return [("stay an array", "functions of array_api instead of Python's")]
     return [
-        ("choose by value", f"where({truth}, a, b)"),
-        ("branch by value", f"tg.transforms.cond({truth}, f, g, *operands)"),
+        ("choose by value", f"where({predicate}, a, b)"),
+        ("branch by value", f"tg.transforms.cond({predicate}, f, g, *operands)"),
         ("decide outside", "pass a Python bool: each is compiled"),
     ]
 
@@ -225,31 +235,37 @@ def _text(node: ast.AST) -> str:
 
 def short_name(node: Any) -> str:
     """The last name of the function that is called."""
-    called = node.func if isinstance(node, ast.Call) else None
-    return called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+    function_node = node.func if isinstance(node, ast.Call) else None
+    return (
+        function_node.attr
+        if isinstance(function_node, ast.Attribute)
+        else function_node.id
+        if isinstance(function_node, ast.Name)
+        else ""
+    )
 
 
-def _condition(node: Any, called: bool) -> tuple[Any, Any]:
+def _condition(node: Any, is_call: bool) -> tuple[Any, Any]:
     """Return (what decides, its condition) of the expression whose truth is asked for, by a function where one is
-    `called`: Python's own `bool`, `all`, `any`."""
+    `is_call`: Python's own `bool`, `all`, `any`."""
     if node is None or isinstance(node, ast.Constant):  # as in `case 1:`
         return None, None
     if isinstance(node, _DECIDING):
         return node, node.test
-    if isinstance(node, ast.Call) and called:
+    if isinstance(node, ast.Call) and is_call:
         return node, node.args[0] if short_name(node) == "bool" and node.args else None
-    asked = node.operand if isinstance(node, ast.UnaryOp) else node.values[0] if isinstance(node, ast.BoolOp) else node
+    value = node.operand if isinstance(node, ast.UnaryOp) else node.values[0] if isinstance(node, ast.BoolOp) else node
     outer = node
     while isinstance(outer, ast.BoolOp | ast.UnaryOp) or outer is node:
         outer = getattr(outer, "parent", None)
-    return (outer if isinstance(outer, _DECIDING) else node), asked
+    return (outer if isinstance(outer, _DECIDING) else node), value
 
 
 def _needed_expression(frame: FrameType | None, node: Any, x: TracedArray, unnamed: str) -> str:
     """The part of an expression whose value is asked for."""
     if frame is None or node is None:
         return unnamed
-    if (name := spelled(frame, node, x.value)) is not None:
+    if (name := expression_of(frame, node, x.value)) is not None:
         return name
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Attribute) and not node.args:  # x.item()

@@ -20,10 +20,10 @@ class UncompiledWarning(UserWarning):
     """A function under `tg.jit` runs as eager code, since it does what a compiled program cannot do at every call."""
 
 
-def warn_uncompiled(name: str, why: str) -> None:
+def warn_uncompiled(name: str, reason: str) -> None:
     """Warn once for a signature, at the program's line, that it runs as eager code."""
     words = (
-        f"{name} {why}. It runs uncompiled, operator by operator; do that outside, and pass what comes of it, for a"
+        f"{name} {reason}. It runs uncompiled, operator by operator; do that outside, and pass what comes of it, for a"
         " compiled program"
     )
     warn_in_program(lambda line: f"{line}: {words}", UncompiledWarning)
@@ -38,7 +38,7 @@ def warn_in_program(words: Callable[[str], str], kind: type[Warning]) -> None:
     warnings.warn_explicit(text, kind, file, line, frame.f_globals.get("__name__"), registry)
 
 
-def called(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def call_traced(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Call a function that is traced: what it raises has this in its traceback."""
     return fn(*args, **kwargs)
 
@@ -50,16 +50,16 @@ def raised_by_the_function(error: Exception) -> bool:
         return False
     if type(error).__module__.partition(".")[0] in _OF_BACKENDS:
         return False
-    place, inside, code = error.__traceback__, False, called.__code__
-    while place is not None:
-        code = place.tb_frame.f_code
-        inside = inside or code is called.__code__
+    frame_traceback, is_inside, code = error.__traceback__, False, call_traced.__code__
+    while frame_traceback is not None:
+        code = frame_traceback.tb_frame.f_code
+        is_inside = is_inside or code is call_traced.__code__
         if code.co_name == "__torch_dispatch__" and not code.co_filename.startswith(OURS):
             return False  # a mode or a subclass of the program's is between the operators
-        place = place.tb_next
+        frame_traceback = frame_traceback.tb_next
     # ours: a kernel or a rule that is not there, which is a refusal
     missing = isinstance(error, NotImplementedError) and code.co_filename.startswith(OURS)
-    return inside and not missing
+    return is_inside and not missing
 
 
 _OF_BACKENDS = {"jax", "jaxlib", "tensorflow"}
@@ -87,7 +87,7 @@ class Uncompiled:
             return True
 
         @staticmethod
-        def broken(leaves: Sequence[Any], names: dict[int, str]) -> str:
+        def failure(leaves: Sequence[Any], names: dict[int, str]) -> str:
             return "nothing that has a name"
 
     def __init__(

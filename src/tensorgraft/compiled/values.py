@@ -1,5 +1,5 @@
-"""Plain Python values, which are constants of a trace, told apart exactly: zeros have signs, NaN is itself, 2 is not
-2.0. Anything else is known by its identity."""
+"""Plain Python values, which are constants of a trace and are compared exactly: 0.0 differs from -0.0, NaN equals
+itself, 2 differs from 2.0. Other objects are compared by identity."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SCALARS: set[type] = {bool, int, float, complex, str, bytes, type(None)}
 
 
 def plain(*kinds: type) -> None:
-    """Count values of these types as plain, too: those of a front end (PyTorch's dtypes, say)."""
+    """Register further types whose values are plain, such as PyTorch's dtypes."""
     _SCALARS.update(kinds)
 
 
@@ -19,13 +19,13 @@ def is_scalar(value: Any) -> bool:
 
 
 def is_plain(value: Any) -> bool:
-    """Return True for a scalar, or a tuple or a frozen set of such."""
+    """Return True for a scalar, or a tuple or a frozen set of plain values."""
     kind = value.__class__
     return kind in _SCALARS or ((kind is tuple or kind is frozenset) and all(map(is_plain, value)))
 
 
 def exact(value: Any) -> Any:
-    """A key of a plain value, equal for the same one alone."""
+    """Return a key of a plain value that is equal for exactly the same values."""
     kind = value.__class__
     if kind is float:
         return kind, value.hex()
@@ -35,7 +35,7 @@ def exact(value: Any) -> Any:
 
 
 class SameObject:
-    """A key of an object that is equal for the same one alone, whatever its own `==` says, and keeps it."""
+    """A key of an object that compares by identity, whatever the object's `==` does, and keeps the object alive."""
 
     def __init__(self, of: Any) -> None:
         self.of = of
@@ -51,7 +51,7 @@ class SameObject:
 
 
 class Replaceable:
-    """Stands for a value that each call finds in its place for itself, and of which the trace knows the kind alone."""
+    """Stands for a value that each call looks up again; the trace depends only on its kind."""
 
     def __init__(self, kind: Any, kind_of: Callable[[Any], Any]) -> None:
         self.kind, self._kind_of = kind, kind_of
@@ -60,13 +60,13 @@ class Replaceable:
         return bool(self._kind_of(value) == self.kind)
 
 
-def same(a: Any, b: Any) -> bool:
-    """Return True for the same object, the same plain value, or an object that may stand in a slot `b`."""
+def is_same_value(a: Any, b: Any) -> bool:
+    """Return True for the same object, the same plain value, or an object of the kind of a `Replaceable`."""
     if b.__class__ is Replaceable:
         return bool(b.holds(a))
     return a is b or (a.__class__ is b.__class__ and is_plain(a) and bool(exact(a) == exact(b)))
 
 
 def keys_of(objects: Iterable[Any]) -> tuple[Any, ...]:
-    """Plain values by what they are, other objects by their identity: whoever keeps the keys keeps the objects."""
+    """Return keys of plain values, and identities of other objects, which the caller has to keep alive."""
     return tuple(exact(v) if is_plain(v) else id(v) for v in objects)

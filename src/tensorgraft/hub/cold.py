@@ -39,14 +39,14 @@ def attempt(
     host = xp.cold
     if host is None or not tiers.tiered():
         return None
-    seen: list[Any] = [key, xp]
+    parts: list[Any] = [key, xp]
     for x in args:
-        _look(xp, x, seen)
+        _add_to_key(xp, x, parts)
     if kwargs:
-        seen += kwargs
+        parts += kwargs
         for x in kwargs.values():
-            _look(xp, x, seen)
-    signature = tuple(seen)
+            _add_to_key(xp, x, parts)
+    signature = tuple(parts)
     try:
         heat = _heats.get(signature)
     except TypeError:  # a static argument that cannot be looked up by
@@ -57,13 +57,13 @@ def attempt(
         if len(_heats) >= _MOST:
             _heats.clear()
         heat = _heats[signature] = tiers.Heat()
-    lent = _Lent(xp, host)
+    lent_operands = _LentOperands(xp, host)
     try:
-        lent_args = [lent.of(x) for x in args]
-        named = {name: lent.of(x) for name, x in kwargs.items()} if kwargs else {}
+        lent_args = [lent_operands.of(x) for x in args]
+        named = {name: lent_operands.of(x) for name, x in kwargs.items()} if kwargs else {}
     except _Unsuited:
         return None
-    if heat.spent(lent.elements):
+    if heat.spent(lent_operands.elements):
         _heats[signature] = _HOT
         return None
     try:
@@ -72,36 +72,36 @@ def attempt(
     except Exception:  # the backend's own error counts, if it raises one
         _heats[signature] = _HOT
         return None
-    return (lent.back(out),)
+    return (lent_operands.back(out),)
 
 
 _HOT = tiers.Heat()  # of what has done its work, or is refused by the cold backend
 _arrays: set[tuple[Backend, type]] = set()  # classes whose objects are arrays
 
 
-def _look(xp: Backend, x: Any, seen: list[Any]) -> None:
+def _add_to_key(xp: Backend, x: Any, signature: list[Any]) -> None:
     """Note what of an operand makes a signature."""
     kind = x.__class__
     if (xp, kind) in _arrays or kind is np.ndarray:
-        seen += (x.shape, x.dtype)
+        signature += (x.shape, x.dtype)
     elif kind is tuple or kind is list:
-        seen.append(len(x))
+        signature.append(len(x))
         for item in x:
-            _look(xp, item, seen)
+            _add_to_key(xp, item, signature)
     elif kind is float or kind is complex:
-        seen.append(kind)
+        signature.append(kind)
     elif xp.is_array(x):
         _arrays.add((xp, kind))
-        seen += (x.shape, x.dtype)
+        signature += (x.shape, x.dtype)
     else:
-        seen += (kind, x)
+        signature += (kind, x)
 
 
 class _Unsuited(Exception):
     """An operand that the cold tier cannot have."""
 
 
-class _Lent:
+class _LentOperands:
     """Operands of one call."""
 
     def __init__(self, xp: Backend, host: Backend) -> None:
@@ -112,8 +112,8 @@ class _Lent:
     def of(self, x: Any) -> Any:
         kind = x.__class__
         if (self.xp, kind) in _arrays:
-            lent = self.xp.lend(x)
-            view = None if lent is None else self.host.over_memory(np.asarray(lent))
+            host_array = self.xp.lend(x)
+            view = None if host_array is None else self.host.over_memory(np.asarray(host_array))
             if view is None:
                 raise _Unsuited
             self.arrays[id(view)] = view, x
@@ -127,9 +127,9 @@ class _Lent:
 
     def back(self, x: Any) -> Any:
         if self.host.is_array(x):
-            was = self.arrays.get(id(x))
-            if was is not None:
-                return was[1]
+            entry = self.arrays.get(id(x))
+            if entry is not None:
+                return entry[1]
             values = self.host.to_numpy(x)
             # a view of memory that is lent may outlive it: the backend may give that to another array
             return self.xp.adopt(values if values.flags.owndata else np.array(values, order="C"))
@@ -140,9 +140,9 @@ class _Lent:
 
 def with_cold_tier(cls: B) -> B:
     """A class decorator: each operation of the hub is computed by `cls.cold` for the first times."""
-    elsewhere = {*vars(ControlFlow), *vars(Attention)}  # functions; a kernel of its own
+    not_wrapped = {*vars(ControlFlow), *vars(Attention)}  # functions; a kernel of its own
     for name in operations():
-        if name not in elsewhere:
+        if name not in not_wrapped:
             setattr(cls, name, _operation(name, getattr(cls, name)))
     return cls
 

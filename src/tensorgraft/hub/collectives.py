@@ -61,7 +61,7 @@ class World:
     def axes(self) -> dict[str, int]:
         """The processes as a mesh in which groups are axes, or several, as far as they lie so: names and sizes, the
         outermost first."""
-        return {_name(begin, end): end // begin for begin, end in self._between()}
+        return {_name(begin, end): end // begin for begin, end in self._axis_strides()}
 
     def axes_of(self, group: Group) -> tuple[str, ...]:
         """The names of the axes along which a group's processes lie, the outermost first; none for a group that does
@@ -70,11 +70,11 @@ class World:
         if span is None:
             return ()
         begin, end = span
-        between = self._between()
-        fits = {begin, end} <= {cut for pair in between for cut in pair}
-        return tuple(_name(a, b) for a, b in between if begin <= a and b <= end) if fits else ()
+        factors = self._axis_strides()
+        on_axes = {begin, end} <= {boundary for pair in factors for boundary in pair}
+        return tuple(_name(a, b) for a, b in factors if begin <= a and b <= end) if on_axes else ()
 
-    def _between(self) -> list[tuple[int, int]]:
+    def _axis_strides(self) -> list[tuple[int, int]]:
         """Strides, each of which divides the next one outwards."""
         cuts = [1, len(self)]
         for group in self.groups:
@@ -115,6 +115,6 @@ class Group:
         return (stride, stride * n) if first % (stride * n) < stride and len(self.world) % (stride * n) == 0 else None
 
 
-def in_words(what: CollectiveCall, shapes: Sequence[tuple[tuple[int, ...], np.dtype]], among: str) -> str:
+def in_words(call: CollectiveCall, shapes: Sequence[tuple[tuple[int, ...], np.dtype]], group_name: str) -> str:
     """A call, as messages say it and processes compare it."""
-    return f"{what} of {', '.join(f'{dtype}{list(shape)}' for shape, dtype in shapes)} among {among}"
+    return f"{call} of {', '.join(f'{dtype}{list(shape)}' for shape, dtype in shapes)} among {group_name}"

@@ -51,12 +51,12 @@ def root() -> Path | None:
         local = os.environ.get("LOCALAPPDATA")
         return Path(local) / "tensorgraft" / "cache" if local else None
     try:
-        home = Path.home()
+        home_directory = Path.home()
     except RuntimeError:  # a user without one
         return None
     if sys.platform == "darwin":
-        return home / "Library" / "Caches" / "tensorgraft"
-    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "tensorgraft"
+        return home_directory / "Library" / "Caches" / "tensorgraft"
+    return Path(os.environ.get("XDG_CACHE_HOME") or home_directory / ".cache") / "tensorgraft"
 
 
 def directory(kind: str) -> Path | None:
@@ -79,8 +79,8 @@ def directory(kind: str) -> Path | None:
 
 def writable(path: Path) -> bool:
     """Return True if a file can be written there, once missing directories are made."""
-    there = next((p for p in (path, *path.parents) if p.exists()), None)
-    return there is not None and there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+    existing = next((p for p in (path, *path.parents) if p.exists()), None)
+    return existing is not None and existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
 
 
 def processor() -> str:

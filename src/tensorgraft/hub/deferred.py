@@ -1,6 +1,6 @@
-"""A backend whose framework is imported when it is first asked for what only that can do.
+"""A backend whose framework is imported when the first operation needs it.
 
-Where there is a cold tier (`hub.tiers`), many programs never are at that point.
+With a cold tier (`hub.tiers`), many programs end before they need it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class _Forwarding(Backend):
 
 
 class Deferred(_Forwarding):
-    """The device 0 of a backend. The object becomes one of that backend's class when an operation is called, or a name
-    is looked for that is not there; a derived class says what can be told before that."""
+    """Device 0 of a backend that is not imported yet. When an operation is called, or an attribute is read that is
+    missing here, the object's class becomes the backend's; a derived class has the attributes known before that."""
 
     def load(self) -> type[Backend]:
         """The backend's class."""
@@ -48,13 +48,14 @@ class Deferred(_Forwarding):
 
 
 def start(backend: Backend) -> Backend:
-    """The same object as what it stands for. No method: one that was looked up before is called after."""
+    """Import the framework of a deferred backend and return the same object. A function, not a method: bound methods
+    that were looked up before are called afterwards."""
     with _starting, held_back():
         if isinstance(backend, Deferred):
             with warning_filters.remembered(), random_numbers_kept():
                 cls = backend.load()
-                same = cls.__new__(cls)
-                same.__dict__ = vars(backend)  # other threads see the new class when all is there
-                same.__init__(0)  # type: ignore[misc]
+                started = cls.__new__(cls)
+                started.__dict__ = vars(backend)  # other threads see the new class when all is there
+                started.__init__(0)  # type: ignore[misc]
                 backend.__class__ = cls  # type: ignore[assignment]
     return backend

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub.array import Array
-from tensorgraft.hub.special import held, polynomial
+from tensorgraft.hub.special import polynomial, where_used
 from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 EULER = 0.57721566490153286061
@@ -32,15 +32,15 @@ def exponential(xp: Any, x: Value) -> Value:
     size = abs(x)
     # sum of x^k / (k k!), where nothing cancels
     low = (x >= -1) & (x <= 40)
-    s = held(xp, x, low, 1.0)
+    s = where_used(xp, x, low, 1.0)
     series = s * _sum(xp, s, [1 / (k * math.factorial(k)) for k in range(1, 140)])
     near = series + xp.log(abs(s)) + EULER
     # e^x / x (1 + 1! / x + 2! / x^2 + ...)
-    b = held(xp, x, x > 40, 50.0)
+    b = where_used(xp, x, x > 40, 50.0)
     far = xp.exp(b) / b
     far = far * _sum(xp, xp.reciprocal(b), [math.factorial(k) for k in range(40)])
     # Lentz's form of the continued fraction of E1
-    z = held(xp, size, x < -1, 2.0)
+    z = where_used(xp, size, x < -1, 2.0)
     fraction = z + (2 * 80 + 1.0)
     for k in range(80, 0, -1):
         fraction = z + (2 * k - 1.0) - float(k * k) / fraction
@@ -53,12 +53,12 @@ def exponential(xp: Any, x: Value) -> Value:
 def dawson(xp: Any, x: Value) -> Value:
     """Rybicki's sum of Gaussians (G. B. Rybicki, Dawson's integral and the sampling theorem, 1989)."""
     h, size = 0.25, abs(x)
-    small = held(xp, x, size < 0.5, 0.0)
+    small = where_used(xp, x, size < 0.5, 0.0)
     terms = [1.0]
     for k in range(1, 20):
         terms.append(-terms[-1] * 2 / (2 * k + 1))
     near = small * _sum(xp, xp.square(small), terms)
-    middle = held(xp, size, size < 50, 1.0)
+    middle = where_used(xp, size, size < 50, 1.0)
     even = xp.round(middle / (2 * h)) * 2.0
     rest = middle - even * h
     total = xp.zeros_like(x)
@@ -66,12 +66,12 @@ def dawson(xp: Any, x: Value) -> Value:
         gaussian = xp.exp(-xp.square(rest - n * h))
         total = total + gaussian / (even + float(n))
     total = total / math.sqrt(math.pi)
-    large = held(xp, size, size >= 50, 50.0)
+    large = where_used(xp, size, size >= 50, 50.0)
     z = xp.reciprocal(xp.square(large))
     far = _sum(xp, z, [1.0, 0.5, 0.75, 1.875, 6.5625]) / (large * 2.0)
-    away = xp.where(size >= 50, far, total)
-    away = xp.where(x < 0, -away, away)
-    out = xp.where(size < 0.5, near, away)
+    by_magnitude = xp.where(size >= 50, far, total)
+    by_magnitude = xp.where(x < 0, -by_magnitude, by_magnitude)
+    out = xp.where(size < 0.5, near, by_magnitude)
     return xp.where(xp.isnan(x), x, out)
 
 
@@ -79,7 +79,7 @@ def dawson(xp: Any, x: Value) -> Value:
 def fresnel(xp: Any, x: Value) -> tuple[Value, Value]:
     """Return (sine, cosine) integrals."""
     size = abs(x)
-    small = held(xp, size, size < 1.5, 0.0)
+    small = where_used(xp, size, size < 1.5, 0.0)
     t = xp.square(small) * (math.pi / 2)
     tt = xp.square(t)
     cosines = [(-1) ** n / (math.factorial(2 * n) * (4 * n + 1)) for n in range(18)]
@@ -88,7 +88,7 @@ def fresnel(xp: Any, x: Value) -> tuple[Value, Value]:
     near_s = small * t * _sum(xp, tt, sines)
     # the auxiliary functions, by the trapezoidal rule
     h = 0.18
-    z = held(xp, size, (size >= 1.5) & xp.isfinite(size), 2.0)
+    z = where_used(xp, size, (size >= 1.5) & xp.isfinite(size), 2.0)
     f = g = xp.zeros_like(x)
     for k in range(30):
         v = k * h
@@ -100,28 +100,28 @@ def fresnel(xp: Any, x: Value) -> tuple[Value, Value]:
     sine, cosine = xp.sin(angle), xp.cos(angle)
     far_s = 0.5 - f * cosine - g * sine
     far_c = f * sine + 0.5 - g * cosine
-    found = []
+    integrals = []
     for near, far in ((near_s, far_s), (near_c, far_c)):
         far = xp.where(xp.isinf(size), xp.full_like(x, 0.5), far)
         out = xp.where(size < 1.5, near, far)
         out = xp.where(x < 0, -out, out)
-        found.append(xp.where(xp.isnan(x), x, out))
-    return found[0], found[1]
+        integrals.append(xp.where(xp.isnan(x), x, out))
+    return integrals[0], integrals[1]
 
 
 @with_operators
 def spence(xp: Any, x: Value) -> Value:
     """The dilogarithm of 1 - x; NaN for negative x."""
     low, high = x < 0.5, x > 2
-    inner = held(xp, x, x > 0, 1.0)
-    beyond = held(xp, x, high, 3.0)
+    inner = where_used(xp, x, x > 0, 1.0)
+    beyond = where_used(xp, x, high, 3.0)
     # 1 - w with -1 <= w <= 1/2
     rest = xp.where(high, beyond / (beyond - 1), xp.where(low, 1 - inner, inner))
     u = -xp.log(rest)
     uu = xp.square(u)
     body = u - uu / 4 + u * uu * polynomial(xp, uu, DILOGARITHM)
     third = math.pi**2 / 6
-    logs = xp.log(inner) * xp.log1p(-held(xp, inner, low, 0.25))
+    logs = xp.log(inner) * xp.log1p(-where_used(xp, inner, low, 0.25))
     small = third - logs - body
     large = -third - xp.square(xp.log(beyond - 1)) * 0.5 - body
     out = xp.where(high, large, xp.where(low, small, body))
@@ -132,10 +132,10 @@ def spence(xp: Any, x: Value) -> Value:
 @with_operators
 def incomplete_beta(xp: Any, a: Value, b: Value, x: Value) -> Value:
     """Regularised, of arrays of one shape. The continued fraction of Numerical Recipes 6.4, by Lentz's method."""
-    turned = x > (a + 1) / (a + b + 2)
-    p, q = xp.where(turned, b, a), xp.where(turned, a, b)
-    inside = (x > 0) & (x < 1)
-    z = held(xp, xp.where(turned, 1 - x, x), inside, 0.5)
+    is_swapped = x > (a + 1) / (a + b + 2)
+    p, q = xp.where(is_swapped, b, a), xp.where(is_swapped, a, b)
+    is_interior = (x > 0) & (x < 1)
+    z = where_used(xp, xp.where(is_swapped, 1 - x, x), is_interior, 0.5)
     total = p + q
     tiny = 1e-300
 
@@ -167,7 +167,7 @@ def incomplete_beta(xp: Any, a: Value, b: Value, x: Value) -> Value:
     logs = p * xp.log(z) + q * xp.log1p(-z)
     logs = logs + (xp.lgamma(total) - (xp.lgamma(p) + xp.lgamma(q)))
     out = xp.exp(logs) * fraction / p
-    out = xp.where(turned, 1 - out, out)
+    out = xp.where(is_swapped, 1 - out, out)
     out = xp.where(x == 0, xp.zeros_like(x), xp.where(x == 1, xp.ones_like(x), out))
     outside = (x < 0) | (x > 1)
     outside = outside | (xp.minimum(a, b) <= 0)

@@ -17,28 +17,28 @@ from tensorgraft.hub.primitive import primitive
 class Differentiable(Protocol):
     """A function of flat arrays, in operations of the hub, whose derivatives are its own.
 
-    Cotangents are transposed, not conjugated, and those of the results that are inexact, in order; `wanted` are
-    positions of inexact arguments, `xp` is a `Backend`.
+    Cotangents are transposed, not conjugated, and given for the inexact results, in order; `argnums` are positions of
+    inexact arguments, `xp` is a `Backend`.
     """
 
     def primal(self, xp: Any, arrays: Sequence[Array]) -> Sequence[Array]:
         """The results."""
 
     def forward(
-        self, xp: Any, arrays: Sequence[Array], wanted: tuple[int, ...]
+        self, xp: Any, arrays: Sequence[Array], argnums: tuple[int, ...]
     ) -> tuple[Sequence[Array], Sequence[Array]]:
-        """The results, and what `backward` needs."""
+        """Return the results, and the residuals that `backward` needs."""
 
     def backward(
-        self, xp: Any, residuals: Sequence[Array], cotangents: Sequence[Array], wanted: tuple[int, ...]
+        self, xp: Any, residuals: Sequence[Array], cotangents: Sequence[Array], argnums: tuple[int, ...]
     ) -> Sequence[Array]:
-        """The cotangents of the wanted arguments."""
+        """Return the cotangents of the arguments `argnums`."""
 
-    def pullback(self, wanted: tuple[int, ...]) -> Differentiable:
-        """(arguments, cotangents) -> the cotangents of the wanted arguments: to be differentiated again."""
+    def pullback(self, argnums: tuple[int, ...]) -> Differentiable:
+        """Return the function (arguments, cotangents) -> cotangents of `argnums`, which can be differentiated again."""
 
-    def pushforward(self, wanted: tuple[int, ...]) -> Differentiable:
-        """(arguments, tangents of the wanted ones) -> the tangents of the inexact results."""
+    def pushforward(self, argnums: tuple[int, ...]) -> Differentiable:
+        """Return the function (arguments, tangents of `argnums`) -> tangents of the inexact results."""
 
     def batched(self, axes: tuple[int | None, ...], size: int) -> Differentiable:
         """Return the function of arguments with one more axis, of `size`, where `axes` says one; results have theirs in
@@ -55,8 +55,8 @@ class HoldingProgram:
         outputs = self._call(self.state, *args, **kwargs)
         if not self._stateful:
             return outputs
-        results, written = outputs
-        self.state.update(written)
+        results, new_state = outputs
+        self.state.update(new_state)
         return results
 
 
@@ -79,7 +79,7 @@ class Exported(Protocol):
     def results(self) -> Sequence[tuple[tuple[int | None, ...], np.dtype]]:
         """Shapes and dtypes."""
 
-    def pullback(self, wanted: tuple[int, ...]) -> Exported:
+    def pullback(self, argnums: tuple[int, ...]) -> Exported:
         """Return the program of the cotangents, as `Differentiable.pullback` does."""
 
 
@@ -149,15 +149,15 @@ class Interchange:
         xp: Any = self
         known: list[bool] = []  # which arguments have a derivative: one function is for one signature
 
-        def wanted() -> tuple[int, ...]:
+        def argnums() -> tuple[int, ...]:
             return tuple(i for i, smooth in enumerate(known) if smooth)
 
         def forward(*arrays: Array) -> tuple[Sequence[Array], Sequence[Array]]:
             known[:] = [dtypes.is_inexact(self.dtype_of(a)) for a in arrays]
-            return function.forward(xp, arrays, wanted())
+            return function.forward(xp, arrays, argnums())
 
         def backward(residuals: Sequence[Array], cotangents: Sequence[Array]) -> Sequence[Array | None]:
-            gradients = iter(function.backward(xp, residuals, cotangents, wanted()))
+            gradients = iter(function.backward(xp, residuals, cotangents, argnums()))
             return [next(gradients) if smooth else None for smooth in known]
 
         return self.native_function(lambda *arrays: function.primal(xp, arrays), forward, backward)

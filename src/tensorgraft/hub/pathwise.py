@@ -51,7 +51,7 @@ def _doubles(xp: Any, *arrays: AnyArray) -> list[AnyArray]:
 
 
 def _towards_zero(
-    xp: Any, x: Value, a: Value, others: Callable[[Value], Value], score: Callable[[Value], Value]
+    xp: Any, x: Value, a: Value, log_density: Callable[[Value], Value], score: Callable[[Value], Value]
 ) -> Value:
     """The integral over t in (0, x) of (t / x)^(a - 1) exp(others) score / x. Both functions take log(t / x).
 
@@ -61,7 +61,7 @@ def _towards_zero(
 
     def term(log_v: Value, _: Value) -> Value:
         log_ratio = p * log_v
-        density = (a * p - 1) * log_v + others(log_ratio)
+        density = (a * p - 1) * log_v + log_density(log_ratio)
         return xp.exp(density) * score(log_ratio)
 
     return p * _integral(xp, _unit_nodes(), x, term)
@@ -75,9 +75,9 @@ def gamma(xp: Any, alpha: Value, x: Value) -> Value:
     score_at_x = log_x - digamma
 
     def above(y: Value) -> Value:
-        away = scale * y
-        log_ratio = xp.log1p(away / x)
-        density = (alpha - 1) * log_ratio - away
+        step_size = scale * y
+        log_ratio = xp.log1p(step_size / x)
+        density = (alpha - 1) * log_ratio - step_size
         return xp.exp(density) * (score_at_x + log_ratio)
 
     high = scale * _integral(xp, _half_line_nodes(), x, above)
@@ -96,17 +96,17 @@ def dirichlet(xp: Any, x: Value, alpha: Value, total: Value) -> Value:
     x, alpha, total = _doubles(xp, x, alpha, total)
     beta, rest = total - alpha, 1 - x
     score_at_x = xp.log(x) - xp.digamma(alpha) + xp.digamma(total)
-    odds = x / rest
+    ratio = x / rest
 
-    def drift(log_ratio: Value, odds: Value) -> Value:
+    def drift(log_ratio: Value, ratio: Value) -> Value:
         """Compute log of (1 - t) / (1 - x) where log(t / x) is given: the logarithm for the other end of the
         interval."""
-        return xp.log1p(-(odds * xp.expm1(log_ratio)))
+        return xp.log1p(-(ratio * xp.expm1(log_ratio)))
 
-    low = _towards_zero(xp, x, alpha, lambda r: (beta - 1) * drift(r, odds), lambda r: score_at_x + r)
+    low = _towards_zero(xp, x, alpha, lambda r: (beta - 1) * drift(r, ratio), lambda r: score_at_x + r)
     inverse = rest / x
     high = _towards_zero(
         xp, rest, beta, lambda r: (alpha - 1) * drift(r, inverse), lambda r: score_at_x + drift(r, inverse)
     )
-    out = xp.where(x * total < alpha, -(odds * low), high)
+    out = xp.where(x * total < alpha, -(ratio * low), high)
     return xp.astype(xp.where(xp.isnan(out), xp.zeros_like(out), out), dtype)

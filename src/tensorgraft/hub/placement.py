@@ -92,26 +92,25 @@ class Placement:
         like = Placement(self.mesh, spec[: len(shape)])
         return Placement(self.mesh, tuple(() if n % like.parts(d) else spec[d] for d, n in enumerate(shape)))
 
-    def settled(self, now: Placement | None) -> Placement:
-        """Return it without free dimensions, for an array that lies as `now` says: those stay split along axes that are
-        left."""
+    def settled(self, at: Placement | None) -> Placement:
+        """Return it without free dimensions, for an array at `at`: those stay split along axes that are left."""
         if not self.free:
             return self
         used = {name for names in self.spec for name in names}
-        same = now is not None and now.mesh == self.mesh
+        same_mesh = at is not None and at.mesh == self.mesh
         spec = list(self.spec)
         for d in self.free:
-            spec[d] = tuple(name for name in now.spec[d] if name not in used) if now is not None and same else ()
+            spec[d] = tuple(name for name in at.spec[d] if name not in used) if at is not None and same_mesh else ()
         return Placement(self.mesh, tuple(spec))
 
-    def check(self, shape: Sequence[int], what: str) -> None:
-        """Raises ValueError for a dimension that does not divide; `what` is the array's name in the message."""
+    def check(self, shape: Sequence[int], label: str) -> None:
+        """Raises ValueError for a dimension that does not divide; `label` is the array's name in the message."""
         for dim, n in enumerate(shape):
             if n % self.parts(dim):
                 fit = [name for name, k in self.mesh.extents.items() if k > 1 and n % k == 0]
                 by = " x ".join(f"{name!r} ({self.mesh.extents[name]})" for name in self.spec[dim])
                 raise ValueError(
-                    f"{what}: dimension {dim} of shape {tuple(shape)} is {n}, which is not divisible by {by}, and"
+                    f"{label}: dimension {dim} of shape {tuple(shape)} is {n}, which is not divisible by {by}, and"
                     " arrays are not padded. Leave the dimension whole"
                     f" (None){', or take ' + ' or '.join(map(repr, fit)) if fit else ''}."
                 )
@@ -126,32 +125,32 @@ def _entry(names: tuple[str, ...]) -> str:
     return repr(names[0]) if len(names) == 1 else f"({', '.join(map(repr, names))})"
 
 
-def placement(mesh: Mesh, spec: Sequence[Any], ndim: int, what: str) -> Placement:
+def placement(mesh: Mesh, spec: Sequence[Any], ndim: int, label: str) -> Placement:
     """The placement that a specification by names means for an array of `ndim` dimensions: for each dimension None, the
     name of an axis, or a sequence of them; what is left out is whole.
 
     Raises ValueError for more entries than dimensions, axes that the mesh has not, and an axis that comes twice;
     TypeError for what is none of these.
     """
-    entries = tuple(_names(entry, what) for entry in spec)
+    entries = tuple(_names(entry, label) for entry in spec)
     while len(entries) > ndim and not entries[-1]:
         entries = entries[:-1]
     if len(entries) > ndim:
         raise ValueError(
-            f"{what}: spec {tuple(spec)!r} has {len(entries)} entries, but the array has {ndim} dimensions"
+            f"{label}: spec {tuple(spec)!r} has {len(entries)} entries, but the array has {ndim} dimensions"
         )
     used = [name for names in entries for name in names]
     for name in used:
         if name not in mesh.extents:
-            raise ValueError(f"{what}: spec {tuple(spec)!r} names the axis {name!r}, which the {mesh} does not have")
+            raise ValueError(f"{label}: spec {tuple(spec)!r} names the axis {name!r}, which the {mesh} does not have")
         if used.count(name) > 1:
             raise ValueError(
-                f"{what}: spec {tuple(spec)!r} splits along {name!r} twice, but an axis can split only one dimension"
+                f"{label}: spec {tuple(spec)!r} splits along {name!r} twice, but an axis can split only one dimension"
             )
     return Placement(mesh, (*entries, *((),) * (ndim - len(entries))))
 
 
-def _names(entry: Any, what: str) -> tuple[str, ...]:
+def _names(entry: Any, label: str) -> tuple[str, ...]:
     if entry is None:
         return ()
     if isinstance(entry, str):
@@ -159,5 +158,5 @@ def _names(entry: Any, what: str) -> tuple[str, ...]:
     if isinstance(entry, list | tuple) and all(isinstance(name, str) for name in entry):
         return tuple(entry)
     raise TypeError(
-        f"{what}: expected None, the name of an axis or a tuple of names as an entry of a spec, got {entry!r}"
+        f"{label}: expected None, the name of an axis or a tuple of names as an entry of a spec, got {entry!r}"
     )

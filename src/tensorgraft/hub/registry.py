@@ -66,16 +66,16 @@ def backends() -> list[str]:
 def lookup(name: str) -> BackendInfo:
     """Raises BackendNotAvailableError, which lists what there is, for a backend unknown or not installed."""
     info = known().get(name)
-    here = ", ".join(backends())
+    names = ", ".join(backends())
     if info is None:
         raise BackendNotAvailableError(
-            f"there is no backend {name!r}. Installed: {here}."
+            f"there is no backend {name!r}. Installed: {names}."
             f" Known: {', '.join(known())}. `tensorgraft doctor` says how to install each."
         )
     if not info.installed:
         raise BackendNotAvailableError(
             f"the backend {name!r} needs {info.requires}, which is not installed: {info.install_command}"
-            f"\nInstalled: {here}."
+            f"\nInstalled: {names}."
         )
     return info
 
@@ -117,8 +117,8 @@ def get(device: str) -> Backend:
     """The one `Backend` object of a device."""
     name, platform, index = parse(device)
     with warning_filters.remembered(), held_back():
-        if device == name and (early := _deferred(name)) is not None:
-            return early
+        if device == name and (deferred := _deferred(name)) is not None:
+            return deferred
         cls = backend_class(name)
         return cls(index) if platform is None else cls(index, platform)
 
@@ -126,7 +126,7 @@ def get(device: str) -> Backend:
 _chosen: str | None = None
 
 
-def chosen() -> str | None:
+def default_or_none() -> str | None:
     """Return the backend that `set_default` was given last."""
     return _chosen
 
@@ -146,9 +146,9 @@ def default() -> str:
 @functools.cache
 def initial() -> str:
     """The default of a program that sets none: `$TENSORGRAFT_BACKEND`, else JAX where it is installed, else NumPy."""
-    asked = os.environ.get("TENSORGRAFT_BACKEND")
-    if asked:
-        lookup(parse(asked)[0])
-        return asked
-    here = backends()
-    return "jax" if "jax" in here else here[0]
+    name = os.environ.get("TENSORGRAFT_BACKEND")
+    if name:
+        lookup(parse(name)[0])
+        return name
+    names = backends()
+    return "jax" if "jax" in names else names[0]

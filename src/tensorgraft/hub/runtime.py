@@ -23,8 +23,8 @@ def cpu_devices() -> int:
     `$TENSORGRAFT_DEVICES` (`tensorgraft run --devices`), or as many as there are processes of one program on this
     machine, as `torchrun` says in `$LOCAL_WORLD_SIZE`: each takes the device whose number it has among them. Else 1.
     """
-    said = os.environ.get("TENSORGRAFT_DEVICES") or os.environ.get("LOCAL_WORLD_SIZE", "")
-    return max(1, int(said)) if said.isdigit() else 1
+    text = os.environ.get("TENSORGRAFT_DEVICES") or os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(1, int(text)) if text.isdigit() else 1
 
 
 class Runtime:
@@ -86,9 +86,9 @@ class Runtime:
         """An array of the backend that this one computes on, as an array of this one; else `x`."""
         return x
 
-    def when_known(self, x: Array, judge: Callable[[np.ndarray], None], /) -> None:
-        """Call `judge`, which raises where something is wrong, with the values of `x` as soon as they are known."""
-        judge(self.to_numpy(x))
+    def when_known(self, x: Array, check: Callable[[np.ndarray], None], /) -> None:
+        """Call `check`, which raises where something is wrong, with the values of `x` as soon as they are known."""
+        check(self.to_numpy(x))
 
     # ---- devices ---------------------------------------------------------------------------------------------------
 
@@ -137,9 +137,9 @@ class Runtime:
         """The array that lies so, of which each process has its part: see `parts_fed`. For arrays outside of traces."""
         return self.constrain(part, placement)
 
-    def same_everywhere(self, what: str, arrays: Mapping[str, Array], /) -> None:
+    def same_everywhere(self, action: str, arrays: Mapping[str, Array], /) -> None:
         """Raises RuntimeError, on every process, where arrays by their names, which each has whole, are not the same on
-        all; `what` says in the message what this process does."""
+        all; `action` says in the message what this process does."""
 
     def placement(self, x: Array, /) -> Placement | None:
         """Return where the pieces of `x` lie; None for an array that is not spread over a mesh, or is being traced."""
@@ -163,7 +163,7 @@ class Runtime:
         for collectives; None where it has not."""
         return None
 
-    def collective(self, what: CollectiveCall, arrays: Sequence[Array], group: Group, /) -> tuple[Array, ...]:
+    def collective(self, call: CollectiveCall, arrays: Sequence[Array], group: Group, /) -> tuple[Array, ...]:
         """Return what the processes of a group compute together (`hub.collectives`), of arrays in each, or its part of
         a program that is being traced.
 

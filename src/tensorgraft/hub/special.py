@@ -24,11 +24,11 @@ def ratio(xp: Any, x: AnyArray, top: Sequence[float], bottom: Sequence[float]) -
 
 def chebyshev(xp: Any, x: Value, coefficients: Sequence[float]) -> Value:
     """A series of Chebyshev polynomials in x / 2, by Clenshaw's recurrence."""
-    before, last, now = xp.zeros_like(x), xp.zeros_like(x), xp.full_like(x, coefficients[0])
+    before, last, current = xp.zeros_like(x), xp.zeros_like(x), xp.full_like(x, coefficients[0])
     for c in coefficients[1:]:
-        before, last = last, now
-        now = x * last - before + c
-    return (now - before) * 0.5
+        before, last = last, current
+        current = x * last - before + c
+    return (current - before) * 0.5
 
 
 def _below(coefficients: Sequence[float], monic: bool) -> Sequence[float]:
@@ -37,7 +37,7 @@ def _below(coefficients: Sequence[float], monic: bool) -> Sequence[float]:
     return (1.0, *coefficients) if monic else coefficients
 
 
-def _far(xp: Any, x: Value, table: dict[str, Any], phase: float, second: bool, monic: bool) -> Value:
+def _asymptotic(xp: Any, x: Value, table: dict[str, Any], phase: float, second: bool, monic: bool) -> Value:
     """The asymptotic form of J or Y (`second`) for x > 5."""
     z = 25.0 / (x * x)
     p, q = ratio(xp, z, table["PP"], table["PQ"]), ratio(xp, z, table["QP"], _below(table["QQ"], monic))
@@ -48,9 +48,9 @@ def _far(xp: Any, x: Value, table: dict[str, Any], phase: float, second: bool, m
     return wave * math.sqrt(2 / math.pi) / xp.sqrt(x)
 
 
-def held(xp: Any, x: AnyArray, inside: AnyArray, harmless: float) -> AnyArray:
+def where_used(xp: Any, x: AnyArray, is_used: AnyArray, harmless: float) -> AnyArray:
     """Return `x` where a formula is used, elsewhere a harmless number."""
-    return xp.where(inside, x, xp.full_like(x, harmless))
+    return xp.where(is_used, x, xp.full_like(x, harmless))
 
 
 @with_operators
@@ -60,7 +60,7 @@ def j0(xp: Any, x: Value, monic: bool = False) -> Value:
     roots = (z - 5.78318596294678452118) * (z - 30.4712623436620863991)
     near = roots * ratio(xp, z, cephes.J0["RP"], _below(cephes.J0["RQ"], monic))
     near = xp.where(x < 1e-5, 1.0 - z * 0.25, near)
-    return xp.where(x <= 5, near, _far(xp, x, cephes.J0, math.pi / 4, False, monic))
+    return xp.where(x <= 5, near, _asymptotic(xp, x, cephes.J0, math.pi / 4, False, monic))
 
 
 @with_operators
@@ -69,7 +69,7 @@ def j1(xp: Any, x: Value, monic: bool = False) -> Value:
     z = x * x
     roots = (z - 14.6819706421238932572) * (z - 49.2184563216946036703)
     near = ratio(xp, z, cephes.J1["RP"], _below(cephes.J1["RQ"], monic)) * size * roots
-    out = xp.where(size <= 5, near, _far(xp, size, cephes.J1, 3 * math.pi / 4, False, monic))
+    out = xp.where(size <= 5, near, _asymptotic(xp, size, cephes.J1, 3 * math.pi / 4, False, monic))
     return xp.where(x < 0, -out, out)
 
 
@@ -84,7 +84,7 @@ def y0(xp: Any, x: Value, monic: bool = False) -> Value:
     z = x * x
     near = xp.log(x) * j0(xp, x, monic) * (2 / math.pi)
     near = ratio(xp, z, cephes.Y0["YP"], _below(cephes.Y0["YQ"], monic)) + near
-    out = xp.where(x <= 5, near, _far(xp, x, cephes.J0, math.pi / 4, True, monic))
+    out = xp.where(x <= 5, near, _asymptotic(xp, x, cephes.J0, math.pi / 4, True, monic))
     return _poles(xp, x, out, -math.inf)
 
 
@@ -93,7 +93,7 @@ def y1(xp: Any, x: Value, monic: bool = False) -> Value:
     z = x * x
     near = j1(xp, x, monic) * xp.log(x) - xp.reciprocal(x)
     near = x * ratio(xp, z, cephes.Y1["YP"], _below(cephes.Y1["YQ"], monic)) + near * (2 / math.pi)
-    out = xp.where(x <= 5, near, _far(xp, x, cephes.J1, 3 * math.pi / 4, True, monic))
+    out = xp.where(x <= 5, near, _asymptotic(xp, x, cephes.J1, 3 * math.pi / 4, True, monic))
     return _poles(xp, x, out, -math.inf)
 
 
@@ -111,7 +111,7 @@ def modified_k(order: int, scaled: bool) -> Any:
     @with_operators
     def fn(xp: Any, x: Value) -> Value:
         low = x <= 2
-        small, large = held(xp, x, low, 1.0), held(xp, x, ~low, 3.0)
+        small, large = where_used(xp, x, low, 1.0), where_used(xp, x, ~low, 3.0)
         series = chebyshev(xp, small * small - 2.0, table["A"])
         log = xp.log(small * 0.5)
         near = log * i1(xp, small) + series / small if order else series - log * i0(xp, small)
@@ -132,7 +132,7 @@ def airy(xp: Any, x: Value) -> Value:
     t = cephes.AIRY
     left, right = x < -2.09, x >= 2.09
     # oscillating, for x < -2.09
-    n = -held(xp, x, left, -3.0)
+    n = -where_used(xp, x, left, -3.0)
     root = xp.sqrt(n)
     zeta = n * root * 2.0 / 3.0
     z = xp.reciprocal(zeta)
@@ -142,14 +142,14 @@ def airy(xp: Any, x: Value) -> Value:
     cosine = xp.cos(angle) * (z * ratio(xp, zz, t["AGN"], t["AGD"]))
     waves = (sine - cosine) * (1 / math.sqrt(math.pi)) / xp.sqrt(root)
     # falling, for x >= 2.09
-    p = held(xp, x, right, 3.0)
+    p = where_used(xp, x, right, 3.0)
     root = xp.sqrt(p)
     zeta = p * root * 2.0 / 3.0
     decay = ratio(xp, xp.reciprocal(zeta), t["AN"], t["AD"]) * (1 / math.sqrt(math.pi))
     decay = decay / (xp.sqrt(root) * xp.exp(zeta) * 2.0)
     decay = xp.where(x > 103.892, xp.zeros_like(x), decay)
     # Taylor's series between them
-    s = held(xp, x, ~(left | right), 0.0)
+    s = where_used(xp, x, ~(left | right), 0.0)
     cube = s * s * s
     f, g = even, odd = xp.ones_like(s), s
     for k in range(1, 25):
@@ -178,12 +178,12 @@ def ndtri(xp: Any, y: Value) -> Value:
     tail = xp.where(upper, 1.0 - y, y)
     central = tail > 0.13533528323661269189
     # near one half
-    c = held(xp, tail, central, 0.5) - 0.5
+    c = where_used(xp, tail, central, 0.5) - 0.5
     cc = c * c
     inner = c + c * cc * ratio(xp, cc, t["P0"], t["Q0"])
     inner = inner * math.sqrt(2 * math.pi)
     # in the tails
-    x = xp.sqrt(xp.log(held(xp, tail, ~central, 0.1)) * -2.0)
+    x = xp.sqrt(xp.log(where_used(xp, tail, ~central, 0.1)) * -2.0)
     z = xp.reciprocal(x)
     rational = xp.where(x < 8, ratio(xp, z, t["P1"], t["Q1"]), ratio(xp, z, t["P2"], t["Q2"]))
     outer = x - xp.log(x) / x - z * rational
@@ -198,7 +198,7 @@ def ndtri(xp: Any, y: Value) -> Value:
 def erfcx(xp: Any, x: Value) -> Value:
     """Compute exp(x^2) erfc(x): as it stands for x < 2, else by Laplace's continued fraction."""
     low = x < 2
-    small, large = held(xp, x, low, 0.0), held(xp, x, ~low, 3.0)
+    small, large = where_used(xp, x, low, 0.0), where_used(xp, x, ~low, 3.0)
     near = xp.exp(small * small) * xp.erfc(small)
     fraction = large
     for k in range(60, 0, -1):

@@ -126,12 +126,12 @@ class ValueBackend:
         self.backend = backend
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.backend, name)
-        if not isinstance(found, types.MethodType):
-            return found
+        attribute = getattr(self.backend, name)
+        if not isinstance(attribute, types.MethodType):
+            return attribute
 
         def method(*args: Any, **kwargs: Any) -> Any:
-            return found(*map(array_of, args), **{name: array_of(a) for name, a in kwargs.items()})
+            return attribute(*map(array_of, args), **{name: array_of(a) for name, a in kwargs.items()})
 
         return method
 

@@ -22,8 +22,8 @@ class Sequential(Module):
         keys: Sequence[Array | None] = [None] * len(self.layers)
         if key is not None:
             keys = initial.keys(key, len(self.layers))
-        for layer, one in zip(self.layers, keys, strict=True):
-            x = layer(x, key=one)
+        for layer, layer_key in zip(self.layers, keys, strict=True):
+            x = layer(x, key=layer_key)
         return x
 
     def __getitem__(self, i: int | slice) -> Any:

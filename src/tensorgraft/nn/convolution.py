@@ -59,9 +59,9 @@ class Conv(Module):
         """
         n = num_spatial_dims
         self.num_spatial_dims, self.in_channels, self.out_channels = n, in_channels, out_channels
-        self.kernel_size = initial.several("kernel_size", kernel_size, n)
-        self.stride = initial.several("stride", stride, n)
-        self.dilation = initial.several("dilation", dilation, n)
+        self.kernel_size = initial.per_axis("kernel_size", kernel_size, n)
+        self.stride = initial.per_axis("stride", stride, n)
+        self.dilation = initial.per_axis("dilation", dilation, n)
         self.padding = _padding(padding, n)
         if in_channels % groups:
             raise ValueError(f"Conv: {in_channels} in_channels are not a multiple of {groups} groups")

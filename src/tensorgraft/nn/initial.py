@@ -31,7 +31,7 @@ def keys(key: Array, n: int) -> list[Array]:
     return list(xp.unstack(random.split(key, n)))
 
 
-def several(name: str, x: int | Sequence[int], n: int) -> tuple[int, ...]:
+def per_axis(name: str, x: int | Sequence[int], n: int) -> tuple[int, ...]:
     """One int for each of `n` axes. Raises ValueError for another number of them."""
     if isinstance(x, int):
         return (x,) * n

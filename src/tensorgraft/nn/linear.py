@@ -118,8 +118,8 @@ class MLP(Module):
     def __call__(self, x: Array, *, key: Array | None = None) -> Array:
         activation: Any = self.activation
         for i, layer in enumerate(self.layers[:-1]):
-            chosen = optree.tree_map(lambda a: a[i] if is_array(a) else a, activation)  # noqa: B023
-            x = _activated(chosen, layer(x))
+            activation_i = optree.tree_map(lambda a: a[i] if is_array(a) else a, activation)  # noqa: B023
+            x = _activated(activation_i, layer(x))
         x = self.layers[-1](x)
         if self.depth == 0:
             return x

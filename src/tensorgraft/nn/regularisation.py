@@ -26,6 +26,6 @@ class Dropout(Module):
                 "Dropout requires a key in training: call dropout(x, key=key), or switch it off with"
                 " tree_inference(model, True)"
             )
-        kept = 1 - self.p
-        drawn = random.uniform(key, x.shape, dtypes.accumulator(dtypes.real_dtype(x.dtype)))
-        return xp.where(drawn < kept, x / kept, xp.zeros_like(x))
+        keep_rate = 1 - self.p
+        uniform = random.uniform(key, x.shape, dtypes.accumulator(dtypes.real_dtype(x.dtype)))
+        return xp.where(uniform < keep_rate, x / keep_rate, xp.zeros_like(x))

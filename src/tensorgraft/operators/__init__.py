@@ -15,11 +15,7 @@ from tensorgraft.operators.composed import (
     TransposeLinearOperator,
 )
 from tensorgraft.operators.derived import HessianLinearOperator, JacobianLinearOperator
-from tensorgraft.operators.elementary import (
-    DiagonalLinearOperator,
-    IdentityLinearOperator,
-    TridiagonalLinearOperator,
-)
+from tensorgraft.operators.elementary import DiagonalLinearOperator, IdentityLinearOperator, TridiagonalLinearOperator
 from tensorgraft.operators.estimators import Estimate, diagonal, frobenius_norm, logdet, trace
 from tensorgraft.operators.inverse import InverseLinearOperator
 from tensorgraft.operators.krylov import CG, GMRES

@@ -185,8 +185,8 @@ def _flatten(operator: LinearOperator) -> tuple[list[Any], Any, tuple[str, ...]]
     return children, (tuple(names), tuple(rest)), tuple(names)
 
 
-def _unflatten(cls: type[LinearOperator], about: Any, children: Iterable[Any]) -> LinearOperator:
-    names, rest = about
+def _unflatten(cls: type[LinearOperator], static_data: Any, children: Iterable[Any]) -> LinearOperator:
+    names, rest = static_data
     instance = object.__new__(cls)
     for name, value in (*zip(names, children, strict=True), *rest):
         setattr(instance, name, value)

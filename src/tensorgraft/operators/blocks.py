@@ -185,9 +185,9 @@ class BlockLinearOperator(LinearOperator):
         for j in range(width):
             column = [x._in for row in self.rows if (x := row[j]) is not None]
             _check_same_structure(f"{name}: column {j}", "takes", column)
-        places = dict.fromkeys(str(x.device) for row in self.rows for x in row if x is not None)
-        if len(places) > 1:
-            raise ValueError(f"{name}: the operators are on several devices ({', '.join(places)})")
+        devices = dict.fromkeys(str(x.device) for row in self.rows for x in row if x is not None)
+        if len(devices) > 1:
+            raise ValueError(f"{name}: the operators are on several devices ({', '.join(devices)})")
         self._given = tags_.closed(tags, self.dtype, self.shape, name)
 
     @property

@@ -142,12 +142,12 @@ class ScaledLinearOperator(Wrapped):
         return tags_.of_scaled(self.operator.tags, scalar)
 
     def _times(self, x: Any) -> Any:
-        def one(v: Array) -> Array:
+        def scale_leaf(v: Array) -> Array:
             if isinstance(self.scalar, Array) and self.scalar.dtype != v.dtype:
                 return xp.astype(xp.astype(self.scalar, promote(v.dtype, self.scalar.dtype)) * v, v.dtype)
             return v * self.scalar
 
-        return optree.tree_map(one, x)
+        return optree.tree_map(scale_leaf, x)
 
     def mv(self, x: Any, /) -> Any:
         return self._times(self.operator.mv(x))
@@ -233,9 +233,9 @@ class Composed(LinearOperator):
         self.operators = tuple([_operator(name, x) for x in operators])
         if not self.operators:
             raise ValueError(f"{name}: expected at least one operator")
-        places = dict.fromkeys(str(x.device) for x in self.operators)
-        if len(places) > 1:
-            raise ValueError(f"{name}: the operators are on several devices ({', '.join(places)})")
+        devices = dict.fromkeys(str(x.device) for x in self.operators)
+        if len(devices) > 1:
+            raise ValueError(f"{name}: the operators are on several devices ({', '.join(devices)})")
 
     @property
     def device(self) -> Device:

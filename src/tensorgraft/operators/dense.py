@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array
-from tensorgraft.frontends.array_api.core.array import made
+from tensorgraft.frontends.array_api.core.array import new_array
 from tensorgraft.frontends.array_api.core.calls import arrays_of, converted
 from tensorgraft.hub import dtypes
 
@@ -23,7 +23,7 @@ def triangular_solve(
             adjoint=adjoint,
             unit_diagonal=unit_diagonal,
         )
-        return made(x, backend)
+        return new_array(x, backend)
 
 
 def lu_solve(a: Array, b: Array, transpose: bool = False) -> Array:
@@ -33,11 +33,11 @@ def lu_solve(a: Array, b: Array, transpose: bool = False) -> Array:
         right = converted(backend, b, dtype)
         lu, _, permutation = backend.lu(converted(backend, a, dtype))
         if not transpose:
-            return made(backend.lu_solve(lu, permutation, right), backend)
+            return new_array(backend.lu_solve(lu, permutation, right), backend)
         y = backend.triangular_solve(lu, right, lower=False, transpose=True)
         y = backend.triangular_solve(lu, y, lower=True, transpose=True, unit_diagonal=True)
-        back = backend.expand_dims(backend.inverse_permutation(permutation), -1)
-        return made(backend.take_along_axis(y, backend.broadcast_to(back, b.shape), -2), backend)
+        inverse = backend.expand_dims(backend.inverse_permutation(permutation), -1)
+        return new_array(backend.take_along_axis(y, backend.broadcast_to(inverse, b.shape), -2), backend)
 
 
 def adjoint(x: Array) -> Array:
@@ -66,10 +66,10 @@ def tridiagonal_solve(lower: Array, diagonal: Array, upper: Array, b: Array) -> 
     a, d, c = (xp.expand_dims(v, axis=1) for v in (a, d, c))
     s = 1
     while s < n:  # rows are coupled with those s above and below
-        before, after = -a / _shifted(d, s, 1), -c / _shifted(d, -s, 1)
-        d = d + before * _shifted(c, s) + after * _shifted(a, -s)
-        x = x + before * _shifted(x, s) + after * _shifted(x, -s)
-        a, c = before * _shifted(a, s), after * _shifted(c, -s)
+        before, upper_factor = -a / _shifted(d, s, 1), -c / _shifted(d, -s, 1)
+        d = d + before * _shifted(c, s) + upper_factor * _shifted(a, -s)
+        x = x + before * _shifted(x, s) + upper_factor * _shifted(x, -s)
+        a, c = before * _shifted(a, s), upper_factor * _shifted(c, -s)
         s *= 2
     return x / d
 
@@ -80,7 +80,7 @@ def pivoted_tridiagonal_solve(lower: Array, diagonal: Array, upper: Array, b: Ar
     backend, _ = arrays_of("tridiagonal_solve", below, d, above, right, kinds="fc")
     with backend.scope():
         values = [v._value() for v in (below, d, above, right)]
-        return made(backend.tridiagonal_solve(*values), backend)
+        return new_array(backend.tridiagonal_solve(*values), backend)
 
 
 def _padded(lower: Array, diagonal: Array, upper: Array, b: Array) -> tuple[Array, Array, Array, Array]:

@@ -84,14 +84,14 @@ class TransposedJacobian(Reversed):
         return gradients.vjp(self.operator.fn, self.operator.x)[1](x)[0]
 
     def mm(self, x: Any, /) -> Any:
-        return _pulled(self, self.operator.fn, self.operator.x, x)
+        return _pulled_back(self, self.operator.fn, self.operator.x, x)
 
     @property
     def T(self) -> LinearOperator:
         return self.operator
 
 
-def _pulled(operator: LinearOperator, fn: Callable[[Any], Any], at: Any, x: Any) -> Any:
+def _pulled_back(operator: LinearOperator, fn: Callable[[Any], Any], at: Any, x: Any) -> Any:
     leaves = operator._in.checked(f"{type(operator).__name__}.mm", x, columns=True)
     if leaves[0].shape[-1] == 0:
         return operator._out.zeros(operator.device, (0,))
@@ -120,4 +120,4 @@ class HessianLinearOperator(JacobianLinearOperator):
         return gradients.vjp(gradients.grad(self.fn), self.x)[1](v)[0]
 
     def mm(self, x: Any, /) -> Any:
-        return _pulled(self, gradients.grad(self.fn), self.x, x)
+        return _pulled_back(self, gradients.grad(self.fn), self.x, x)

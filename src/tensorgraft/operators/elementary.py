@@ -25,7 +25,7 @@ class IdentityLinearOperator(LinearOperator):
     _static = ("_structure", "_device")
 
     def __init__(self, structure: Any, device: Any = None) -> None:
-        self._structure = structures.given("IdentityLinearOperator", structure)
+        self._structure = structures.structure_of_spec("IdentityLinearOperator", structure)
         self._device = structures.device_of(structure, device)
 
     @property
@@ -136,10 +136,10 @@ def _arrays(name: str, x: Any) -> Structure:
                 f"{name}: expected arrays of tensorgraft.array_api, got a"
                 f" {type(v).__module__}.{type(v).__qualname__}: convert it with asarray"
             )
-    places = dict.fromkeys(str(v.device) for v in leaves)
-    if len(places) > 1:
-        raise ValueError(f"{name}: the arrays are on several devices ({', '.join(places)})")
-    return structures.given(name, x)
+    devices = dict.fromkeys(str(v.device) for v in leaves)
+    if len(devices) > 1:
+        raise ValueError(f"{name}: the arrays are on several devices ({', '.join(devices)})")
+    return structures.structure_of_spec(name, x)
 
 
 class TridiagonalLinearOperator(LinearOperator):

@@ -12,7 +12,7 @@ from tensorgraft.frontends.array_api import Array
 from tensorgraft.hub import dtypes
 from tensorgraft.operators import dense
 from tensorgraft.operators.base import LinearOperator
-from tensorgraft.operators.solvers import LinearSolver, Solved, definite, finite
+from tensorgraft.operators.solvers import LinearSolver, Solved, definite_sign, finite
 from tensorgraft.transforms.control_flow import while_loop
 
 
@@ -108,8 +108,8 @@ def safe(x: Array) -> Array:
     return xp.where(x == 0, xp.ones_like(x), x)
 
 
-def _chosen(which: Array, new: Array, old: Array) -> Array:
-    return xp.where(which, new, old)
+def _select(mask: Array, new: Array, old: Array) -> Array:
+    return xp.where(mask, new, old)
 
 
 class CG(Iterative):
@@ -122,10 +122,10 @@ class CG(Iterative):
 
     def check(self, operator: LinearOperator) -> None:
         super().check(operator)
-        definite(self, operator)
+        definite_sign(self, operator)
 
     def solve(self, operator: LinearOperator, b: Array) -> Solved:
-        sign = definite(self, operator)
+        sign = definite_sign(self, operator)
         goal, most = self._goal(b), self._steps(operator)
         b = b * sign  # of -A x = -b
         z = self._precondition(b)
@@ -150,7 +150,7 @@ class CG(Iterative):
             z = self._precondition(r)
             rho = _real(dense.inner(r, z))
             on_next = xp.logical_and(on, dense.norms(r) > goal)
-            p = _chosen(on_next, z + s["p"] * (rho / safe(s["rho"])), s["p"])
+            p = _select(on_next, z + s["p"] * (rho / safe(s["rho"])), s["p"])
             return {"x": x, "r": r, "p": p, "rho": rho, "on": on_next, "step": s["step"] + 1}
 
         s = while_loop(goes_on, step, state)
@@ -205,10 +205,10 @@ class GMRES(Iterative):
             error = dense.norms(b - applied(operator, x))
             # a cycle that gains nothing would be followed by the same again
             better = error < s["error"] * (1 - 1e-3)
-            kept = error < s["error"]
+            is_better = error < s["error"]
             return {
-                "x": _chosen(kept, x, s["x"]),
-                "error": xp.where(kept, error, s["error"]),
+                "x": _select(is_better, x, s["x"]),
+                "error": xp.where(is_better, error, s["error"]),
                 "better": better,
                 "step": s["step"] + steps,
             }
@@ -220,13 +220,13 @@ class GMRES(Iterative):
         """Return (what is to be preconditioned and added, the steps). Arrays have the column's axis first."""
         n, k = r.shape
         dtype, device = r.dtype, r.device
-        places = xp.arange(size + 1, device=device)
+        row_index = xp.arange(size + 1, device=device)
         beta = dense.norms(r)
         first = (r / safe(beta)).T  # (k, n)
         eye = xp.eye(size + 1, dtype=dtype, device=device)
         state = {
             "v": xp.zeros((k, size + 1, n), dtype=dtype, device=device)
-            + _row(places == 0, dtype) * _with_middle_axis(first),
+            + _row(row_index == 0, dtype) * _with_middle_axis(first),
             "turned": xp.broadcast_to(eye, (k, size + 1, size + 1)) + xp.zeros((k, 1, 1), dtype=dtype, device=device),
             "r": xp.broadcast_to(eye[:, :size], (k, size + 1, size)) + xp.zeros((k, 1, 1), dtype=dtype, device=device),
             "on": beta > goal,
@@ -238,31 +238,31 @@ class GMRES(Iterative):
             return xp.logical_and(xp.any(s["on"]), s["j"] < xp.minimum(left, xp.full_like(left, size)))
 
         def step(s: Any) -> Any:
-            here, after = places == s["j"], places == s["j"] + 1
+            current_row, next_row = row_index == s["j"], row_index == s["j"] + 1
             v = s["v"]
-            newest = xp.sum(v * _row(here, dtype), axis=1).T
+            newest = xp.sum(v * _row(current_row, dtype), axis=1).T
             w = _with_middle_axis(applied(operator, self._precondition(newest)).T)  # (k, 1, n)
-            w, column, fresh = _orthogonalised(w, v, after)
-            v = v + _row(after, dtype) * _with_middle_axis(w)
+            w, column, is_new = _orthogonalised(w, v, next_row)
+            v = v + _row(next_row, dtype) * _with_middle_axis(w)
             # the rotations so far, and one more that takes the last element away (Saad, section 6.5.3)
             column = xp.matmul(s["turned"], xp.expand_dims(column, axis=2))[:, :, 0]
-            a = xp.sum(column * xp.astype(here, dtype), axis=1)
-            c = xp.sum(column * xp.astype(after, dtype), axis=1)
+            a = xp.sum(column * xp.astype(current_row, dtype), axis=1)
+            c = xp.sum(column * xp.astype(next_row, dtype), axis=1)
             cos, sin = _rotation(a, c)
-            turned = _rotate_rows(s["turned"], here, after, cos, sin)
-            column = _rotate_rows(xp.expand_dims(column, axis=2), here, after, cos, sin)[:, :, 0]
-            column = xp.where(after, xp.zeros_like(column), column)
+            rotations = _rotate_rows(s["turned"], current_row, next_row, cos, sin)
+            column = _rotate_rows(xp.expand_dims(column, axis=2), current_row, next_row, cos, sin)[:, :, 0]
+            column = xp.where(next_row, xp.zeros_like(column), column)
             on = s["on"]
-            live = xp.logical_and(on, xp.sum(column * xp.astype(here, dtype), axis=1) != 0)
-            put = xp.logical_and(here[:size], xp.expand_dims(live, axis=1))
+            live = xp.logical_and(on, xp.sum(column * xp.astype(current_row, dtype), axis=1) != 0)
+            put = xp.logical_and(current_row[:size], xp.expand_dims(live, axis=1))
             r_ = xp.where(xp.expand_dims(put, axis=1), xp.expand_dims(column, axis=2), s["r"])
-            error = beta * xp.abs(xp.sum(turned[:, :, 0] * xp.astype(after, dtype), axis=1))
+            error = beta * xp.abs(xp.sum(rotations[:, :, 0] * xp.astype(next_row, dtype), axis=1))
             keep = xp.reshape(on, (k, 1, 1))
             return {
-                "v": _chosen(keep, v, s["v"]),
-                "turned": _chosen(keep, turned, s["turned"]),
+                "v": _select(keep, v, s["v"]),
+                "turned": _select(keep, rotations, s["turned"]),
                 "r": r_,
-                "on": xp.logical_and(xp.logical_and(live, fresh), error > goal),
+                "on": xp.logical_and(xp.logical_and(live, is_new), error > goal),
                 "used": xp.logical_or(s["used"], put),
                 "j": s["j"] + 1,
             }
@@ -274,9 +274,9 @@ class GMRES(Iterative):
         return xp.matmul(y.mT, s["v"][:, :size, :])[:, 0, :].T, s["j"]
 
 
-def _orthogonalised(w: Array, v: Array, after: Array) -> tuple[Array, Array, Array]:
+def _orthogonalised(w: Array, v: Array, next_row: Array) -> tuple[Array, Array, Array]:
     """One step of Arnoldi's process: (w without its parts along the rows of v, of norm 1 or 0; these parts, and its
-    norm where `after` is; which norms are no rounding). Shapes (k, n), (k, size + 1), (k,)."""
+    norm where `next_row` is; which norms are no rounding). Shapes (k, n), (k, size + 1), (k,)."""
     dtype = v.dtype
     column = xp.zeros(v.shape[:2], dtype=dtype, device=v.device)
     for _ in range(2):  # Gram and Schmidt twice are enough
@@ -286,19 +286,19 @@ def _orthogonalised(w: Array, v: Array, after: Array) -> tuple[Array, Array, Arr
     w = w[:, 0, :]
     length = dense.norms(w.T)  # (k,)
     size_before = dense.norms(column.T)
-    fresh = length > float(xp.finfo(dtype).eps) * size_before  # else the space is invariant
-    length = xp.where(fresh, length, xp.zeros_like(length))
-    column = column + xp.astype(after, dtype) * xp.expand_dims(xp.astype(length, dtype), axis=1)
+    is_new = length > float(xp.finfo(dtype).eps) * size_before  # else the space is invariant
+    length = xp.where(is_new, length, xp.zeros_like(length))
+    column = column + xp.astype(next_row, dtype) * xp.expand_dims(xp.astype(length, dtype), axis=1)
     w = w / xp.expand_dims(xp.astype(safe(length), dtype), axis=1)
-    return xp.where(xp.expand_dims(fresh, axis=1), w, xp.zeros_like(w)), column, fresh
+    return xp.where(xp.expand_dims(is_new, axis=1), w, xp.zeros_like(w)), column, is_new
 
 
 def _rotation(a: Array, c: Array) -> tuple[Array, Array]:
     """The cosine and sine of Givens' rotation that turns (a, c) into (t, 0)."""
     t = xp.sqrt(_square(a) + _square(c))
-    some = t > 0
+    is_nonzero = t > 0
     t = xp.astype(safe(t), a.dtype)
-    return xp.where(some, a / t, xp.ones_like(a)), xp.where(some, c / t, xp.zeros_like(c))
+    return xp.where(is_nonzero, a / t, xp.ones_like(a)), xp.where(is_nonzero, c / t, xp.zeros_like(c))
 
 
 def _square(x: Array) -> Array:
@@ -315,14 +315,14 @@ def _with_middle_axis(x: Array) -> Array:
     return xp.expand_dims(x, axis=1)
 
 
-def _rotate_rows(x: Array, here: Array, after: Array, cos: Array, sin: Array) -> Array:
-    """The rows `here` and `after` of (k, size, m) rotated."""
+def _rotate_rows(x: Array, row: Array, below: Array, cos: Array, sin: Array) -> Array:
+    """The rows `row` and `below` of (k, size, m) rotated."""
     dtype = x.dtype
-    top = xp.sum(x * _row(here, dtype), axis=1)
-    low = xp.sum(x * _row(after, dtype), axis=1)
+    top = xp.sum(x * _row(row, dtype), axis=1)
+    low = xp.sum(x * _row(below, dtype), axis=1)
     cos, sin = xp.expand_dims(cos, axis=1), xp.expand_dims(sin, axis=1)
     is_complex = dtypes.is_complex(dtype)
     new_top = (xp.conj(cos) if is_complex else cos) * top + (xp.conj(sin) if is_complex else sin) * low
     new_low = cos * low - sin * top
-    kept = x * _row(xp.logical_not(xp.logical_or(here, after)), dtype)
-    return kept + _row(here, dtype) * _with_middle_axis(new_top) + _row(after, dtype) * _with_middle_axis(new_low)
+    unchanged = x * _row(xp.logical_not(xp.logical_or(row, below)), dtype)
+    return unchanged + _row(row, dtype) * _with_middle_axis(new_top) + _row(below, dtype) * _with_middle_axis(new_low)

@@ -105,13 +105,13 @@ class LowRankLinearOperator(LinearOperator):
 
     @property
     def T(self) -> LinearOperator:
-        return self if "symmetric" in self.tags else self._turned(lambda x: x, lambda x: xp.conj(x), _transpose)
+        return self if "symmetric" in self.tags else self._transposed_by(lambda x: x, lambda x: xp.conj(x), _transpose)
 
     @property
     def H(self) -> LinearOperator:
-        return self if "hermitian" in self.tags else self._turned(lambda x: xp.conj(x), lambda x: x, _adjoint)
+        return self if "hermitian" in self.tags else self._transposed_by(lambda x: xp.conj(x), lambda x: x, _adjoint)
 
-    def _turned(self, of_s: Any, of_factors: Any, of_base: Any) -> LinearOperator:
+    def _transposed_by(self, of_s: Any, of_factors: Any, of_base: Any) -> LinearOperator:
         def on(f: Any, x: Array) -> Array:
             return f(x) if dtypes.is_complex(x.dtype) else x
 
@@ -136,8 +136,8 @@ class LowRankLinearOperator(LinearOperator):
         assert self.base is not None
         r, k = self.u.shape[1], b.shape[1]
         dtype = promote(promote(b.dtype, self.dtype), self.base.dtype)
-        both = solve(self.base, xp.concat([xp.astype(b, dtype), xp.astype(self.u, dtype)], axis=1))
-        y, z = both[:, :k], both[:, k:]
+        solved = solve(self.base, xp.concat([xp.astype(b, dtype), xp.astype(self.u, dtype)], axis=1))
+        y, z = solved[:, :k], solved[:, k:]
         adjoint = dense.adjoint(self._right)
         small = xp.eye(r, dtype=dtype, device=b.device) + self._scaled(xp.matmul(adjoint, z))
         return y - xp.matmul(z, xp.linalg.solve(small, self._scaled(xp.matmul(adjoint, y))))

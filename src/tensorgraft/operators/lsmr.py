@@ -39,7 +39,7 @@ class Bidiagonal(Iterative):
     def _forward(self, operator: LinearOperator, x: Array) -> Array:
         return applied(operator, self._precondition(x))
 
-    def _back(self, adjoint: LinearOperator, x: Array) -> Array:
+    def _apply_adjoint(self, adjoint: LinearOperator, x: Array) -> Array:
         x = applied(adjoint, x)
         return x if self.preconditioner is None else applied(self.preconditioner.H, x)
 
@@ -47,7 +47,7 @@ class Bidiagonal(Iterative):
         """Normalise the first vectors: beta u = b, alpha v = A^H u."""
         beta = dense.norms(b)
         u = b / safe(beta)
-        v = self._back(adjoint, u)
+        v = self._apply_adjoint(adjoint, u)
         alpha = dense.norms(v)
         return beta, u, alpha, v / safe(alpha)
 
@@ -57,7 +57,7 @@ class Bidiagonal(Iterative):
         u = self._forward(operator, v) - u * alpha
         beta = dense.norms(u)
         u = u / safe(beta)
-        v = self._back(adjoint, u) - v * beta
+        v = self._apply_adjoint(adjoint, u) - v * beta
         alpha = dense.norms(v)
         return beta, u, alpha, v / safe(alpha)
 
@@ -99,14 +99,14 @@ class LSQR(Bidiagonal):
             w = v - s["w"] * (theta / safe(rho))
             error = sin * s["phi"]
             slope = error * alpha * xp.abs(cos)  # norm(A^H r)
-            good = xp.logical_or(xp.abs(error) <= goal, slope <= self.rtol * xp.sqrt(norm) * xp.abs(error))
+            is_good = xp.logical_or(xp.abs(error) <= goal, slope <= self.rtol * xp.sqrt(norm) * xp.abs(error))
             new = {"x": x, "w": w, "u": u, "v": v, "alpha": alpha, "phi": error, "rho": -cos * alpha, "norm": norm}
             on = state["on"]
             return {
                 "s": _select_state(on, new, s),
-                "on": xp.logical_and(on, xp.logical_not(good)),
+                "on": xp.logical_and(on, xp.logical_not(is_good)),
                 "step": state["step"] + 1,
-                "good": xp.logical_or(state["good"], xp.logical_and(on, good)),
+                "good": xp.logical_or(state["good"], xp.logical_and(on, is_good)),
             }
 
         end = while_loop(lambda s: _running(s, most), step, state)
@@ -160,7 +160,7 @@ class LSMR(Bidiagonal):
             error = xp.sqrt(s["d"] + (beta_d - tau) ** 2 + beta_dd**2)
             norm = s["norm"] + beta**2
             slope = xp.abs(zeta_bar)  # norm(A^H r)
-            good = xp.logical_or(error <= goal, slope <= self.rtol * xp.sqrt(norm) * error)
+            is_good = xp.logical_or(error <= goal, slope <= self.rtol * xp.sqrt(norm) * error)
             new = {
                 "x": x, "h": h, "h_bar": h_bar, "u": u, "v": v, "alpha": alpha, "alpha_bar": alpha_bar,
                 "zeta_bar": zeta_bar, "rho": rho, "rho_bar": rho_bar, "c_bar": c_bar, "s_bar": s_bar,
@@ -170,9 +170,9 @@ class LSMR(Bidiagonal):
             on = state["on"]
             return {
                 "s": _select_state(on, new, s),
-                "on": xp.logical_and(on, xp.logical_not(good)),
+                "on": xp.logical_and(on, xp.logical_not(is_good)),
                 "step": state["step"] + 1,
-                "good": xp.logical_or(state["good"], xp.logical_and(on, good)),
+                "good": xp.logical_or(state["good"], xp.logical_and(on, is_good)),
             }
 
         end = while_loop(lambda s: _running(s, most), step, state)

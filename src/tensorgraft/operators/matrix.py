@@ -120,11 +120,11 @@ class FunctionLinearOperator(LinearOperator):
         if not callable(fn):
             raise TypeError(f"FunctionLinearOperator: expected a function, got a {type(fn).__qualname__}")
         self.fn = fn
-        self._structure = structures.given("FunctionLinearOperator", structure)
+        self._structure = structures.structure_of_spec("FunctionLinearOperator", structure)
         self._device = structures.device_of(structure, device)
         self._results = structures.Memo()
         if out_structure is not None:
-            self._results.value = structures.given("FunctionLinearOperator", out_structure)
+            self._results.value = structures.structure_of_spec("FunctionLinearOperator", out_structure)
         known = tags_.closed(tags, self._structure.dtype, name="FunctionLinearOperator")
         if known and any(tags_.RULES[t].square for t in known) and self._results.value is None:
             self._results.value = self._structure  # square operators map a space to itself

@@ -18,7 +18,7 @@ from tensorgraft.transforms.control_flow import cond
 
 @dataclass
 class Solved:
-    """The columns of x, and how it went."""
+    """The solution, and for each of its columns whether it converged."""
 
     x: Array  # (n, k)
     converged: Array  # bool (k,)
@@ -32,8 +32,8 @@ class LinearSolver(ABC):
     """
 
     name: ClassVar[str]
-    least_squares: ClassVar[bool] = False  # also where there is no solution, or several
-    failure: ClassVar[str] = "the matrix is singular to working precision"
+    least_squares: ClassVar[bool] = False  # solves also where there is no solution, or several
+    failure: ClassVar[str] = "the matrix is singular to working precision"  # why x may be infinite or NaN
     _operators: ClassVar[tuple[str, ...]] = ()  # attributes that are pytrees of arrays
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -67,8 +67,8 @@ def _flatten(solver: LinearSolver) -> tuple[list[Any], Any, tuple[str, ...]]:
     return [getattr(solver, n) for n in names], (names, rest), names
 
 
-def _unflatten(cls: type[LinearSolver], about: Any, children: Iterable[Any]) -> LinearSolver:
-    names, rest = about
+def _unflatten(cls: type[LinearSolver], static_data: Any, children: Iterable[Any]) -> LinearSolver:
+    names, rest = static_data
     instance = object.__new__(cls)
     for name, value in (*zip(names, children, strict=True), *rest):
         setattr(instance, name, value)
@@ -76,6 +76,7 @@ def _unflatten(cls: type[LinearSolver], about: Any, children: Iterable[Any]) -> 
 
 
 def finite(x: Array) -> Array:
+    """Say of each column whether it is finite."""
     return xp.all(xp.isfinite(x), axis=0)
 
 
@@ -89,7 +90,7 @@ class Diagonal(LinearSolver):
 
     def check(self, operator: LinearOperator) -> None:
         super().check(operator)
-        _tagged(self, operator, "diagonal")
+        _require_tag(self, operator, "diagonal")
 
     def solve(self, operator: LinearOperator, b: Array) -> Solved:
         x = b / xp.expand_dims(operator.diagonal(), axis=1)
@@ -103,7 +104,7 @@ class Tridiagonal(LinearSolver):
 
     def check(self, operator: LinearOperator) -> None:
         super().check(operator)
-        _tagged(self, operator, "tridiagonal")
+        _require_tag(self, operator, "tridiagonal")
 
     def solve(self, operator: LinearOperator, b: Array) -> Solved:
         lower, diagonal, upper = bands(operator)
@@ -135,11 +136,11 @@ def bands(operator: LinearOperator) -> tuple[Array, Array, Array]:
     colours = xp.astype(xp.expand_dims(index % 3, axis=1) == xp.arange(3, device=operator.device), operator._in.dtype)
     out = operator.mm_flat(colours)  # every row has one element of each colour
 
-    def along(shift: int, rows: slice) -> Array:
+    def band(shift: int, rows: slice) -> Array:
         where = xp.expand_dims((index + shift) % 3, axis=1)
         return xp.squeeze(xp.take_along_axis(out, where, axis=1), axis=1)[rows]
 
-    return along(-1, slice(1, None)), along(0, slice(None)), along(1, slice(n - 1))
+    return band(-1, slice(1, None)), band(0, slice(None)), band(1, slice(n - 1))
 
 
 class Triangular(LinearSolver):
@@ -150,7 +151,7 @@ class Triangular(LinearSolver):
     def check(self, operator: LinearOperator) -> None:
         super().check(operator)
         if not operator.tags & {"lower_triangular", "upper_triangular"}:
-            _tagged(self, operator, "lower_triangular")
+            _require_tag(self, operator, "lower_triangular")
 
     def solve(self, operator: LinearOperator, b: Array) -> Solved:
         x = dense.triangular_solve(
@@ -170,10 +171,10 @@ class Cholesky(LinearSolver):
 
     def check(self, operator: LinearOperator) -> None:
         super().check(operator)
-        definite(self, operator)
+        definite_sign(self, operator)
 
     def solve(self, operator: LinearOperator, b: Array) -> Solved:
-        sign = definite(self, operator)
+        sign = definite_sign(self, operator)
         lower = xp.linalg.cholesky(operator.as_matrix() * sign)
         x = dense.triangular_solve(lower, dense.triangular_solve(lower, b, lower=True), lower=True, adjoint=True)
         return Solved(x * sign, finite(x), 1)
@@ -185,12 +186,12 @@ class LU(LinearSolver):
     name = "lu"
 
     def __init__(self) -> None:
-        self.of_transpose = False  # by the factors of A^T, which a gradient has in common with what it is of
+        self.of_transpose = False  # factorises A^T: a gradient, which solves with A^T, shares the factors
 
     def transposed(self) -> LinearSolver:
-        turned = LU()
-        turned.of_transpose = not self.of_transpose
-        return turned
+        transposed_solver = LU()
+        transposed_solver.of_transpose = not self.of_transpose
+        return transposed_solver
 
     def solve(self, operator: LinearOperator, b: Array) -> Solved:
         matrix = (operator.T if self.of_transpose else operator).as_matrix()
@@ -199,7 +200,7 @@ class LU(LinearSolver):
 
 
 class QR(LinearSolver):
-    """The least squares solution of a matrix of full rank; of less than as many rows as columns, that of least norm."""
+    """The least squares solution of a matrix of full rank; with fewer rows than columns, the one of least norm."""
 
     name = "qr"
     least_squares = True
@@ -242,7 +243,7 @@ class SVD(LinearSolver):
         return Solved(x, finite(x), 1)
 
 
-def definite(solver: LinearSolver, operator: LinearOperator) -> int:
+def definite_sign(solver: LinearSolver, operator: LinearOperator) -> int:
     """1 of a positive semidefinite operator, -1 of a negative one. Raises ValueError for others."""
     if "positive_semidefinite" in operator.tags:
         return 1
@@ -250,17 +251,17 @@ def definite(solver: LinearSolver, operator: LinearOperator) -> int:
         return -1
     raise ValueError(
         f"linear_solve: {solver.name} requires a positive or negative semidefinite operator, this one is tagged"
-        f" {_shown(operator)}: use TaggedLinearOperator(operator, 'positive_semidefinite') if it is, else another"
+        f" {_tags_of(operator)}: use TaggedLinearOperator(operator, 'positive_semidefinite') if it is, else another"
         " solver ('lu', 'gmres')"
     )
 
 
-def _tagged(solver: LinearSolver, operator: LinearOperator, tag: str) -> None:
+def _require_tag(solver: LinearSolver, operator: LinearOperator, tag: str) -> None:
     if tag not in operator.tags:
         raise ValueError(
-            f"linear_solve: {solver.name} requires an operator tagged {tag!r}, this one is tagged {_shown(operator)}"
+            f"linear_solve: {solver.name} requires an operator tagged {tag!r}, this one is tagged {_tags_of(operator)}"
         )
 
 
-def _shown(operator: LinearOperator) -> str:
+def _tags_of(operator: LinearOperator) -> str:
     return "{" + ", ".join(sorted(operator.tags)) + "}"

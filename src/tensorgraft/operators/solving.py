@@ -20,7 +20,7 @@ from tensorgraft.operators.krylov import CG, GMRES
 from tensorgraft.operators.lsmr import LSMR, LSQR
 from tensorgraft.operators.pytrees import register
 from tensorgraft.operators.solvers import LU, QR, SVD, Cholesky, Diagonal, LinearSolver, Solved, Triangular, Tridiagonal
-from tensorgraft.operators.structured import Structured, chosen
+from tensorgraft.operators.structured import Structured, best_solver
 
 SOLVERS: dict[str, type[LinearSolver]] = {
     s.name: s for s in (Structured, Diagonal, Tridiagonal, Triangular, Cholesky, LU, QR, SVD, CG, GMRES, LSMR, LSQR)
@@ -120,7 +120,7 @@ def as_solver(solver: Any, operator: LinearOperator, options: dict[str, Any]) ->
     elif options:
         raise TypeError(f"linear_solve: options ({', '.join(options)}) require a solver that is given by its name")
     if solver is None:
-        solver = chosen(operator)
+        solver = best_solver(operator)
     if not isinstance(solver, LinearSolver):
         raise TypeError(f"linear_solve: expected a LinearSolver or a name, got a {type(solver).__qualname__}")
     solver.check(operator)
@@ -132,14 +132,14 @@ def refuse(solution: Solution, solver: LinearSolver, operator: LinearOperator) -
     backend = solution.success._cell.backend
     with backend.scope():
         flag = backend.logical_not(solution.success._value())
-        reached = ""
+        residual_note = ""
         if not backend.is_traced(flag):
             if solution.success:
                 return
-            reached = f" The residual is {float(solution.residual):.3g} after {int(solution.num_steps)} steps."
+            residual_note = f" The residual is {float(solution.residual):.3g} after {int(solution.num_steps)} steps."
         text = (
             f"linear_solve: {solver.name} has not solved the system of {type(operator).__name__} of shape"
-            f" {operator.shape}: {solver.failure}.{reached} throw=False gives what there is."
+            f" {operator.shape}: {solver.failure}.{residual_note} throw=False gives what there is."
         )
         check(backend, flag, text)
 

@@ -60,7 +60,7 @@ class Structured(LinearSolver):
         return Solved(x, finite(x), 1)
 
     def _part(self, operator: LinearOperator, b: Array) -> Array:
-        solver = chosen(operator)
+        solver = best_solver(operator)
         if isinstance(solver, Structured):
             return self._solved(operator, b)
         solved = solver.solve(operator, b)
@@ -94,7 +94,7 @@ def _divide(b: Array, scalar: Any) -> Array:
     return b / (xp.astype(scalar, b.dtype) if isinstance(scalar, Array) else scalar)
 
 
-def chosen(operator: LinearOperator) -> LinearSolver:
+def best_solver(operator: LinearOperator) -> LinearSolver:
     """The direct solver that suits an operator best."""
     tags = operator.tags
     if "diagonal" in tags:

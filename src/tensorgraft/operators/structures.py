@@ -69,10 +69,10 @@ class Structure:
 
     def _refuse(self, name: str, x: Any, columns: bool) -> None:
         expected = f"{self}, each with one trailing axis of the same extent k" if columns else str(self)
-        seen = optree.tree_map(lambda v: _Plain(of(v).leaves[0]) if isinstance(v, Array) else _Plain(_type(v)), x)
+        spec = optree.tree_map(lambda v: _Plain(of(v).leaves[0]) if isinstance(v, Array) else _Plain(_type(v)), x)
         arrays = all(isinstance(v, Array) for v in optree.tree_leaves(x))
         note = "" if arrays else ": arrays are made by tensorgraft.array_api.asarray"
-        raise (ValueError if arrays else TypeError)(f"{name}: expected {expected}, got {seen}{note}")
+        raise (ValueError if arrays else TypeError)(f"{name}: expected {expected}, got {spec}{note}")
 
     def ravel(self, leaves: Sequence[Array], k: int | None = None) -> Array:
         """Leaves as one vector (n,), or those with a trailing axis of extent `k` as one matrix (n, k)."""
@@ -118,8 +118,8 @@ class Memo:
 class _Plain:
     """Shown in a pytree without quotes."""
 
-    def __init__(self, what: Any) -> None:
-        self.what = what
+    def __init__(self, leaf: Any) -> None:
+        self.what = leaf
 
     def __repr__(self) -> str:
         return str(self.what)
@@ -145,7 +145,7 @@ def _is_pair(x: Any) -> bool:
     )
 
 
-def given(name: str, spec: Any) -> Structure:
+def structure_of_spec(name: str, spec: Any) -> Structure:
     """Return the structure of a pytree of (shape, dtype) pairs, `ShapeDtype`s or arrays. Raises TypeError for other
     leaves."""
     leaves: list[Any]
@@ -169,16 +169,16 @@ def given(name: str, spec: Any) -> Structure:
 @functools.lru_cache(maxsize=1024)
 def vector(n: int, dtype: np.dtype) -> Structure:
     """Return the structure of arrays (n,)."""
-    return given("vector", ((n,), dtype))
+    return structure_of_spec("vector", ((n,), dtype))
 
 
 def device_of(spec: Any, device: Any) -> Device:
     """Return the device of a structure's vectors: `device`, or, where that is None, that of the arrays that describe
     it."""
     if device is None:
-        places = {str(v.device): v.device for v in optree.tree_leaves(spec) if isinstance(v, Array)}
-        if len(places) > 1:
-            raise ValueError(f"the arrays that describe a structure are on several devices ({', '.join(places)})")
-        for place in places.values():
-            return place
+        devices = {str(v.device): v.device for v in optree.tree_leaves(spec) if isinstance(v, Array)}
+        if len(devices) > 1:
+            raise ValueError(f"the arrays that describe a structure are on several devices ({', '.join(devices)})")
+        for device_ in devices.values():
+            return device_
     return resolve(device)

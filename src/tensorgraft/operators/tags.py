@@ -57,23 +57,23 @@ def closed(tags: Iterable[str], dtype: np.dtype, shape: tuple[int, int] | None =
     if unknown:
         raise ValueError(f"{name}: unknown tags {', '.join(unknown)}: expected some of {', '.join(RULES)}")
     if shape is not None and shape[0] != shape[1]:
-        wrong = sorted(t for t in closure if RULES[t].square)
-        if wrong:
+        square = sorted(t for t in closure if RULES[t].square)
+        if square:
             raise ValueError(
-                f"{name}: an operator of shape {shape} is not square, so it cannot be {', '.join(wrong)}: drop the tag"
+                f"{name}: an operator of shape {shape} is not square, so it cannot be {', '.join(square)}: drop the tag"
             )
     real = np.dtype(dtype).kind != "c"
     while True:
-        more = {t for tag in closure for t in RULES[tag].implies}
+        implied = {t for tag in closure for t in RULES[tag].implies}
         if real and "symmetric" in closure:
-            more.add("hermitian")
+            implied.add("hermitian")
         if real and "hermitian" in closure:
-            more.add("symmetric")
+            implied.add("symmetric")
         if {"lower_triangular", "upper_triangular"} <= closure:
-            more.add("diagonal")
-        if more <= closure:
+            implied.add("diagonal")
+        if implied <= closure:
             return frozenset(closure)
-        closure |= more
+        closure |= implied
 
 
 def of_transpose(tags: Tags) -> Tags:
@@ -87,21 +87,21 @@ def of_sum(parts: Sequence[Tags]) -> Tags:
 
 def of_product(parts: Sequence[Tags]) -> Tags:
     common = _common(parts)
-    kept = {t for t in common if RULES[t].product}
+    result_tags = {t for t in common if RULES[t].product}
     if "unit_diagonal" in common and any(t in common for t in _TRIANGULAR):
-        kept.add("unit_diagonal")
+        result_tags.add("unit_diagonal")
     if all("tridiagonal" in p for p in parts) and sum("diagonal" not in p for p in parts) <= 1:
-        kept.add("tridiagonal")
-    return frozenset(kept)
+        result_tags.add("tridiagonal")
+    return frozenset(result_tags)
 
 
 def of_kronecker(parts: Sequence[Tags]) -> Tags:
-    kept = {t for t in _common(parts) if RULES[t].kronecker}
+    result_tags = {t for t in _common(parts) if RULES[t].kronecker}
     signs = [p & {"positive_semidefinite", "negative_semidefinite"} for p in parts]
     if all(signs):  # each factor has a sign: the product of the signs
         odd = sum("positive_semidefinite" not in s for s in signs) % 2
-        kept.add("negative_semidefinite" if odd else "positive_semidefinite")
-    return frozenset(kept)
+        result_tags.add("negative_semidefinite" if odd else "positive_semidefinite")
+    return frozenset(result_tags)
 
 
 def of_blocks(parts: Sequence[Tags]) -> Tags:
@@ -110,12 +110,12 @@ def of_blocks(parts: Sequence[Tags]) -> Tags:
 
 
 def of_inverse(tags: Tags) -> Tags:
-    kept = {t for t in tags if RULES[t].inverse}
+    result_tags = {t for t in tags if RULES[t].inverse}
     if "unit_diagonal" in tags and any(t in tags for t in _TRIANGULAR):
-        kept.add("unit_diagonal")
+        result_tags.add("unit_diagonal")
     if "diagonal" in tags:
-        kept.add("tridiagonal")
-    return frozenset(kept)
+        result_tags.add("tridiagonal")
+    return frozenset(result_tags)
 
 
 def of_scaled(tags: Tags, scalar: Any) -> Tags:
@@ -130,10 +130,10 @@ def of_scaled(tags: Tags, scalar: Any) -> Tags:
             return tags
     tags_kept = set()
     for t in tags:
-        kept = RULES[t].scaled
-        if kept == "any" or (kept == "real" and real) or (kept == "positive" and sign == 1):
+        preserved_by = RULES[t].scaled
+        if preserved_by == "any" or (preserved_by == "real" and real) or (preserved_by == "positive" and sign == 1):
             tags_kept.add(t)
-        elif kept == "positive" and sign == -1:
+        elif preserved_by == "positive" and sign == -1:
             tags_kept.add(RULES[t].negated)
     return frozenset(tags_kept)
 

@@ -56,14 +56,14 @@ def auto(module: Any, mesh: Mesh, memory: int | None = None) -> Choice:
     total = sum(p.numel() * p.element_size() for p in module.parameters())
     trained = sum(p.numel() * p.element_size() for p in module.parameters() if p.requires_grad)
     state = total + (_COPIES - 1) * trained
-    room = _memory(mesh) if memory is None else memory
-    said = f"parameters, gradients and moments are {_size(state)}, a device has {_size(room)}"
-    if state <= _SHARE * room:
-        choice = Choice(data_parallel(), f"data_parallel: {said}, and half of it is enough for all of them", state)
+    capacity = _memory(mesh) if memory is None else memory
+    sizes = f"parameters, gradients and moments are {_size(state)}, a device has {_size(capacity)}"
+    if state <= _SHARE * capacity:
+        choice = Choice(data_parallel(), f"data_parallel: {sizes}, and half of it is enough for all of them", state)
         shard_(module, mesh, choice.plan)
         return choice
     plan = fully_sharded()
-    how = f"fully_sharded: {said}: each device keeps a part of every parameter"
+    why = f"fully_sharded: {sizes}: each device keeps a part of every parameter"
     if mesh.extents.get("model", 1) > 1:
         try:
             layers = tensor_parallel(module)
@@ -72,15 +72,15 @@ def auto(module: Any, mesh: Mesh, memory: int | None = None) -> Choice:
         if layers:
             rest = tuple(name for name in mesh.names if name != "model")
             plan = {**layers, **(fully_sharded(*rest) if rest else {"*": ()})}
-            how = f"tensor_parallel along 'model', the rest fully_sharded: {said}, and the mesh has an axis for layers"
-    each = _COPIES * _share(module, mesh, plan)
-    if each > room:
+            why = f"tensor_parallel along 'model', the rest fully_sharded: {sizes}, and the mesh has an axis for layers"
+    bytes_each = _COPIES * _share(module, mesh, plan)
+    if bytes_each > capacity:
         raise ValueError(
-            f"auto: {said}, and of {mesh.size} devices each would have {_size(each)}: a larger mesh, or a smaller"
-            " model, is needed"
+            f"auto: {sizes}, and of {mesh.size} devices each would have {_size(bytes_each)}: a larger mesh, or a"
+            " smaller model, is needed"
         )
     shard_(module, mesh, plan)
-    return Choice(plan, f"{how}, {_size(each)} of them", each)
+    return Choice(plan, f"{why}, {_size(bytes_each)} of them", bytes_each)
 
 
 def _share(module: Any, mesh: Mesh, plan: dict[str, Any]) -> int:
@@ -95,9 +95,9 @@ def _share(module: Any, mesh: Mesh, plan: dict[str, Any]) -> int:
 
 
 def _memory(mesh: Mesh) -> int:
-    told = limit_in_force() or registry.get(mesh.backend).memory_stats().get("limit")
-    if told:
-        return told
+    limit = limit_in_force() or registry.get(mesh.backend).memory_stats().get("limit")
+    if limit:
+        return limit
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // registry.device_count(mesh.backend)
 
 

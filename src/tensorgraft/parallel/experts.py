@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 from typing import Any
 
-from tensorgraft.parallel.plans import declared, fits
+from tensorgraft.parallel.plans import declared, matches
 
 
 def expert_parallel(module: Any, axis: str | tuple[str, ...] = "expert", experts: str | None = None) -> dict[str, Any]:
@@ -28,37 +28,37 @@ def expert_parallel(module: Any, axis: str | tuple[str, ...] = "expert", experts
     >>> tg.parallel.expert_parallel(model)["experts.1.weight"]
     ('expert', None)
     """
-    here = dict(module.named_parameters(remove_duplicate=False))
+    parameters = dict(module.named_parameters(remove_duplicate=False))
     if experts is not None:
-        found = fnmatch.filter(here, experts)
+        matching = fnmatch.filter(parameters, experts)
     else:
         patterns = [p for p, style in declared(module, "ep").items() if style == "grouped_gemm"]
-        found = [n for n in here if any(fits(n, p) for p in patterns)] or _stacked(module)
-    plan: dict[str, Any] = dict.fromkeys(found, (axis,))
+        matching = [n for n in parameters if any(matches(n, p) for p in patterns)] or _stacked(module)
+    plan: dict[str, Any] = dict.fromkeys(matching, (axis,))
     if experts is None and not plan:
         plan = _in_lists(module, axis)
     if not plan:
-        what = "no weights of experts" if experts is None else f"no parameter that fits experts={experts!r}"
+        missing = "no weights of experts" if experts is None else f"no parameter that fits experts={experts!r}"
         raise ValueError(
-            f"expert_parallel: {type(module).__name__} has {what}: name the stacked ones with experts='*.moe.w*',"
+            f"expert_parallel: {type(module).__name__} has {missing}: name the stacked ones with experts='*.moe.w*',"
             f" or write a plan, {{'*.moe.w1': ({axis!r},), ...}}"
         )
     return plan
 
 
 def _says_so(name: str, part: Any) -> bool:
-    said = f"{name.rpartition('.')[2]} {type(part).__name__}".lower()
-    return "expert" in said or "moe" in said
+    names = f"{name.rpartition('.')[2]} {type(part).__name__}".lower()
+    return "expert" in names or "moe" in names
 
 
 def _stacked(module: Any) -> list[str]:
     """Parameters of modules that have a stack of matrices, by as many rows as that has matrices."""
-    found = []
+    stacked = []
     for name, part in module.named_modules():
-        own = dict(part.named_parameters(recurse=False)) if _says_so(name, part) else {}
-        counts = {p.shape[0] for p in own.values() if p.dim() > 2}
-        found += [f"{name}.{n}" if name else n for n, p in own.items() if p.dim() > 1 and p.shape[0] in counts]
-    return found
+        params = dict(part.named_parameters(recurse=False)) if _says_so(name, part) else {}
+        counts = {p.shape[0] for p in params.values() if p.dim() > 2}
+        stacked += [f"{name}.{n}" if name else n for n, p in params.items() if p.dim() > 1 and p.shape[0] in counts]
+    return stacked
 
 
 def _in_lists(module: Any, axis: str | tuple[str, ...]) -> dict[str, Any]:

@@ -36,23 +36,23 @@ def memory_limit(bytes: int) -> Iterator[None]:
     if bytes < 1:
         raise ValueError(f"memory_limit: expected bytes of at least 1, got {bytes}")
     limit = _Limit(bytes)
-    made, called = Storage.__init__, TracedFunction.__call__
+    make_storage, call_traced = Storage.__init__, TracedFunction.__call__
 
     def init(self: Storage, *args: Any, **kwargs: Any) -> None:
-        made(self, *args, **kwargs)
+        make_storage(self, *args, **kwargs)
         limit.add(self)
 
     def call(self: TracedFunction, *args: Any, **kwargs: Any) -> Any:
-        outcome = called(self, *args, **kwargs)
+        result = call_traced(self, *args, **kwargs)
         limit.check("what a compiled function has made")
-        return outcome
+        return result
 
     _limits.append(limit)
     Storage.__init__, TracedFunction.__call__ = init, call  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Storage.__init__, TracedFunction.__call__ = made, called  # type: ignore[method-assign]
+        Storage.__init__, TracedFunction.__call__ = make_storage, call_traced  # type: ignore[method-assign]
         _limits.remove(limit)
 
 
@@ -64,38 +64,38 @@ class _Limit:
     def __init__(self, bytes: int) -> None:
         self.bytes = bytes
         self._cells: weakref.WeakSet[Storage] = weakref.WeakSet()
-        self._held = 0  # by the fullest device, when it was last counted
+        self._in_use = 0  # by the fullest device, when it was last counted
         self._since = 0  # what has been made since
 
     def add(self, cell: Storage) -> None:
         self._cells.add(cell)
         self._since += max(_by_device(cell).values(), default=0)
-        if self._held + self._since > self.bytes:
+        if self._in_use + self._since > self.bytes:
             self.check(cell)
 
-    def check(self, asked: Storage | str) -> None:
-        for again in (False, True):
-            if again:
+    def check(self, request: Storage | str) -> None:
+        for collected in (False, True):
+            if collected:
                 gc.collect()  # what nobody has any more
-            held: dict[int, int] = {}
+            in_use: dict[int, int] = {}
             for cell in self._cells:
                 for device, n in _by_device(cell).items():
-                    held[device] = held.get(device, 0) + n
-            self._held, self._since = max(held.values(), default=0), 0
-            if self._held <= self.bytes:
+                    in_use[device] = in_use.get(device, 0) + n
+            self._in_use, self._since = max(in_use.values(), default=0), 0
+            if self._in_use <= self.bytes:
                 return
-        device = max(held, key=lambda d: held[d])
-        raise _error()(self._words(device, held[device], asked))
+        device = max(in_use, key=lambda d: in_use[d])
+        raise _error()(self._words(device, in_use[device], request))
 
-    def _words(self, device: int, held: int, asked: Storage | str) -> str:
-        if isinstance(asked, Storage):
-            n = _by_device(asked).get(device, 0)
-            asked, held = f"{_described(asked)} asks for {size(n)}, {n} bytes,", held - n
+    def _words(self, device: int, in_use: int, request: Storage | str) -> str:
+        if isinstance(request, Storage):
+            n = _by_device(request).get(device, 0)
+            request, in_use = f"{_described(request)} asks for {size(n)}, {n} bytes,", in_use - n
         else:
-            asked += " is too much"
+            request += " is too much"
         largest = sorted(self._cells, key=lambda c: -_by_device(c).get(device, 0))[:3]
         return (
-            f"device {device} is out of memory: {asked} where {size(held)}, {held} bytes, are held already and"
+            f"device {device} is out of memory: {request} where {size(in_use)}, {in_use} bytes, are held already and"
             f" memory_limit is {self.bytes} bytes; the largest are {', '.join(map(_described, largest))}. Let each"
             " device have a part: tg.parallel.shard_(model, mesh, tg.parallel.fully_sharded()), of a model on the CPU,"
             " shard_batch for the batch, or more devices in the mesh"

@@ -11,19 +11,19 @@ from tensorgraft.parallel.meshes import Spec, placement_of
 from tensorgraft.parallel.plans import Output, Plan, Rule
 
 
-def specs_by_name(names: Sequence[str], plan: Plan, others: Sequence[str] = ()) -> Callable[[str], Any]:
-    """The entry of a plan for a name; None for none. `others`: names of what is no array, but may have an output.
+def specs_by_name(names: Sequence[str], plan: Plan, modules: Sequence[str] = ()) -> Callable[[str], Any]:
+    """The entry of a plan for a name; None for none. `modules`: names of what is no array, but may have an output.
 
     Raises ValueError for a pattern that fits none, TypeError for a plan that is no mapping."""
     if not isinstance(plan, Mapping):
         raise TypeError(f"shard_: expected a plan that maps patterns of names to specs, got {plan!r}")
     for pattern, entry in plan.items():
-        among = others if isinstance(entry, Output) else names
-        if not fnmatch.filter(among, pattern):
-            some = ", ".join(map(repr, list(among)[:6]))
-            what = "submodule" if isinstance(entry, Output) else "parameter"
+        candidates = modules if isinstance(entry, Output) else names
+        if not fnmatch.filter(candidates, pattern):
+            listed = ", ".join(map(repr, list(candidates)[:6]))
+            kind = "submodule" if isinstance(entry, Output) else "parameter"
             raise ValueError(
-                f"shard_: the pattern {pattern!r} of plan matches no {what}; the first ones are {some or 'none'}, ..."
+                f"shard_: the pattern {pattern!r} of plan matches no {kind}; the first ones are {listed or 'none'}, ..."
             )
 
     def entry_of(name: str) -> Any:

@@ -63,21 +63,21 @@ def mesh(shape: Sequence[int] | int, names: Sequence[str] | str, device: Any = N
         return Mesh(sizes, axes, backend.name, tuple(range(count)), abstract=True)
     ids = backend.mesh_ids(count)
     if ids is None:
-        here = registry.backend_class(backend.name).device_count()
+        device_count = registry.backend_class(backend.name).device_count()
         if (processes := backend.processes()[1]) > 1:
             raise ValueError(
-                f"mesh: shape {sizes} requires {count} devices, but there are {processes} processes with {here}"
+                f"mesh: shape {sizes} requires {count} devices, but there are {processes} processes with {device_count}"
                 " devices each, all of which must be used equally; abstract=True makes a mesh to plan for"
             )
         simulated = " (XLA_FLAGS=--xla_force_host_platform_device_count=N, set before JAX starts, simulates N on a CPU)"
         raise ValueError(
-            f"mesh: shape {sizes} requires {count} devices, but {backend.name} has {here}"
+            f"mesh: shape {sizes} requires {count} devices, but {backend.name} has {device_count}"
             f" here{simulated if backend.name == 'jax' else ''}; abstract=True makes a mesh to plan for"
         )
     return Mesh(sizes, axes, backend.name, ids)
 
 
-def as_mesh(what: str, mesh: Any) -> Mesh:
+def as_mesh(label: str, mesh: Any) -> Mesh:
     """A mesh as `tg.parallel.mesh` makes it, of JAX's (`Mesh`, `AbstractMesh`) and PyTorch's (`DeviceMesh`), too. Ranks
     are the devices by their order; of several processes they are these, each with one device.
 
@@ -91,15 +91,15 @@ def as_mesh(what: str, mesh: Any) -> Mesh:
         return Mesh(tuple(mesh.axis_sizes), tuple(mesh.axis_names), "jax", tuple(range(mesh.size)), abstract=True)
     if kind != "torch.DeviceMesh":
         raise TypeError(
-            f"{what}: expected a mesh of tg.parallel.mesh, a DeviceMesh of PyTorch or a Mesh of JAX, got a"
+            f"{label}: expected a mesh of tg.parallel.mesh, a DeviceMesh of PyTorch or a Mesh of JAX, got a"
             f" {type(mesh).__module__}.{type(mesh).__qualname__}"
         )
     if mesh.mesh_dim_names is None:
-        raise ValueError(f"{what}: the axes of {mesh} have no names: init_device_mesh(..., mesh_dim_names=(...))")
+        raise ValueError(f"{label}: the axes of {mesh} have no names: init_device_mesh(..., mesh_dim_names=(...))")
     dist = sys.modules["torch.distributed"]
     if not processes.joined and dist.is_initialized() and dist.get_backend() != "fake" and dist.get_world_size() > 1:
         raise ValueError(
-            f"{what}: {mesh} has {dist.get_world_size()} processes, each with its own devices, but sharded arrays"
+            f"{label}: {mesh} has {dist.get_world_size()} processes, each with its own devices, but sharded arrays"
             " require processes that share their devices (tensorgraft run --processes). PyTorch's own"
             " distribute_tensor does not"
         )
@@ -107,8 +107,8 @@ def as_mesh(what: str, mesh: Any) -> Mesh:
     backend = _backend("graft" if mesh.device_type == "cuda" else mesh.device_type)  # of `tensorgraft run`
     ids = backend.mesh_ids(max(ranks) + 1)
     if ids is None:
-        here = registry.backend_class(backend.name).device_count()
-        raise ValueError(f"{what}: {mesh} requires {max(ranks) + 1} devices, but {backend.name} has {here} here")
+        count_ = registry.backend_class(backend.name).device_count()
+        raise ValueError(f"{label}: {mesh} requires {max(ranks) + 1} devices, but {backend.name} has {count_} here")
     return Mesh(tuple(mesh.mesh.shape), mesh.mesh_dim_names, backend.name, tuple(ids[r] for r in ranks))
 
 
@@ -124,20 +124,20 @@ def _backend(device: Any) -> Any:
     return devices.slot_of(device).backend
 
 
-def placement_of(spec: Spec, mesh: Mesh, shape: Sequence[int], what: str) -> Placement:
+def placement_of(spec: Spec, mesh: Mesh, shape: Sequence[int], label: str) -> Placement:
     """Return the placement that a specification means for an array of a shape. Raises ValueError and TypeError, which
-    name `what`."""
+    name `label`."""
     if isinstance(spec, Placement):
         resolved = spec
         if spec.mesh != mesh or len(spec.spec) != len(shape):
-            raise ValueError(f"{what}: {spec} is not a placement of an array of shape {tuple(shape)} on the {mesh}")
+            raise ValueError(f"{label}: {spec} is not a placement of an array of shape {tuple(shape)} on the {mesh}")
     else:
-        resolved = hub.placement(mesh, _by_names(spec, mesh, len(shape), what), len(shape), what)
-    resolved.check(shape, what)
+        resolved = hub.placement(mesh, _by_names(spec, mesh, len(shape), label), len(shape), label)
+    resolved.check(shape, label)
     return resolved
 
 
-def _by_names(spec: Spec, mesh: Mesh, ndim: int, what: str) -> Sequence[Any]:
+def _by_names(spec: Spec, mesh: Mesh, ndim: int, label: str) -> Sequence[Any]:
     if spec is None:
         return ()
     if isinstance(spec, str) or _is_word(spec):
@@ -146,26 +146,26 @@ def _by_names(spec: Spec, mesh: Mesh, ndim: int, what: str) -> Sequence[Any]:
         entries = tuple(spec)
     except TypeError:
         raise TypeError(
-            f"{what}: expected a spec, a tuple such as ('data', None), or one of Shard(dim) and Replicate() for"
+            f"{label}: expected a spec, a tuple such as ('data', None), or one of Shard(dim) and Replicate() for"
             f" each axis of the mesh, got {spec!r}"
         ) from None
     if not any(map(_is_word, entries)):
         return entries
     if len(entries) != len(mesh.names):
-        raise ValueError(f"{what}: {spec!r} must have one of Shard(dim) and Replicate() for each axis of the {mesh}")
+        raise ValueError(f"{label}: {spec!r} must have one of Shard(dim) and Replicate() for each axis of the {mesh}")
     by_dim: list[tuple[str, ...]] = [()] * ndim
     for name, word in zip(mesh.names, entries, strict=True):
         kind = type(word).__name__
         if kind == "Replicate":
             continue
         if kind != "Shard":
-            raise TypeError(f"{what}: {word!r} is not supported: use Shard(dim) and Replicate()")
+            raise TypeError(f"{label}: {word!r} is not supported: use Shard(dim) and Replicate()")
         if not -ndim <= word.dim < ndim:
-            raise ValueError(f"{what}: {word!r} of an array with {ndim} dimensions")
+            raise ValueError(f"{label}: {word!r} of an array with {ndim} dimensions")
         by_dim[word.dim % ndim] += (name,)
     return by_dim
 
 
 def _is_word(x: Any) -> bool:
-    theirs = type(x).__module__.startswith("torch.distributed.tensor")
-    return isinstance(x, Shard | Replicate) or (theirs and type(x).__name__ in ("Shard", "Replicate", "Partial"))
+    is_of_torch = type(x).__module__.startswith("torch.distributed.tensor")
+    return isinstance(x, Shard | Replicate) or (is_of_torch and type(x).__name__ in ("Shard", "Replicate", "Partial"))

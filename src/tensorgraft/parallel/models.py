@@ -74,8 +74,8 @@ def _shard_tree(tree: Any, mesh: Mesh, plan: Plan) -> Any:
     placements = {name: resolved(entry_of(name), name, tuple(x.shape), mesh) for name, x in arrays.items()}
     check_same("shard_", tree, mesh, arrays)
 
-    def made() -> Iterator[Any]:
+    def sharded_leaves() -> Iterator[Any]:
         for name, x in leaves:
             yield front_end("shard_", x).shard(x, mesh, placements[name]) if name in placements else x
 
-    return structure(list(made()))
+    return structure(list(sharded_leaves()))

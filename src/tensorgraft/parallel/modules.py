@@ -29,7 +29,7 @@ def shard_module(model: torch.nn.Module, mesh: Mesh, plan: Plan) -> torch.nn.Mod
     named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     parts = dict(model.named_modules())
     entry_of = specs_by_name([name for name, _ in named], plan, list(parts))
-    chosen: dict[int, tuple[str, Tensor, Placement]] = {}  # by the identity of the tensor
+    placements: dict[int, tuple[str, Tensor, Placement]] = {}  # by the identity of the tensor
     for name, t in named:
         entry = entry_of(name)
         if t.device.type != "cpu" or mesh.abstract:
@@ -39,24 +39,24 @@ def shard_module(model: torch.nn.Module, mesh: Mesh, plan: Plan) -> torch.nn.Mod
         if not sharded_tensors.fills(t):
             raise ValueError(f"shard_: {name} is a view of a larger storage: make a copy (.clone()) first")
         where = resolved(entry, name, tuple(t.shape), mesh)
-        if id(t) in chosen:  # tied
-            before, _, other = chosen[id(t)]
+        if id(t) in placements:  # tied
+            before, _, other = placements[id(t)]
             if entry is None or where == other:
                 continue
             if entry_of(before) is not None:
                 raise ValueError(
                     f"shard_: {before} and {name} are the same parameter, but plan has different specs for them"
                 )
-        chosen[id(t)] = name, t, where
+        placements[id(t)] = name, t, where
     outputs = [(part, entry) for pattern, entry in plan.items() if isinstance(entry, Output)
                for part in (parts[n] for n in fnmatch.filter(parts, pattern))]  # fmt: skip
     for _, entry in outputs:
         placement(mesh, entry.spec, len(entry.spec), "shard_: Output")
         placement(mesh, (_batch_axes(entry, mesh),), 1, "shard_: Output")
-    check_same("shard_", model, mesh, {name: t for name, t, _ in chosen.values()})
-    for _, t, where in chosen.values():
-        _place(t, where)
-    _place_states(chosen, mesh)
+    check_same("shard_", model, mesh, {name: t for name, t, _ in placements.values()})
+    for _, t, where in placements.values():
+        _place_tensor(t, where)
+    _place_states(placements, mesh)
     for hooked in _hooks.pop(model, []):  # of a plan before
         hooked.remove()
     _hooks[model] = [part.register_forward_hook(OutputHook(mesh, entry)) for part, entry in outputs]
@@ -67,7 +67,7 @@ def shard_module(model: torch.nn.Module, mesh: Mesh, plan: Plan) -> torch.nn.Mod
 _hooks: weakref.WeakKeyDictionary[torch.nn.Module, list[Any]] = weakref.WeakKeyDictionary()
 
 
-def _place(t: Tensor, where: Placement) -> None:
+def _place_tensor(t: Tensor, where: Placement) -> None:
     if t.device.type == "cpu":  # one after the other, so that no device has all of a model
         t.data = shard(t.detach(), where.mesh, where)
     else:
@@ -78,18 +78,18 @@ def _place(t: Tensor, where: Placement) -> None:
         sharded_tensors.place(t.grad, where)
 
 
-def _place_states(chosen: dict[int, tuple[str, Tensor, Placement]], mesh: Mesh) -> None:
+def _place_states(placements: dict[int, tuple[str, Tensor, Placement]], mesh: Mesh) -> None:
     """Place what optimizers that were made before keep of the parameters."""
     for optimizer in [x for x in gc.get_objects() if issubclass(type(x), torch.optim.Optimizer)]:
-        for p, kept in optimizer.state.items():
-            if id(p) not in chosen or not isinstance(kept, dict):
+        for p, state in optimizer.state.items():
+            if id(p) not in placements or not isinstance(state, dict):
                 continue
-            for key, value in kept.items():
+            for key, value in state.items():
                 if isinstance(value, Tensor) and value.device.type == "cpu" and value.shape == p.shape and value.dim():
-                    kept[key] = shard(value, mesh, chosen[id(p)][2])
+                    state[key] = shard(value, mesh, placements[id(p)][2])
                 elif isinstance(value, Tensor) and value.device.type in (TYPE, "meta") and sharded_tensors.fills(value):
                     like = value.shape == p.shape
-                    where = chosen[id(p)][2] if like else placement_of((), mesh, tuple(value.shape), "shard_")
+                    where = placements[id(p)][2] if like else placement_of((), mesh, tuple(value.shape), "shard_")
                     sharded_tensors.place(value, where)
 
 
@@ -117,5 +117,5 @@ class OutputHook:
             return constrain(out, dataclasses.replace(by_batch, free=tuple(range(1, out.dim()))))
         if out.dim() != len(self.spec):
             return out
-        what = f"the output of {type(module).__name__}"
-        return constrain(out, placement_of(self.spec, mesh, tuple(out.shape), what))
+        label = f"the output of {type(module).__name__}"
+        return constrain(out, placement_of(self.spec, mesh, tuple(out.shape), label))

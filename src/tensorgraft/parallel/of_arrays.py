@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.hub.placement import Mesh, Placement
 from tensorgraft.storage import Storage, pin
 
@@ -34,7 +34,7 @@ def own(x: Array, mesh: Mesh) -> Any:
 def assembled(x: Array, mesh: Mesh, placement: Placement) -> Array:
     xp = x._cell.backend
     with xp.scope():
-        array = made(xp.assembled(x._value(), placement), xp, x)
+        array = new_array(xp.assembled(x._value(), placement), xp, x)
     pin(array._cell, array._cell.array, placement)
     return array
 
@@ -43,7 +43,7 @@ def constrain(x: Array, placement: Placement) -> Array:
     _check("constrain", x, placement.mesh)
     xp = x._cell.backend
     with xp.scope():
-        return made(xp.constrain(x._value(), placement), xp, x)
+        return new_array(xp.constrain(x._value(), placement), xp, x)
 
 
 def mesh_of(x: Array) -> Mesh | None:

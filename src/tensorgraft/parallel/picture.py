@@ -23,28 +23,28 @@ def visualize(x: Any) -> str:
     | 0 |
     +---+
     """
-    lying = placement(x)
-    each = max(bytes_by_device(x).values(), default=0)
-    if lying is None:
-        text = f"{tuple(x.shape)} on one device, {each} bytes"
+    current = placement(x)
+    bytes_each = max(bytes_by_device(x).values(), default=0)
+    if current is None:
+        text = f"{tuple(x.shape)} on one device, {bytes_each} bytes"
         print(text)
         return text
-    mesh = lying.mesh
-    dims = [d for d, names in enumerate(lying.spec) if names][:2]
-    rows, columns = ([lying.parts(d) for d in dims] + [1, 1])[:2]
+    mesh = current.mesh
+    dims = [d for d, names in enumerate(current.spec) if names][:2]
+    rows, columns = ([current.parts(d) for d in dims] + [1, 1])[:2]
     ids = np.array(mesh.ids).reshape(mesh.shape)
     cells: dict[tuple[int, int], list[int]] = {}
     for at in np.ndindex(*mesh.shape):
         where = dict(zip(mesh.names, at, strict=True))
-        place = [0, 0]
+        cell_position = [0, 0]
         for k, d in enumerate(dims):
-            for name in lying.spec[d]:
-                place[k] = place[k] * mesh.extents[name] + where[name]
-        cells.setdefault((place[0], place[1]), []).append(int(ids[at]))
+            for name in current.spec[d]:
+                cell_position[k] = cell_position[k] * mesh.extents[name] + where[name]
+        cells.setdefault((cell_position[0], cell_position[1]), []).append(int(ids[at]))
     texts = [[_devices(cells[r, c]) for c in range(columns)] for r in range(rows)]
     width = max(len(t) for row in texts for t in row)
     line = "+" + "+".join("-" * (width + 2) for _ in range(columns)) + "+"
-    lines = [f"{tuple(x.shape)} {lying}: {each} bytes on a device", line]
+    lines = [f"{tuple(x.shape)} {current}: {bytes_each} bytes on a device", line]
     for row in texts:
         lines += ["| " + " | ".join(t.center(width) for t in row) + " |", line]
     text = "\n".join(lines)

@@ -71,15 +71,15 @@ def shard_batch(batch: Any, mesh: Mesh, axis: str | tuple[str, ...] | None = Non
     names = _batch_axes(mesh, axis)
     xp = registry.get(mesh.backend)
 
-    def one(front: ModuleType, a: Any) -> Any:
+    def assemble(front: ModuleType, a: Any) -> Any:
         spec, shape = (names,) if len(a.shape) else (), tuple(a.shape)
         if processes.joined and not mesh.abstract and front.own(a, mesh) is not None:
             count = xp.parts_fed(hub.placement(mesh, spec, len(shape), "shard_batch"))[1]
-            whole = (shape[0] * count, *shape[1:]) if shape else ()
-            return front.assembled(a, mesh, placement_of(spec, mesh, whole, "shard_batch"))
+            whole_shape = (shape[0] * count, *shape[1:]) if shape else ()
+            return front.assembled(a, mesh, placement_of(spec, mesh, whole_shape, "shard_batch"))
         return front.shard(a, mesh, placement_of(spec, mesh, shape, "shard_batch"))
 
-    return _map_arrays("shard_batch", batch, one)
+    return _map_arrays("shard_batch", batch, assemble)
 
 
 def batch_part(mesh: Mesh, axis: str | tuple[str, ...] | None = None) -> tuple[int, int]:
@@ -132,11 +132,11 @@ def check_same(name: str, x: Any, mesh: Mesh, names: Mapping[str, Any] | None = 
     if names is None:
         arrays = [a for a in ([x] if framework_of(x) is not None else _leaves(x)) if framework_of(a) is not None]
         names = {"the array" if len(arrays) == 1 else f"array {i}": a for i, a in enumerate(arrays)}
-    own = {n: a for n, x in names.items() if (a := front_end(name, x).own(x, mesh)) is not None}
-    if own:
+    own_arrays = {n: a for n, x in names.items() if (a := front_end(name, x).own(x, mesh)) is not None}
+    if own_arrays:
         xp = registry.get(mesh.backend)
         with xp.scope():
-            xp.same_everywhere(f"places arrays on a mesh by {name}", own)
+            xp.same_everywhere(f"places arrays on a mesh by {name}", own_arrays)
 
 
 def constrain(x: Any, spec: Spec, mesh: Mesh | None = None) -> Any:
@@ -153,13 +153,13 @@ def constrain(x: Any, spec: Spec, mesh: Mesh | None = None) -> Any:
     """
     where = None if mesh is None else as_mesh("constrain", mesh)
 
-    def one(front: ModuleType, a: Any) -> Any:
+    def constrain_one(front: ModuleType, a: Any) -> Any:
         at = where or front.mesh_of(a) or last_mesh()
         if at is None:
             raise ValueError("constrain: nothing has been placed on a mesh yet: pass mesh=")
         return front.constrain(a, placement_of(spec, at, tuple(a.shape), "constrain"))
 
-    return _map_arrays("constrain", x, one)
+    return _map_arrays("constrain", x, constrain_one)
 
 
 def placement(x: Any) -> Placement | None:
@@ -176,7 +176,7 @@ def bytes_by_device(x: Any) -> dict[int, int]:
 
     Raises TracedValueError inside a compiled function."""
     total: dict[int, int] = {}
-    seen: set[int] = set()
+    seen_keys: set[int] = set()
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.nn.Module):
         tensors = [*x.parameters(), *x.buffers()]
@@ -185,8 +185,8 @@ def bytes_by_device(x: Any) -> dict[int, int]:
         if framework_of(leaf) is None:
             continue
         key, by_device = front_end("bytes_by_device", leaf).bytes_by_device(leaf)
-        if key not in seen:
-            seen.add(key)
+        if key not in seen_keys:
+            seen_keys.add(key)
             for device, n in by_device.items():
                 total[device] = total.get(device, 0) + n
     return total

@@ -83,8 +83,8 @@ def _uncompiled(step: Any) -> Any:
 
 def _forecast(mesh: Mesh, e: Explanation) -> Forecast:
     by_kind: dict[str, int] = {}
-    for one in e.inputs:
-        by_kind[one.kind] = by_kind.get(one.kind, 0) + one.bytes_each
+    for entry in e.inputs:
+        by_kind[entry.kind] = by_kind.get(entry.kind, 0) + entry.bytes_each
     m = e.program.memory
     assert m is not None
     named = ("parameter", "gradient", "optimizer state", "buffer")
@@ -106,19 +106,19 @@ def _forecast(mesh: Mesh, e: Explanation) -> Forecast:
 
 
 def _exchanges(mesh: Mesh, e: Explanation) -> list[Exchange]:
-    weights = [one for one in e.inputs if one.kind == "parameter"]
+    weights = [entry for entry in e.inputs if entry.kind == "parameter"]
     rows: dict[Any, list[Any]] = {}
-    for one, use in e.exchanges():
-        axes = axes_of(one.group, mesh)
-        advice = _advice(one.kind, axes, one.bytes, bool(use and use.backward), weights, mesh)
-        row = rows.setdefault((one.kind, axes, use and use.label, advice), [use, 0, 0])
+    for entry, use in e.exchanges():
+        axes = axes_of(entry.group, mesh)
+        advice = _advice(entry.kind, axes, entry.bytes, bool(use and use.backward), weights, mesh)
+        row = rows.setdefault((entry.kind, axes, use and use.label, advice), [use, 0, 0])
         row[1] += 1
-        row[2] += one.bytes
-    made = []
+        row[2] += entry.bytes
+    exchanges = []
     for (kind, axes, _, advice), (use, times, size) in rows.items():
-        name, backward, place, source = (use.name, use.backward, use.place, use.source) if use else ("", False, "", "")
-        made.append(Exchange(kind, axes, times, size, name, backward, place, source, advice))
-    return sorted(made, key=lambda x: -x.bytes)
+        name, backward, line, source = (use.name, use.backward, use.place, use.source) if use else ("", False, "", "")
+        exchanges.append(Exchange(kind, axes, times, size, name, backward, line, source, advice))
+    return sorted(exchanges, key=lambda x: -x.bytes)
 
 
 def axes_of(group: tuple[int, ...], mesh: Mesh) -> tuple[str, ...]:
@@ -133,16 +133,16 @@ def axes_of(group: tuple[int, ...], mesh: Mesh) -> tuple[str, ...]:
 
 def _advice(kind: str, axes: tuple[str, ...], size: int, backward: bool, weights: list[Input], mesh: Mesh) -> str:
     """A rule of thumb: what is exchanged is told by its size, which is that of a weight or of something computed."""
-    along = " and ".join(map(repr, axes)) or "the mesh"
+    axes_ = " and ".join(map(repr, axes)) or "the mesh"
     parts = math.prod(mesh.extents[name] for name in axes)
     if kind == "all-gather":
         weight = next((w for w in weights if w.bytes_each < w.bytes and w.bytes_each * parts == size), None)
         if weight is not None:
-            return f"a weight of the size of {weight.name} is gathered: a plan that leaves it whole along {along}"
+            return f"a weight of the size of {weight.name} is gathered: a plan that leaves it whole along {axes_}"
     if kind in ("all-reduce", "reduce-scatter") and backward:
         weight = next((w for w in weights if size in (w.bytes_each, w.bytes_each * parts)), None)
         if weight is not None:
-            return f"a gradient is summed, as the batch is split along {along}: fewer devices there, or fewer steps"
+            return f"a gradient is summed, as the batch is split along {axes_}: fewer devices there, or fewer steps"
     if kind == "all-reduce":
-        return f"this line sums over what is split along {along}: that dimension whole, or its result in pieces"
-    return f"a value is moved to lie otherwise along {along}: constrain what this line takes, or gives, as the other"
+        return f"this line sums over what is split along {axes_}: that dimension whole, or its result in pieces"
+    return f"a value is moved to lie otherwise along {axes_}: constrain what this line takes, or gives, as the other"

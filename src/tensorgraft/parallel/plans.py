@@ -86,17 +86,17 @@ def tensor_parallel(module: Any, axis: str = "model") -> dict[str, Any]:
     import torch
 
     plan: dict[str, Any] = {}
-    here = dict(module.named_parameters(remove_duplicate=False))
+    parameters = dict(module.named_parameters(remove_duplicate=False))
     for name, part in module.named_modules():
         if isinstance(part, torch.nn.TransformerEncoderLayer | torch.nn.TransformerDecoderLayer):
             for inner, style in _LAYER.items():
                 full = f"{name}.{inner}" if name else inner
-                if full in here:
-                    plan[full] = _split(style, here[full].dim(), axis)
+                if full in parameters:
+                    plan[full] = _split(style, parameters[full].dim(), axis)
     for pattern, style in declared(module, "tp").items():
-        for name, p in here.items():
+        for name, p in parameters.items():
             owner, _, kind = name.rpartition(".")
-            named = fits(name, pattern) or (fits(owner, pattern) and kind in ("weight", "bias"))
+            named = matches(name, pattern) or (matches(owner, pattern) and kind in ("weight", "bias"))
             if named and (spec := _split(style, p.dim(), axis)):
                 plan[name] = spec
     if not plan:
@@ -120,21 +120,21 @@ def _split(style: str, ndim: int, axis: str) -> Any:
 
 def declared(module: Any, kind: str) -> dict[str, str]:
     """Return the plan that a model of Hugging Face declares of its own layers; `kind`: "tp", or "ep" of experts."""
-    said: dict[str, str] = {}
+    declared_plan: dict[str, str] = {}
     prefix = getattr(module, "base_model_prefix", "")
     base = f"{prefix}." if prefix and hasattr(module, prefix) else ""
     config = getattr(module, "config", None)
     for pattern, style in (getattr(config, f"base_model_{kind}_plan", None) or {}).items():
-        said[base + pattern] = style
+        declared_plan[base + pattern] = style
     for pattern, style in (getattr(type(module), f"_{kind}_plan", None) or {}).items():
-        said[pattern] = style
-    return said
+        declared_plan[pattern] = style
+    return declared_plan
 
 
-def fits(name: str, pattern: str) -> bool:
+def matches(name: str, pattern: str) -> bool:
     """Return True if the patterns match; a star stands for one part of a name."""
-    parts, wanted = name.split("."), pattern.split(".")
-    return len(parts) == len(wanted) and all(w in ("*", p) for p, w in zip(parts, wanted, strict=True))
+    parts, pattern_parts = name.split("."), pattern.split(".")
+    return len(parts) == len(pattern_parts) and all(w in ("*", p) for p, w in zip(parts, pattern_parts, strict=True))
 
 
 def sequence_parallel(module: Any, axis: str = "model", batch: str | None = "data") -> dict[str, Any]:

@@ -27,13 +27,13 @@ def _rendered(f: ForecastFigures) -> Group:
     rows = [(name, size(getattr(f, name))) for name in names]
     parts.append(table("memory of a device", rows, "", Column("bytes", justify="right")))
     parts.append(table("work of a device", [("FLOPs", quantity(f.flops))], "", ""))
-    every = size(sum(x.bytes for x in f.exchanges))
-    shown = [
+    total = size(sum(x.bytes for x in f.exchanges))
+    exchange_rows = [
         (x.kind, ", ".join(x.axes), str(x.times), size(x.bytes), f"{x.operator}{' (backward)' * x.backward}", x.place,
          x.advice)
         for x in f.exchanges[:_MOST_ROWS]
     ]  # fmt: skip
     right = [Column(name, justify="right") for name in ("times", "bytes")]
-    title = f"between devices: {sum(x.times for x in f.exchanges)} collectives, {every} on each"
-    parts.append(table(title, shown, "kind", "along", *right, "operator", "line", "what would lower it"))
+    title = f"between devices: {sum(x.times for x in f.exchanges)} collectives, {total} on each"
+    parts.append(table(title, exchange_rows, "kind", "along", *right, "operator", "line", "what would lower it"))
     return Group(*parts)

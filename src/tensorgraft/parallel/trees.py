@@ -23,19 +23,19 @@ def flatten(tree: Any) -> tuple[list[tuple[str, Any]], Callable[[list[Any]], Any
     """Return ((name, leaf) in order, what puts leaves together again)."""
     nnx = sys.modules.get("flax.nnx")
     if nnx is not None and isinstance(tree, nnx.Module):  # objects, which may be shared: in place
-        named, together = flatten(nnx.state(tree))
+        named, unflatten = flatten(nnx.state(tree))
 
         def update(leaves: list[Any]) -> Any:
-            nnx.update(tree, together(leaves))
+            nnx.update(tree, unflatten(leaves))
             return tree
 
         return named, update
     if (jax := jax_of(tree)) is not None:
         pairs, structure = jax.tree_util.tree_flatten_with_path(tree)
-        inside = 1 if nnx is not None and isinstance(tree, nnx.State) else 0  # of a variable is its value
-        return [(_dotted(path[: len(path) - inside]), x) for path, x in pairs], lambda leaves: jax.tree.unflatten(
-            structure, leaves
-        )
+        suffix_length = 1 if nnx is not None and isinstance(tree, nnx.State) else 0  # of a variable is its value
+        return [
+            (_dotted(path[: len(path) - suffix_length]), x) for path, x in pairs
+        ], lambda leaves: jax.tree.unflatten(structure, leaves)
     paths, leaves, spec = optree.tree_flatten_with_path(tree)
     named = [(".".join(map(str, path)), x) for path, x in zip(paths, leaves, strict=True)]
     return named, lambda new: optree.tree_unflatten(spec, new)

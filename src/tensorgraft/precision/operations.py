@@ -125,13 +125,13 @@ class Casting:
 
     def _as_before(self, results: Any, args: Sequence[Any], dtype: np.dtype) -> Any:
         """The operands of an operation have one dtype, which its results in the dtype that it was cast to had."""
-        own = next((self.inner.dtype_of(x) for x in _flat(args) if self._eligible(x)), dtype)
-        if own == dtype:
+        own_dtype = next((self.inner.dtype_of(x) for x in _flat(args) if self._eligible(x)), dtype)
+        if own_dtype == dtype:
             return results
         if isinstance(results, list | tuple):
             return type(results)([self._as_before(x, args, dtype) for x in results])
         is_of_cast = self.inner.is_array(results) and self.inner.dtype_of(results) == dtype
-        return self.inner.astype(results, own) if is_of_cast else results
+        return self.inner.astype(results, own_dtype) if is_of_cast else results
 
     def _eligible(self, x: Any) -> bool:
         if not self.inner.is_array(x):

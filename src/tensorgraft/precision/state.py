@@ -72,16 +72,16 @@ def _checked(name: str) -> str:
     return name
 
 
-def _announce(*, only: bool) -> None:
-    for tell in on_policies:
-        tell(policies_in_use(), only)
+def _announce(*, only_new: bool) -> None:
+    for callback in on_policies:
+        callback(policies_in_use(), only_new)
 
 
 def _set_default(name: str) -> None:
     global _default
     with _lock:
         _default = name
-        _announce(only=True)
+        _announce(only_new=True)
 
 
 class autocast_policy:
@@ -129,12 +129,7 @@ class autocast:
     """
 
     def __init__(
-        self,
-        dtype: Any = None,
-        *,
-        policy: str | None = None,
-        enabled: bool = True,
-        cache_enabled: bool | None = None,
+        self, dtype: Any = None, *, policy: str | None = None, enabled: bool = True, cache_enabled: bool | None = None
     ) -> None:
         self.policy = None if policy is None else _checked(policy)
         self.dtype = None if dtype is None else _as_dtype(dtype)
@@ -149,8 +144,8 @@ class autocast:
 
     def __enter__(self) -> Region:
         name = self.policy or policy()
-        around = _now.regions[-1][0] if _now.regions else None
-        dtype = self.dtype or (around.dtype if around else np.dtype(getattr(dtypes, DEFAULT_DTYPES[name])))
+        outer_region = _now.regions[-1][0] if _now.regions else None
+        dtype = self.dtype or (outer_region.dtype if outer_region else np.dtype(getattr(dtypes, DEFAULT_DTYPES[name])))
         region = Region(name, dtype, self.enabled, self.cache_enabled)
         with contextlib.ExitStack() as stack:
             if self.policy is not None:
@@ -184,7 +179,7 @@ def _name(name: str) -> None:
         _now.policies.append(name)
         _named[name] += 1
         if _named[name] == 1:
-            _announce(only=False)
+            _announce(only_new=False)
 
 
 def _unname(name: str) -> None:

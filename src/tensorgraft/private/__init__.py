@@ -42,15 +42,15 @@ def of_module(module: str) -> tuple[Names, Feature] | None:
 
 def why_off(module: str) -> str:
     """Return why the feature of a module is off; "" where it is not."""
-    found = of_module(module)
-    return _checked(*found) if found is not None else ""
+    features = of_module(module)
+    return _checked(*features) if features is not None else ""
 
 
 def require(module: str) -> None:
     """Raises MissingNameError where the framework lacks a name that a module of ours needs, also among those which had
     to wait for an import."""
-    found = of_module(module)
-    if found is not None and (why := _checked(*found, importing=True)):
+    features = of_module(module)
+    if features is not None and (why := _checked(*features, importing=True)):
         raise MissingNameError(why)
 
 
@@ -67,19 +67,26 @@ def _checked(names: Names, feature: Feature, importing: bool = False) -> str:
         return ""
     if key in _present and (_present[key] or not importing):
         return ""
+    version = getattr(sys.modules[names.package], "__version__", "?")
+    if names.is_too_old(version):
+        _off[key] = (
+            f"tensorgraft: {feature.what}: off, since {names.title} {version} is older than {names.oldest}."
+            f' Install a newer one: `pip install -U "{names.package}>={names.oldest}"`.'
+        )
+        warning_filters.show_warning(_off[key])
+        return _off[key]
     importing = importing or feature.imports
     missing = [name for name in feature.every_name() if absent(name, importing=importing)]
     if not missing:
         _present[key] = importing
         return ""
-    version = getattr(sys.modules[names.package], "__version__", "?")
     shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
     _off[key] = (
         f"tensorgraft: {feature.what}: off, since {names.title} {version} lacks {shown}"
         f" (tested: {names.title} {', '.join(names.tested)}). Install one of these versions,"
         f' `pip install "{names.package}=={names.tested[-1]}"`, or another tensorgraft: `pip install -U tensorgraft`.'
     )
-    warning_filters.told(_off[key])
+    warning_filters.show_warning(_off[key])
     return _off[key]
 
 

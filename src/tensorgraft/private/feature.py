@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 import warnings
 from dataclasses import dataclass
@@ -45,8 +46,18 @@ class Names:
 
     package: str
     title: str
+    oldest: str  # that it works with, as in `pyproject.toml`: every feature is off with an older one
     tested: tuple[str, ...]  # versions
     features: tuple[Feature, ...]
+
+    def is_too_old(self, version: str) -> bool:
+        return () < _release(version) < _release(self.oldest)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """(2, 10) of "2.10.0+cpu"; () of what is no version."""
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    return () if numbers is None else (int(numbers[1]), int(numbers[2]))
 
 
 def absent(name: str, *, importing: bool) -> bool:
@@ -59,9 +70,9 @@ def absent(name: str, *, importing: bool) -> bool:
     if owner is None:
         return False
     for n, part in enumerate(parts[1:], 2):
-        inside = vars(owner) if isinstance(owner, ModuleType) else {}
-        if part in inside:
-            owner = inside[part]
+        members = vars(owner) if isinstance(owner, ModuleType) else {}
+        if part in members:
+            owner = members[part]
             continue
         full = ".".join(parts[:n])
         if isinstance(owner, ModuleType) and full not in sys.modules and _is_module(full):
@@ -72,17 +83,17 @@ def absent(name: str, *, importing: bool) -> bool:
             owner = sys.modules[full]
             continue
         shadowed = sys.modules.get(".".join(parts[: n - 1]))  # a module under the name of a function that it has
-        found = [x for x in (_held(holder, part) for holder in (owner, shadowed)) if x is not _ABSENT]
-        if not found:
+        values = [x for x in (_attribute(holder, part) for holder in (owner, shadowed)) if x is not _ABSENT]
+        if not values:
             return True
-        owner = found[0]
+        owner = values[0]
     return False
 
 
 _ABSENT = object()
 
 
-def _held(owner: Any, name: str) -> Any:
+def _attribute(owner: Any, name: str) -> Any:
     """An attribute, or `_ABSENT`."""
     if not isinstance(owner, ModuleType) or "__getattr__" not in vars(owner):
         return getattr(owner, name, _ABSENT)

@@ -7,6 +7,7 @@ from tensorgraft.private.feature import Feature, Names
 NAMES = Names(
     "jax",
     "JAX",
+    oldest="0.9",
     tested=("0.9.0", "0.9.2", "0.10.2", "0.11.2", "0.12.0.1"),
     features=(
         Feature(

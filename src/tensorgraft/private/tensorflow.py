@@ -7,6 +7,7 @@ from tensorgraft.private.feature import Feature, Names
 NAMES = Names(
     "tensorflow",
     "TensorFlow",
+    oldest="2.20",
     tested=("2.20.0", "2.21.0"),
     features=(
         Feature(
@@ -23,7 +24,6 @@ NAMES = Names(
               from_func_graph
             tensorflow.python.eager.record: could_possibly_record stop_recording
             tensorflow.python.framework.auto_control_deps: AutomaticControlDependencies
-            tensorflow.python.framework.func_graph: FuncGraph
             tensorflow.python.framework.ops.EagerTensor: _shape_tuple
             tensorflow.python.ops.gradients_util: PossibleTapeGradientTypes
             ~tensorflow.Module: _track_variable
@@ -50,7 +50,7 @@ NAMES = Names(
             """
             tensorflow.python.autograph.core.ag_ctx: ControlStatusCtx
             tensorflow.python.autograph.core.ag_ctx.Status: ENABLED
-            tensorflow.python.eager.context: context eager_mode
+            tensorflow.python.eager.context: context
             tensorflow.python.eager.execute: execute
             tensorflow.python.framework.function_def_to_graph: function_def_to_graph
             tensorflow.python.framework.ops.EagerTensor: _shape_tuple
@@ -59,17 +59,6 @@ NAMES = Names(
             ~tensorflow.Tensor: _handle_data
             ~tensorflow.python.eager.polymorphic_function.polymorphic_function.Function: _autograph
             """,
-        ),
-        Feature(
-            "SavedModels",
-            "variables of SavedModels by name",
-            """
-            frontends.tensorflow.saved
-            """,
-            """
-            tensorflow.python.checkpoint.trackable_view.TrackableView: children
-            """,
-            imports=True,
         ),
         Feature(
             "TensorFlow 1",

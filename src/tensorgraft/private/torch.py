@@ -7,6 +7,7 @@ from tensorgraft.private.feature import Feature, Names
 NAMES = Names(
     "torch",
     "PyTorch",
+    oldest="2.10",
     tested=("2.10.0", "2.11.0", "2.13.0", "2.14.1", "2.15.0"),
     features=(
         Feature(
@@ -18,7 +19,6 @@ NAMES = Names(
             """
             torch._C: _accelerator_getAccelerator
             torch._C._acc: DeviceGuard
-            torch._C._autograd.DeviceType: PrivateUse1
             torch.nn.parameter.UninitializedTensorMixin: _allowed_methods
             torch.utils.backend_registration: _setup_privateuseone_for_python_backend
             """,
@@ -45,17 +45,15 @@ NAMES = Names(
             torch.Tensor: _backward_hooks _is_view _make_wrapper_subclass _post_accumulate_grad_hooks _use_count
             torch.UntypedStorage: _cdata _set_from_file _write_file
             torch._C: _ExcludeDispatchKeyGuard _construct_storage_from_data_pointer _current_autograd_node
-              _from_dlpack _dispatch_has_computed_kernel_for_dispatch_key _get_dispatch_stack_at
+              _from_dlpack _get_dispatch_stack_at
               _get_function_stack_at _get_tracing_state _has_storage _is_any_autocast_enabled _jit_get_all_schemas
               _is_torch_function_mode_enabled
               _len_torch_dispatch_stack _len_torch_function_stack _set_conj _set_neg _set_throw_on_mutable_data_ptr
               _swap_tensor_impl _vmapmode_decrement_nesting _vmapmode_increment_nesting
             torch._C._acc: create_empty_tensor
-            torch._C._autograd: SavedTensor
             torch._C._functorch: is_functorch_wrapped_tensor peek_interpreter_stack
-            torch._decomp: core_aten_decompositions decomposition_table
+            torch._decomp: decomposition_table
             torch._prims_common: ELEMENTWISE_TYPE_PROMOTION_KIND elementwise_dtypes suggest_memory_format
-            torch._prims_common.wrappers: _maybe_resize_out
             torch._subclasses.fake_tensor: FakeTensorMode
             torch.autograd: _get_sequence_nr
             torch.autograd.forward_ad: _current_level
@@ -92,7 +90,7 @@ NAMES = Names(
             torch._C._functorch: is_batchedtensor is_functorch_wrapped_tensor is_gradtrackingtensor
               peek_interpreter_stack
             torch._functorch.pyfunctorch: temporarily_clear_interpreter_stack
-            torch._higher_order_ops: scan while_loop
+            torch._higher_order_ops: scan
             torch._subclasses.fake_tensor: DataDependentOutputException DynamicOutputShapeException FakeTensor
               FakeTensorMode
             torch.autograd.forward_ad: _current_level
@@ -109,7 +107,7 @@ NAMES = Names(
             "torch.compile",
             '`torch.compile(backend="tensorgraft")`',
             """
-            frontends.torch.graph.dynamo frontends.torch.compiled.cpu_functions frontends.jax.interop.dynamo
+            frontends.torch.graph.dynamo frontends.torch.compiled.host.cpu_functions frontends.jax.interop.dynamo
             """,
             """
             torch._dynamo: nonstrict_trace optimize
@@ -143,10 +141,10 @@ NAMES = Names(
             "tg.jit",
             "`tg.jit` of PyTorch programs",
             """
-            frontends.torch.compiled.jit frontends.torch.compiled.tracing frontends.torch.compiled.guards
-            frontends.torch.compiled.retraces frontends.torch.compiled.optimizers
-            frontends.torch.compiled.trace_contexts frontends.torch.compiled.indexing
-            frontends.torch.compiled.selections frontends.torch.compiled.module
+            frontends.torch.compiled.jit frontends.torch.compiled.tracing frontends.torch.compiled.guards.assumptions
+            frontends.torch.compiled.guards.retraces frontends.torch.compiled.optimizers.numbers
+            frontends.torch.compiled.trace_contexts frontends.torch.compiled.indexing.indices
+            frontends.torch.compiled.indexing.masks frontends.torch.compiled.module
             """,
             """
             torch.Tensor: _backward_hooks
@@ -253,7 +251,6 @@ NAMES = Names(
             frontends.torch.device.checkpoint_files
             """,
             """
-            torch.distributed.checkpoint.filesystem: _StoragePrefix
             torch.distributed.checkpoint.filesystem._FileSystemWriter: _metadata_exists
             """,
             imports=True,

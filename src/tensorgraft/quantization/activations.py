@@ -25,8 +25,8 @@ def by_row(xp: Backend, x: Array, axes: Sequence[int]) -> tuple[Array, Array]:
     """
     values = xp.astype(x, dtypes.float32)
     if 0 in xp.shape(values):
-        kept = tuple(1 if i in axes else n for i, n in enumerate(xp.shape(values)))
-        return xp.astype(values, dtypes.int8), xp.ones(kept, dtypes.float32)
+        kept_shape = tuple(1 if i in axes else n for i, n in enumerate(xp.shape(values)))
+        return xp.astype(values, dtypes.int8), xp.ones(kept_shape, dtypes.float32)
     high, low = (f(values, axis=tuple(axes), keepdims=True) for f in (xp.max, xp.min))
     largest = xp.maximum(high, xp.negative(low))  # compilers do this in half the time of a maximum of magnitudes
     # the maximum stands between the divisions, for of two in a row XLA makes one

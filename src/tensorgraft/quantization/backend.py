@@ -65,12 +65,12 @@ def _primitive(name: str) -> Callable[..., Any]:
     return method
 
 
-def _composite(name: str, written: Callable[..., Any]) -> Callable[..., Any]:
+def _composite(name: str, composite: Callable[..., Any]) -> Callable[..., Any]:
     """The hub's own, in terms of primitives, where an operand is quantised."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if any(map(_holds, args)) or any(map(_holds, kwargs.values())):
-            return written(self, *args, **kwargs)
+            return composite(self, *args, **kwargs)
         return getattr(self.inner, name)(*args, **kwargs)
 
     return method
@@ -165,7 +165,7 @@ class QuantizingBackend(_Operations):
 
     # ---- storages ----------------------------------------------------------------------------------------------------
 
-    def look(self, array: Array, geometry: Geometry) -> Array:
+    def read_view(self, array: Array, geometry: Geometry) -> Array:
         """`storage.read`: of a storage that is quantised, another view of its codes."""
         if not isinstance(array, Quantized):
             return read(self.inner, array, geometry)
@@ -254,7 +254,7 @@ class _Compiled:
 
     def __init__(self, inner: Backend, fn: Callable[..., Any], kinds: tuple[Any, ...]) -> None:
         self.kinds = kinds
-        self.outcome: list[tuple[Any, ...] | None] = []  # the kinds of the results
+        self.result_kinds: list[tuple[Any, ...] | None] = []  # the kinds of the results
         self.notes: policy.Notes | None = None  # of what is compiled once
 
         def flat(*leaves: Any) -> tuple[Any, ...]:
@@ -263,7 +263,7 @@ class _Compiled:
                     results = fn(*joined(kinds, leaves))
             else:
                 results = fn(*joined(kinds, leaves))
-            self.outcome = [x.kind if isinstance(x, Quantized) else None for x in results]
+            self.result_kinds = [x.kind if isinstance(x, Quantized) else None for x in results]
             return tuple(_flat(results))
 
         self.run = inner.compile(flat)
@@ -275,7 +275,7 @@ class _Compiled:
         leaves = self.run(*_flat(args))
         if self.notes and before is None:  # it may be traced again, and is the same
             policy.counted(self.notes)
-        return tuple(joined(self.outcome, leaves))
+        return tuple(joined(self.result_kinds, leaves))
 
 
 def _flat(xs: Sequence[Any]) -> list[Any]:
@@ -311,9 +311,9 @@ def common(a: Backend, b: Backend) -> Backend | None:
     """The backend for operands of two: the one that knows of quantised arrays, if only that is the difference."""
     if a is b:
         return a
-    for one, other in ((a, b), (b, a)):
-        if isinstance(one, QuantizingBackend) and one.inner is other:
-            return one
+    for first, other in ((a, b), (b, a)):
+        if isinstance(first, QuantizingBackend) and first.inner is other:
+            return first
     return None
 
 

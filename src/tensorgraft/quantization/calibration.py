@@ -83,9 +83,9 @@ class Method:
             return rounded
         if self.calibrate is None:
             name = asking[0]
-            why = "rounding='gptq'" if self.rounding == "gptq" else str(weights[name].scheme)
+            method = "rounding='gptq'" if self.rounding == "gptq" else str(weights[name].scheme)
             raise ValueError(
-                f"quantize_: {name}: {why} measures activations: pass calibrate=, a list of inputs of the model"
+                f"quantize_: {name}: {method} measures activations: pass calibrate=, a list of inputs of the model"
                 " (tensors, or tuples or dictionaries of its arguments)"
             )
         run = _Run(self, weights, stage)
@@ -139,7 +139,7 @@ class _Run:
         observed = InputRange(self.method.activation_observer, asymmetric) if scheme.is_static else None
         return _Watch(name, observed, sink)
 
-    def _measure(self, shown: Mapping[str, Quantized], watches: Mapping[str, _Watch]) -> list[str]:
+    def _measure(self, watched: Mapping[str, Quantized], watches: Mapping[str, _Watch]) -> list[str]:
         """Run all batches. Returns the names of what is watched in the order in which it was reached."""
         order: list[str] = []
         relays, watching = [], {}
@@ -148,12 +148,12 @@ class _Run:
             relays.append(relay)
             with weight.xp.scope():
                 watching[name] = watched_weight(weight.xp, weight.array, relay)
-        model = self.stage.show({**shown, **watching})
+        model = self.stage.show({**watched, **watching})
         runs = [("", self.batches)] if callable(self.batches) else enumerate(self.batches)
         try:
             for n, batch in runs:
                 with self.stage.running(), policy.allowed():
-                    batch(model) if callable(self.batches) else _called(model, batch)
+                    batch(model) if callable(self.batches) else _call_model(model, batch)
                 for xp in {weight.xp for weight in self.weights.values()}:
                     xp.synchronize()
                 for watch in watches.values():
@@ -252,7 +252,7 @@ class _Digest:
         self.value += int.from_bytes(digest.digest(), "big")
 
 
-def _called(model: Callable[..., Any], batch: Any) -> None:
+def _call_model(model: Callable[..., Any], batch: Any) -> None:
     if not callable(model):
         raise TypeError(
             f"quantize_: calibrate: a {type(model).__qualname__} cannot be called with batches: pass a function"
@@ -274,5 +274,5 @@ __all__ = ["Method", "Stage", "Weight"]
 
 
 def nothing_fits(names: list[str], name: str = "quantize_") -> ValueError:
-    shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-    return ValueError(f"{name}: no weight fits the filter and the patterns of the schemes; there are {shown or 'none'}")
+    text = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+    return ValueError(f"{name}: no weight fits the filter and the patterns of the schemes; there are {text or 'none'}")

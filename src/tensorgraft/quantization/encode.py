@@ -39,19 +39,19 @@ def encode(
         _check_finite(xp, small, f"{name}: the {dtype} tensor of shape {shape}", "values beyond those of float32")
     scale, zero = observed(xp, x, scheme, block, observer)
     if zero is not None:
-        what = f"{name}: the {dtype} tensor of shape {shape}"
-        _check_finite(xp, xp.isfinite(scale), what, "values further from each other than float32 has numbers")
+        label = f"{name}: the {dtype} tensor of shape {shape}"
+        _check_finite(xp, xp.isfinite(scale), label, "values further from each other than float32 has numbers")
     encoded = with_ranges(xp, x, scheme, scale, zero)
-    kept: dict[str, Any] = dict(zip(("input_scale", "input_zero"), map(xp.asarray, inputs), strict=False))
-    return replace(encoded, **kept) if kept else encoded
+    input_ranges: dict[str, Any] = dict(zip(("input_scale", "input_zero"), map(xp.asarray, inputs), strict=False))
+    return replace(encoded, **input_ranges) if input_ranges else encoded
 
 
-def _check_finite(xp: Backend, holds: Array, what: str, problem: str) -> None:
+def _check_finite(xp: Backend, holds: Array, label: str, problem: str) -> None:
     """Raise ValueError where something does not hold for all numbers, as far as these are known."""
-    every = xp.all(holds)
-    if not xp.is_traced(every) and not bool(xp.to_numpy(every)):  # a trace may begin with arrays that have values
+    all_hold = xp.all(holds)
+    if not xp.is_traced(all_hold) and not bool(xp.to_numpy(all_hold)):  # a trace may begin with arrays that have values
         raise ValueError(
-            f"{what} has {problem}, which cannot be quantised: find their origin (isfinite), or replace them"
+            f"{label} has {problem}, which cannot be quantised: find their origin (isfinite), or replace them"
             " (nan_to_num, clip)"
         )
 

@@ -94,7 +94,7 @@ def step(
     xp: ValueBackend,
     grad: Value,
     weights: Any,
-    kept: Sequence[Value],
+    state: Sequence[Value],
     count: Value,
     rate: Any,
     settings: Settings,
@@ -104,7 +104,7 @@ def step(
 
     Arguments:
         grad: the gradient; weights: the parameter, or None where it does not decay.
-        kept: its moments, as `empty` gives them.
+        state: its moments, as `empty` returns them.
         count: () the number of this step, from 1.
         rate: the learning rate, a number or an array ().
         phases: where the dithers of the two moments begin, see `phase`.
@@ -117,23 +117,23 @@ def step(
     b1, b2, decay = settings.b1, settings.b2, settings.weight_decay
     if decay and not settings.decoupled:
         g = g + weights * decay
-    if len(kept) == 2:
-        first, second = kept
+    if len(state) == 2:
+        first, second = state
     else:
-        first = xp.astype(_decode(xp, kept[0], kept[1], FIRST, shape), dtype)
-        root = xp.astype(_decode(xp, kept[2], kept[3], ROOT, shape), dtype)
+        first = xp.astype(_decode(xp, state[0], state[1], FIRST, shape), dtype)
+        root = xp.astype(_decode(xp, state[2], state[3], ROOT, shape), dtype)
         second = root * root
     first = first * b1 + g * (1 - b1)
     second = second * b2 + g * g * (1 - b2)
     root = xp.sqrt(second)
     denominator = root / xp.sqrt(_corrected(xp, b2, count, dtype)) + settings.eps
-    way = first / _corrected(xp, b1, count, dtype) / denominator
+    direction = first / _corrected(xp, b1, count, dtype) / denominator
     if decay and settings.decoupled:
-        way = way + weights * decay
+        direction = direction + weights * decay
     if not isinstance(rate, float | int):
         rate = xp.astype(rate, dtype)
-    change = -(way * rate)
-    if len(kept) == 2:
+    change = -(direction * rate)
+    if len(state) == 2:
         return change, (first, second)
     return change, tuple(
         x
@@ -191,10 +191,10 @@ def _encode(xp: ValueBackend, values: Value, form: MomentFormat, count: Value, s
 def _dither(xp: ValueBackend, rows: int, bits: int, count: Value, start: int) -> Value:
     """Return int32 (rows, BLOCK), from 0 to 2^bits - 1."""
     # arrays with an axis: NumPy warns where numbers of 32 bits overflow, as they are to do here
-    now = xp.reshape(xp.astype(count, dtypes.int32), (1,)) * _int32(xp, _GOLDEN)
-    now = now + _int32(xp, start)
+    offset = xp.reshape(xp.astype(count, dtypes.int32), (1,)) * _int32(xp, _GOLDEN)
+    offset = offset + _int32(xp, start)
     of_elements = xp.iota(rows * BLOCK, dtypes.int32) * _int32(xp, _PLASTIC)
-    words = (of_elements + now) >> _int32(xp, 32 - bits)
+    words = (of_elements + offset) >> _int32(xp, 32 - bits)
     return xp.reshape(words & ((1 << bits) - 1), (rows, BLOCK))
 
 
@@ -209,7 +209,7 @@ def _int32(xp: Any, value: int) -> Any:
 
 def _decode(xp: ValueBackend, codes: Value, scale: Value, form: MomentFormat, shape: tuple[int, ...]) -> Value:
     """Return float32 values of a shape."""
-    kept = codes.shape
+    codes_shape = codes.shape
     level = xp.astype(codes, dtypes.int32)
     codes = level & 127 if form.signed else level
     bits = codes << _int32(xp, form.cut)
@@ -217,7 +217,7 @@ def _decode(xp: ValueBackend, codes: Value, scale: Value, form: MomentFormat, sh
     x = _same_bits(xp, bits + _BITS_OF_LEAST, dtypes.float32) * scale
     if form.signed:
         x = xp.where(codes == 0, 0.0, xp.where(level > 127, -x, x))
-    size, n = kept[0] * kept[1], 1
+    size, n = codes_shape[0] * codes_shape[1], 1
     for extent in shape:
         n *= extent
     flat = xp.reshape(x, (size,))

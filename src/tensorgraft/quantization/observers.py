@@ -46,16 +46,16 @@ def observed(
     split, inner = split_of(xp.shape(x), block)
 
     def error(scale: Array) -> Array:
-        gap = xp.subtract(dense(xp, with_ranges(xp, values, scheme, scale, zero)), values)
-        return xp.reshape(xp.sum(xp.reshape(xp.multiply(gap, gap), split), axis=inner), xp.shape(scale))
+        residual = xp.subtract(dense(xp, with_ranges(xp, values, scheme, scale, zero)), values)
+        return xp.reshape(xp.sum(xp.reshape(xp.multiply(residual, residual), split), axis=inner), xp.shape(scale))
 
-    best, least = scale, error(scale)
+    best_scale, least = scale, error(scale)
     for share in _SHARES:
-        tried = xp.multiply(scale, share)
-        errors = error(tried)
+        candidate = xp.multiply(scale, share)
+        errors = error(candidate)
         better = xp.less(errors, least)
-        best, least = xp.where(better, tried, best), xp.where(better, errors, least)
-    return best, zero
+        best_scale, least = xp.where(better, candidate, best_scale), xp.where(better, errors, least)
+    return best_scale, zero
 
 
 def _without_outermost(xp: Backend, x: Array, scheme: Scheme, block: tuple[int, ...], part: float) -> Array:

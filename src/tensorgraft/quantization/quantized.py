@@ -15,7 +15,7 @@ import numpy as np
 
 from tensorgraft.hub.array import Array, NativeArray
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.operations.coded import spread
+from tensorgraft.hub.operations.coded import spread_blocks
 from tensorgraft.quantization.encodings import Encoding
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import Geometry, contiguous_geometry, contiguous_strides, read, same_strides
@@ -72,8 +72,8 @@ class Quantized:
     @classmethod
     def of(cls, parts: Iterable[Array | None], base: Shape, geometry: Geometry, scheme: Scheme) -> Quantized:
         """Make a quantised array of its parts, base, geometry and scheme."""
-        nothing: Any = None
-        return cls(nothing, None, None, base, geometry, scheme).with_parts(parts)
+        no_codes: Any = None
+        return cls(no_codes, None, None, base, geometry, scheme).with_parts(parts)
 
     @property
     def kind(self) -> tuple[Any, ...]:
@@ -93,24 +93,24 @@ class Quantized:
         return g.shape == self.base and not g.offset and same_strides(g.shape, g.strides, contiguous_strides(g.shape))
 
 
-def check_numbers(parts: Mapping[str, np.ndarray], what: str) -> None:
+def check_numbers(parts: Mapping[str, np.ndarray], label: str) -> None:
     """Raises ValueError for scales that are 0, NaN or infinite, and zero points that are not finite. `parts`: arrays of
     the host by the names of `Scheme.parts`."""
     for name, x in parts.items():
         if name == "codes":
             continue
-        wrong = ~np.isfinite(x) if "zero" in name else ~np.isfinite(x) | (x == 0)
+        is_invalid = ~np.isfinite(x) if "zero" in name else ~np.isfinite(x) | (x == 0)
         if name == "input_scale":
-            wrong |= x < 0
-        if count := int(np.count_nonzero(wrong)):
+            is_invalid |= x < 0
+        if count := int(np.count_nonzero(is_invalid)):
             raise ValueError(
-                f"{what}: {count} of {x.size} numbers of {name}, of shape {x.shape}, are NaN or infinite"
+                f"{label}: {count} of {x.size} numbers of {name}, of shape {x.shape}, are NaN or infinite"
                 + ("" if "zero" in name else f" or not {'more than' if name == 'input_scale' else 'other than'} 0")
                 + ": quantise the dense tensor again (tg.quantize), or set the scale of blocks of zeros to 1"
             )
 
 
-def check_fit(parts: Mapping[str, np.ndarray], base: Shape, geometry: Geometry, scheme: Scheme, what: str) -> None:
+def check_fit(parts: Mapping[str, np.ndarray], base: Shape, geometry: Geometry, scheme: Scheme, label: str) -> None:
     """Raises ValueError where arrays of the host are not those of a quantised array of that base, or a view looks
     beyond it: of files, which may say anything."""
     codes, scale = parts["codes"], parts["scale"]
@@ -118,23 +118,23 @@ def check_fit(parts: Mapping[str, np.ndarray], base: Shape, geometry: Geometry, 
     expected = (-(-count // encoding.packed),) if encoding.packed > 1 else base
     dtype = np.dtype(np.uint8) if encoding.packed > 1 else encoding.dtype
     if codes.dtype != dtype or codes.shape != expected:
-        raise ValueError(f"{what}: codes are {codes.dtype}{list(codes.shape)}, not {dtype}{list(expected)}")
+        raise ValueError(f"{label}: codes are {codes.dtype}{list(codes.shape)}, not {dtype}{list(expected)}")
     if scale.ndim != len(base) or any(n % s if s else n for n, s in zip(base, scale.shape, strict=True)):
-        raise ValueError(f"{what}: scales of shape {scale.shape} do not divide codes of shape {base}")
+        raise ValueError(f"{label}: scales of shape {scale.shape} do not divide codes of shape {base}")
     for name, x in parts.items():
         shape = {"codes": expected, "input_scale": (), "input_zero": ()}.get(name, scale.shape)
         if x.shape != shape or (name != "codes" and x.dtype != np.float32):
-            raise ValueError(f"{what}: {name} is {x.dtype}{list(x.shape)}, not float32{list(shape)}")
+            raise ValueError(f"{label}: {name} is {x.dtype}{list(x.shape)}, not float32{list(shape)}")
     if encoding.kind == "table" and codes.size and encoding.packed == 1 and int(codes.max()) >= len(encoding.table):
-        raise ValueError(f"{what}: a code is {codes.max()}, of a table of {len(encoding.table)} numbers")
+        raise ValueError(f"{label}: a code is {codes.max()}, of a table of {len(encoding.table)} numbers")
     numbers = [*geometry.shape, *geometry.strides, geometry.offset]
     if len(geometry.shape) != len(geometry.strides) or any(type(n) is not int or n < 0 for n in numbers):
         raise ValueError(
-            f"{what}: invalid shape, strides and offset: {geometry.shape}, {geometry.strides}, {geometry.offset}"
+            f"{label}: invalid shape, strides and offset: {geometry.shape}, {geometry.strides}, {geometry.offset}"
         )
     last = geometry.offset + sum((n - 1) * s for n, s in zip(geometry.shape, geometry.strides, strict=True))
     if (0 not in geometry.shape and last >= count) or geometry.offset > count:
-        raise ValueError(f"{what}: a view of shape {geometry.shape} exceeds the {count} numbers of the storage")
+        raise ValueError(f"{label}: a view of shape {geometry.shape} exceeds the {count} numbers of the storage")
 
 
 class Axis(NamedTuple):
@@ -173,7 +173,7 @@ def axes_of(q: Quantized) -> tuple[list[Axis], list[int]] | None:
     return axes, at
 
 
-class Seen(NamedTuple):
+class CodesView(NamedTuple):
     """A view of codes as arrays: of its shape, and of scales that broadcast to it."""
 
     codes: Array
@@ -181,20 +181,22 @@ class Seen(NamedTuple):
     zero: Array | None
 
 
-def view_codes(xp: Backend, q: Quantized) -> Seen:
+def view_codes(xp: Backend, q: Quantized) -> CodesView:
     """The codes that a view shows, not packed, and their scales; an extent of 1 where they are the same along an axis
     of the base."""
     codes = q.encoding.unpack(xp, q.codes, q.base)
     axes_seen = axes_of(q)
     if axes_seen is None:
         g = q.geometry
-        full = [None if s is None else xp.broadcast_to(spread(xp, s, q.base), q.base) for s in (q.scale, q.zero)]
+        full = [None if s is None else xp.broadcast_to(spread_blocks(xp, s, q.base), q.base) for s in (q.scale, q.zero)]
         arrays: Any = (None if a is None else read_of(xp, a, g) for a in (codes, *full))
-        return Seen(*arrays)
+        return CodesView(*arrays)
     axes, at = axes_seen
     codes = _take_axes(xp, codes, axes, at)
-    scales: Any = (None if s is None else _take_axes(xp, spread(xp, s, q.base), axes, at) for s in (q.scale, q.zero))
-    return Seen(codes, *scales)
+    scales: Any = (
+        None if s is None else _take_axes(xp, spread_blocks(xp, s, q.base), axes, at) for s in (q.scale, q.zero)
+    )
+    return CodesView(codes, *scales)
 
 
 def dense(xp: Backend, q: Quantized) -> Array:
@@ -240,10 +242,10 @@ def blocks(xp: Backend, scale: Any, shape: Shape) -> tuple[int, ...]:
 
 def _take_axes(xp: Backend, x: Array, axes: list[Axis], at: list[int]) -> Array:
     """A view, axis by axis, of an array whose extents are those of the base, or 1."""
-    here = xp.shape(x)
+    x_shape = xp.shape(x)
     moving = {a.base: a for a in axes if a.base is not None}
     spans = []  # start, stop and step on each axis
-    for axis, n in enumerate(here):
+    for axis, n in enumerate(x_shape):
         a = moving.get(axis)
         if n == 1:
             spans.append((0, 1, 1))
@@ -252,20 +254,20 @@ def _take_axes(xp: Backend, x: Array, axes: list[Axis], at: list[int]) -> Array:
         else:
             last = a.start + (a.extent - 1) * a.step
             spans.append((min(a.start, last), max(a.start, last) + 1, abs(a.step)))
-    if spans != [(0, n, 1) for n in here]:
+    if spans != [(0, n, 1) for n in x_shape]:
         start, stop, step = (tuple(s[k] for s in spans) for k in range(3))
         x = xp.slice(x, start, stop, step)
-    backward = tuple(axis for axis, a in moving.items() if a.step < 0 and here[axis] != 1)
+    backward = tuple(axis for axis, a in moving.items() if a.step < 0 and x_shape[axis] != 1)
     if backward:
         x = xp.flip(x, backward)
     order = [a.base for a in axes if a.base is not None]
-    rest = [axis for axis in range(len(here)) if axis not in order]
-    if order + rest != list(range(len(here))):
+    rest = [axis for axis in range(len(x_shape)) if axis not in order]
+    if order + rest != list(range(len(x_shape))):
         x = xp.permute_dims(x, (*order, *rest))
-    kept = iter(xp.shape(x))
-    wanted = tuple(1 if a.base is None else next(kept) for a in axes)
-    if xp.shape(x) != wanted:
-        x = xp.reshape(x, wanted)
+    remaining = iter(xp.shape(x))
+    expected_shape = tuple(1 if a.base is None else next(remaining) for a in axes)
+    if xp.shape(x) != expected_shape:
+        x = xp.reshape(x, expected_shape)
     return x
 
 
@@ -280,15 +282,17 @@ def _gathered(xp: Backend, scale: Array, q: Quantized) -> Array:
         block = 1 if a.base is None else base_blocks[a.base]
         if n > 1 and block > 1 and abs(a.step) == 1:
             first = min(a.start, a.start + (a.extent - 1) * a.step)
-            shared = math.gcd(first, a.extent, block)
-            here = xp.shape(scale)
-            scale = xp.slice(scale, (0,) * len(here), here, tuple(shared if i == axis else 1 for i in range(len(here))))
+            n_scales = math.gcd(first, a.extent, block)
+            shape = xp.shape(scale)
+            scale = xp.slice(
+                scale, (0,) * len(shape), shape, tuple(n_scales if i == axis else 1 for i in range(len(shape)))
+            )
     return scale
 
 
 def read_of(xp: Backend, array: Array, geometry: Geometry) -> Array:
     """An array of the base's shape through a geometry, whatever its dtype."""
-    own = geometry._replace(dtype=xp.dtype_of(array))
+    x_geometry = geometry._replace(dtype=xp.dtype_of(array))
     if not xp.mutable:
-        return read(xp, array, own)
-    return read(xp, xp.ensure_owned(array), own)
+        return read(xp, array, x_geometry)
+    return read(xp, xp.ensure_owned(array), x_geometry)

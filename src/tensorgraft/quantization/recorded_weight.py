@@ -44,7 +44,7 @@ class Watch(Protocol):
     def note(self, product: Product) -> None:
         """A product is computed; in compiled programs, in any order, and in any thread."""
 
-    def unseen(self, why: str) -> None:
+    def unseen(self, reason: str) -> None:
         """Products that are computed cannot be told of."""
 
 
@@ -73,26 +73,26 @@ def watched_weight(xp: Backend, x: Array, watch: Watch) -> Quantized:
     return Quantized(x, scale, None, shape, contiguous_geometry(shape, xp.dtype_of(x)), Watching(watch=watch))
 
 
-def notice(xp: Backend, q: Any, other: Array, own: Sequence[int], theirs: Sequence[int]) -> None:
-    """A product contracts the axes `own` of `q` with the axes `theirs` of `other`; nothing if `q` is not watched."""
+def notice(xp: Backend, q: Any, other: Array, contracted: Sequence[int], dims: Sequence[int]) -> None:
+    """Note a product of the axes `contracted` of `q` and `dims` of `other`; nothing if `q` is not watched."""
     if not isinstance(q, Quantized) or not isinstance(q.scheme, Watching):
         return
     other = dense(xp, other) if isinstance(other, Quantized) else other
     axes, watch = axes_of(q), q.scheme.watch
-    at = None if axes is None or len(own) != 1 else axes[0][own[0]]
+    at = None if axes is None or len(contracted) != 1 else axes[0][contracted[0]]
     axis, columns = None, None
     if at is not None and at.base is not None:
         axis, columns = at.base, at.start + at.step * np.arange(at.extent)
     ndim = xp.ndim(other)
-    rest = [i for i in range(ndim) if i not in theirs]
+    rest = [i for i in range(ndim) if i not in dims]
 
     def note(x: np.ndarray) -> None:
         x = np.asarray(x, np.float64 if x.dtype == np.float64 else np.float32)
-        width = int(np.prod(x.shape[x.ndim - len(theirs) :], dtype=int))
+        width = int(np.prod(x.shape[x.ndim - len(dims) :], dtype=int))
         watch.note(Product(x.reshape(-1, width) if x.size else x.reshape(0, width), axis, columns))
 
     watch.reached()
     try:
-        xp.observe(note, xp.permute_dims(other, (*rest, *theirs)) if [*rest, *theirs] != list(range(ndim)) else other)
+        xp.observe(note, xp.permute_dims(other, (*rest, *dims)) if [*rest, *dims] != list(range(ndim)) else other)
     except TypeError as error:
         watch.unseen(str(error))

@@ -54,8 +54,8 @@ def rounded(w: np.ndarray, moments: Moments, scheme: Scheme, damping: float, obs
     """Round a weight by GPTQ, to arrays of NumPy's backend. Raises ValueError for values that are not finite."""
     xp = registry.get("numpy")
     with np.errstate(over="ignore"):
-        fits = np.isfinite(w.astype(np.float32)).all()
-    if not fits:
+        is_finite = np.isfinite(w.astype(np.float32)).all()
+    if not is_finite:
         raise ValueError(
             f"the {w.dtype} weight of shape {w.shape} has NaN or infinite values, or values out of range of float32"
         )
@@ -91,12 +91,12 @@ def _rounded(
         errors = np.zeros((n, stop - start))
         for i in range(start, stop):
             if i % columns == 0:  # a group begins: its range is that of its compensated values
-                reach = slice(i, i + columns)
-                pending = errors[:, : i - start] @ upper[start:i, reach]
+                columns_ahead = slice(i, i + columns)
+                pending = errors[:, : i - start] @ upper[start:i, columns_ahead]
                 pending[:, : max(stop - i, 0)] = 0  # applied to these columns already
-                now = (left[:, reach] - pending).astype(np.float32)
-                found: Any = observed(xp, now, scheme, (rows, columns), observer)
-                scale, zero = found
+                corrected = (left[:, columns_ahead] - pending).astype(np.float32)
+                ranges: Any = observed(xp, corrected, scheme, (rows, columns), observer)
+                scale, zero = ranges
                 scales.append(scale)
                 zeros.append(zero)
                 wide = np.repeat(scale[:, 0], rows)

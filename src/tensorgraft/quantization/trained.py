@@ -109,14 +109,14 @@ def applied(
         assert rule is not None
         return rule(xp, *args, **kwargs)
     call_args: Any = (tuple(args), kwargs)
-    given, tree = optree.tree_flatten(call_args)
-    leaves: list[Any] = [dense(xp, x) if isinstance(x, Quantized) and not is_trained(x) else x for x in given]
-    places = [i for i, x in enumerate(leaves) if is_trained(x) or xp.is_array(x)]
-    arrays = [x.codes if is_trained(x := leaves[i]) else x for i in places]
+    all_leaves, tree = optree.tree_flatten(call_args)
+    leaves: list[Any] = [dense(xp, x) if isinstance(x, Quantized) and not is_trained(x) else x for x in all_leaves]
+    indices = [i for i, x in enumerate(leaves) if is_trained(x) or xp.is_array(x)]
+    arrays = [x.codes if is_trained(x := leaves[i]) else x for i in indices]
     single: list[bool] = []
 
     def call(level: Any, of: Backend, operands: Sequence[Any]) -> tuple[Array, ...]:
-        replaced = dict(zip(places, operands, strict=True))
+        replaced = dict(zip(indices, operands, strict=True))
         filled: Any = [replaced.get(i, x) for i, x in enumerate(leaves)]
         positional, named = optree.tree_unflatten(tree, filled)
         result = getattr(level, name)(*positional, **named)
@@ -125,26 +125,24 @@ def applied(
         return tuple([dense(of, x) if isinstance(x, Quantized) else x for x in out])
 
     def quantised(level: Backend, *values: Array) -> tuple[Array, ...]:
-        operands = [
-            requantized_view(level, x, v) if is_trained(x := leaves[i]) else v
-            for i, v in zip(places, values, strict=True)
-        ]
+        pairs = zip(indices, values, strict=True)
+        operands = [requantized_view(level, x, v) if is_trained(x := leaves[i]) else v for i, v in pairs]
         with policy.allowed():
             return call(wrap(level), level, operands)
 
-    def pulled(level: Backend, arguments: Any, results: Any, cotangents: Any) -> list[Array | None]:
+    def pulled_back(level: Backend, arguments: Any, results: Any, cotangents: Any) -> list[Array | None]:
         """Return the cotangents of the operation on dense numbers, at those that the codes stand for."""
         at = [
             dense(level, _rounded(level, x, a)) if is_trained(x := leaves[i]) else a
-            for i, a in zip(places, arguments, strict=True)
+            for i, a in zip(indices, arguments, strict=True)
         ]
         smooth = [k for k, a in enumerate(at) if dtypes.is_inexact(level.dtype_of(a))]
 
-        def run(inner: Any, *some: Array) -> tuple[Array, ...]:
-            known = dict(zip(smooth, some, strict=True))
+        def run(inner: Any, *smooth_arrays: Array) -> tuple[Array, ...]:
+            known = dict(zip(smooth, smooth_arrays, strict=True))
             values = [known[k] if k in known else inner.lifted(a) for k, a in enumerate(at)]
             operands = [
-                _viewed(inner, v, x) if is_trained(x := leaves[i]) else v for i, v in zip(places, values, strict=True)
+                _viewed(inner, v, x) if is_trained(x := leaves[i]) else v for i, v in zip(indices, values, strict=True)
             ]
             return call(inner, inner, operands)
 
@@ -153,5 +151,5 @@ def applied(
         return [slopes.get(k) for k in range(len(at))]
 
     policy.served(name)
-    result = xp.custom_vjp(quantised, pulled, None, *arrays)
+    result = xp.custom_vjp(quantised, pulled_back, None, *arrays)
     return result[0] if single[0] else list(result)

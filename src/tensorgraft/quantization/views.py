@@ -78,7 +78,7 @@ def gather(xp: Backend, q: Quantized, indices: Sequence[Array]) -> Quantized | N
             starts.append(None)
             continue
         at = tuple(xp.zeros_like(i) if xp.shape(s)[axis] == 1 else i for axis, i in enumerate(indices))
-        starts.append(_in_blocks(xp, xp.gather(s, at), xp.shape(picked), _kept(xp, q, n)))
+        starts.append(_in_blocks(xp, xp.gather(s, at), xp.shape(picked), _kept_blocks(xp, q, n)))
     shape = xp.shape(picked)
     return replace(
         q,
@@ -93,45 +93,45 @@ def gather(xp: Backend, q: Quantized, indices: Sequence[Array]) -> Quantized | N
 @rule("dynamic_slice")
 def dynamic_slice(xp: Backend, q: Quantized, start: Sequence[Array], sizes: Sequence[int]) -> Quantized | None:
     """Slice from a start that is not known, so that blocks along these axes are taken apart."""
-    cut = [axis for axis, (n, size) in enumerate(zip(q.shape, sizes, strict=True)) if size != n]
-    if not cut:
+    sliced_axes = [axis for axis, (n, size) in enumerate(zip(q.shape, sizes, strict=True)) if size != n]
+    if not sliced_axes:
         return q
-    rest = [axis for axis in range(len(sizes)) if axis not in cut]
-    order = (*cut, *rest)
+    rest = [axis for axis in range(len(sizes)) if axis not in sliced_axes]
+    order = (*sliced_axes, *rest)
     indices = []
-    for axis in cut:
+    for axis in sliced_axes:
         last = q.shape[axis] - sizes[axis]
         first = xp.minimum(xp.maximum(xp.astype(start[axis], dtypes.int32), 0), last)
-        along = xp.add(xp.iota(sizes[axis], dtypes.int32), first)
-        wide = xp.reshape(along, tuple(sizes[a] if a == axis else 1 for a in cut))
-        indices.append(xp.broadcast_to(wide, tuple(sizes[a] for a in cut)))
+        axis_indices = xp.add(xp.iota(sizes[axis], dtypes.int32), first)
+        wide = xp.reshape(axis_indices, tuple(sizes[a] if a == axis else 1 for a in sliced_axes))
+        indices.append(xp.broadcast_to(wide, tuple(sizes[a] for a in sliced_axes)))
     gathered = gather(xp, permute_dims(xp, q, order), indices)
     if gathered is None:
         return None
     return permute_dims(xp, gathered, tuple(order.index(axis) for axis in range(len(order))))
 
 
-def _kept(xp: Backend, q: Quantized, n: int) -> tuple[int, ...]:
+def _kept_blocks(xp: Backend, q: Quantized, n: int) -> tuple[int, ...]:
     """Return how many elements share a scale along the axes of a view after the first `n`, as far as a view keeps
     that."""
     axes = axes_of(q)
     assert axes is not None
     sizes = blocks(xp, q.scale, q.base)
-    kept = []
+    block_sizes = []
     for a in axes[0][n:]:
         size = 1 if a.base is None else sizes[a.base]
         first = min(a.start, a.start + (a.extent - 1) * a.step)
-        kept.append(math.gcd(first, a.extent, size) if abs(a.step) == 1 else 1)
-    return tuple(kept)
+        block_sizes.append(math.gcd(first, a.extent, size) if abs(a.step) == 1 else 1)
+    return tuple(block_sizes)
 
 
-def _in_blocks(xp: Backend, scale: Array, shape: tuple[int, ...], kept: tuple[int, ...]) -> Array:
+def _in_blocks(xp: Backend, scale: Array, shape: tuple[int, ...], block_sizes: tuple[int, ...]) -> Array:
     """One scale an element -> one for each block of the last axes."""
-    here = xp.shape(scale)
-    lead = len(here) - len(kept)
-    step = (1,) * lead + tuple(b if n > 1 else 1 for n, b in zip(here[lead:], kept, strict=True))
+    scale_shape = xp.shape(scale)
+    n_lead = len(scale_shape) - len(block_sizes)
+    step = (1,) * n_lead + tuple(b if n > 1 else 1 for n, b in zip(scale_shape[n_lead:], block_sizes, strict=True))
     if any(s > 1 for s in step):
-        scale = xp.slice(scale, (0,) * len(here), here, step)
+        scale = xp.slice(scale, (0,) * len(scale_shape), scale_shape, step)
     return scale
 
 
@@ -169,9 +169,9 @@ def concat(xp: Backend, arrays: Sequence[Any], axis: int) -> Quantized | None:
 def _finer(xp: Backend, scale: Array, base: tuple[int, ...], block: Sequence[int]) -> Array:
     """The scales of blocks that are divided further."""
     for axis, (n, b) in enumerate(zip(base, block, strict=True)):
-        here = xp.shape(scale)
-        times = n // b // max(here[axis], 1)
+        shape = xp.shape(scale)
+        times = n // b // max(shape[axis], 1)
         if times > 1:
-            wide = xp.broadcast_to(xp.expand_dims(scale, axis + 1), (*here[: axis + 1], times, *here[axis + 1 :]))
-            scale = xp.reshape(wide, (*here[:axis], here[axis] * times, *here[axis + 1 :]))
+            wide = xp.broadcast_to(xp.expand_dims(scale, axis + 1), (*shape[: axis + 1], times, *shape[axis + 1 :]))
+            scale = xp.reshape(wide, (*shape[:axis], shape[axis] * times, *shape[axis + 1 :]))
     return scale

@@ -53,26 +53,26 @@ def _kind(annotation: Any, module: str) -> type | None:
 
 def collect(cls: type) -> dict[str, type]:
     """The attributes that `cls` lacks; annotations that ask for some are taken off it, for they are no fields."""
-    own = dict(inspect.get_annotations(cls))
-    asked = {name: kind for name, a in own.items() if (kind := _kind(a, cls.__module__)) is not None}
-    if asked:
-        for name in asked:
+    annotations = dict(inspect.get_annotations(cls))
+    abstract = {name: kind for name, a in annotations.items() if (kind := _kind(a, cls.__module__)) is not None}
+    if abstract:
+        for name in abstract:
             if name in cls.__dict__:
                 raise TypeError(
                     f"{cls.__qualname__}.{name} is declared abstract, but has a value: remove one of the two"
                 )
-            del own[name]
-        cls.__annotations__ = own
+            del annotations[name]
+        cls.__annotations__ = annotations
     lacking: dict[str, type] = {}
     for base in reversed(cls.__mro__[1:]):
         lacking.update(base.__dict__.get("__abstract_asked__", {}))
-    cls.__abstract_asked__ = asked  # type: ignore[attr-defined]
+    cls.__abstract_asked__ = abstract  # type: ignore[attr-defined]
     for base in reversed(cls.__mro__):
-        annotated = own if base is cls else inspect.get_annotations(base)
+        annotated = annotations if base is cls else inspect.get_annotations(base)
         for name, kind in list(lacking.items()):
-            asks = base.__dict__.get("__abstract_asked__", {})
-            if name in asks:
+            inherited = base.__dict__.get("__abstract_asked__", {})
+            if name in inherited:
                 continue
             if name in base.__dict__ or (kind is _Var and name in annotated):
                 del lacking[name]
-    return {**lacking, **asked}
+    return {**lacking, **abstract}

@@ -57,11 +57,11 @@ def _flat(fn: Any, cotangents: Any, arguments: tuple[Any, ...]) -> list[Any]:
     from tensorgraft.frontends.array_api import Array
 
     if not isinstance(cotangents, tuple | list) or len(cotangents) != len(arguments):
-        several = isinstance(cotangents, tuple | list)
-        seen = f"{len(cotangents)}" if several else f"a {type(cotangents).__qualname__}"
+        is_sequence = isinstance(cotangents, tuple | list)
+        description = f"{len(cotangents)}" if is_sequence else f"a {type(cotangents).__qualname__}"
         raise TypeError(
             f"custom_vjp: the rule of {_name(fn)} must return a tuple of cotangents, one for each of the"
-            f" {len(arguments)} arguments, got {seen}"
+            f" {len(arguments)} arguments, got {description}"
         )
     flat: list[Any] = []
     for k, (g, x) in enumerate(zip(cotangents, arguments, strict=True)):
@@ -76,10 +76,10 @@ def _flat(fn: Any, cotangents: Any, arguments: tuple[Any, ...]) -> list[Any]:
             if not isinstance(leaf, Array):
                 continue
             if part is not None and (not isinstance(part, Array) or part.shape != leaf.shape):
-                seen = f"one of shape {part.shape}" if isinstance(part, Array) else repr(part)
+                description = f"one of shape {part.shape}" if isinstance(part, Array) else repr(part)
                 raise ValueError(
                     f"custom_vjp: the cotangent of argument {k} of {_name(fn)} must have its shape {leaf.shape},"
-                    f" got {seen}"
+                    f" got {description}"
                 )
             flat.append(part)
     return flat

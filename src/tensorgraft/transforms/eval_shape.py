@@ -30,16 +30,16 @@ def filter_eval_shape(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """
     call: Any = (fn, args, kwargs)
     kinds = {kind for x in optree.tree_leaves(call) if (kind := native_shapes.kind_of(x) or framework_of(x))}
-    own = "tensorgraft" in kinds
+    has_ours = "tensorgraft" in kinds
     native = kinds - {"numpy", "tensorgraft"}
-    if len(native) > 1 or (own and native):
+    if len(native) > 1 or (has_ours and native):
         raise ValueError(f"filter_eval_shape: expected arrays of one framework, got {', '.join(sorted(kinds))}")
     if native:
         return native_shapes.EVALUATE[native.pop()](fn, args, kwargs)
     from tensorgraft.frontends.array_api.transforms.shapes import eval_shape
 
-    again: tuple[Any, tuple[Any, ...], dict[str, Any]] = adopted(call)
-    return eval_shape(*again, fn)
+    adopted_call: tuple[Any, tuple[Any, ...], dict[str, Any]] = adopted(call)
+    return eval_shape(*adopted_call, fn)
 
 
 __all__ = ["ShapeDtype", "filter_eval_shape"]

@@ -23,8 +23,8 @@ class _Checkpoint(WrappedFunction):
         cells = custom.cells_of(lambda: _call(*call), call)
 
         def backward(call: Any, out: Any, cotangent: Any) -> Any:
-            with _as_new_values(call, cells, cotangent) as again:
-                return custom.cotangents_of(_call, again, cotangent, cells)
+            with _as_new_values(call, cells, cotangent) as new_call:
+                return custom.cotangents_of(_call, new_call, cotangent, cells)
 
         def forward(call: Any, out: Any, tangents: Sequence[Any], of_cells: Sequence[Any]) -> Any:
             return custom.tangent_of(_call, call, tangents, cells, of_cells)
@@ -33,13 +33,13 @@ class _Checkpoint(WrappedFunction):
 
 
 @contextlib.contextmanager
-def _as_new_values(call: Any, cells: Sequence[Any], after: Any) -> Iterator[Any]:
+def _as_new_values(call: Any, cells: Sequence[Any], cotangent: Any) -> Iterator[Any]:
     """The arguments, and what the cells hold, as values that a compiler takes for others: it would find that everything
     was computed before, and keep it."""
     from tensorgraft.frontends.array_api.core.array import Array
     from tensorgraft.storage import Storage
 
-    last = next((x for x in optree.tree_leaves(after) if isinstance(x, Array)), None)
+    last = next((x for x in optree.tree_leaves(cotangent) if isinstance(x, Array)), None)
     if last is None:
         yield call
         return

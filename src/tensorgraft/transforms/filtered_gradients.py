@@ -93,10 +93,10 @@ def filter_jvp(fn: Callable[..., Any], primals: Any, tangents: Any, **kwargs: An
     where = [k for k, x in enumerate(leaves) if is_inexact_array(x)]
 
     def run(*moving: Any) -> Any:
-        now = list(leaves)
+        new_leaves = list(leaves)
         for k, x in zip(where, moving, strict=True):
-            now[k] = x
-        return fn(*optree.tree_unflatten(structure, now), **kwargs)
+            new_leaves[k] = x
+        return fn(*optree.tree_unflatten(structure, new_leaves), **kwargs)
 
     if not where:
         out = run()
@@ -105,7 +105,7 @@ def filter_jvp(fn: Callable[..., Any], primals: Any, tangents: Any, **kwargs: An
     return out, filter(moved, is_inexact_array)
 
 
-def _like(leaves: list[Any], structure: Any, tree: Any, what: str, whose: str) -> list[Any]:
+def _like(leaves: list[Any], structure: Any, tree: Any, label: str, owner: str) -> list[Any]:
     """Return for each leaf what is given in its place: zeros for None, which may stand for a part of the tree, and for
     what has no derivative."""
     matched: list[Any] = []
@@ -119,12 +119,12 @@ def _like(leaves: list[Any], structure: Any, tree: Any, what: str, whose: str) -
         optree.tree_map_(below, tree, optree.tree_unflatten(structure, leaves), is_leaf=lambda v: v is None)
     except ValueError as error:
         raise ValueError(
-            f"{what} must have the structure of the {whose} ({describe_leaves(leaves)}): {error}"
+            f"{label} must have the structure of the {owner} ({describe_leaves(leaves)}): {error}"
         ) from None
     for x, v in zip(leaves, matched, strict=True):
         if is_inexact_array(x) and v is not None and getattr(v, "shape", None) != x.shape:
             raise ValueError(
-                f"{what} must have the shapes and dtypes of the {whose}: got {describe_leaves(v)} for"
+                f"{label} must have the shapes and dtypes of the {owner}: got {describe_leaves(v)} for"
                 f" {describe_leaves(x)}"
             )
     return [_zero(x) if v is None or not is_inexact_array(x) else v for x, v in zip(leaves, matched, strict=True)]
@@ -171,10 +171,10 @@ def _forward(fn: Callable[..., Any]) -> Callable[..., Any]:
             n = math.prod(v.shape)
             basis = xp.reshape(xp.eye(n, dtype=v.dtype, device=v.device), (n, *v.shape))
 
-            def along(t: Any, k: int = k) -> Any:
+            def tangent(t: Any, k: int = k) -> Any:
                 return jvp(flat, leaves, [*zeros[:k], t, *zeros[k + 1 :]])[1]
 
-            columns.append((v.shape, vmap(along, out_axes=-1)(basis)))
+            columns.append((v.shape, vmap(tangent, out_axes=-1)(basis)))
         out_structure = optree.tree_structure(columns[0][1])
         rows = []
         for parts in zip(*(optree.tree_leaves(c) for _, c in columns), strict=True):

@@ -80,10 +80,10 @@ class _Vmap(WrappedFunction):
         mapped = [k for k, a in enumerate(axes) if a is not None]
 
         def run(*slices: Any) -> Any:
-            now = list(leaves)
+            new_leaves = list(leaves)
             for k, x in zip(mapped, slices, strict=True):
-                now[k] = x
-            return self.fn(*optree.tree_unflatten(structure, now))
+                new_leaves[k] = x
+            return self.fn(*optree.tree_unflatten(structure, new_leaves))
 
         if mapped:
             n = leaves[mapped[0]].shape[axes[mapped[0]]]
@@ -98,8 +98,8 @@ class _Vmap(WrappedFunction):
                 lambda x: xp.broadcast_to(x, (size, *x.shape)) + 0 if is_array(x) else x, adopted(run())
             )
         results, out_structure = optree.tree_flatten(out)
-        places = _axes("out_axes", self.out_axes, out)
-        for k, (x, axis) in enumerate(zip(results, places, strict=True)):
+        out_axes_of = _axes("out_axes", self.out_axes, out)
+        for k, (x, axis) in enumerate(zip(results, out_axes_of, strict=True)):
             if is_array(x) and axis is None:
                 raise ValueError(
                     "filter_vmap: out_axes is None for an array that differs between slices: specify an axis, or"

@@ -86,9 +86,9 @@ def jit(
         check = default_check()
     elif check not in get_args(Check):
         raise ValueError(f"tg.jit(fn, check=...): expected 'second', 'always' or 'never', got {check!r}")
-    own = own_compiled(fn)
-    if own is not None:
-        return own
+    compiled = own_compiled(fn)
+    if compiled is not None:
+        return compiled
     compiler = functools.partial(Jit, guard_values=guard_values, compile=compile, check=check)
     module: Any = fn
     if not _is_torch_module(module):
@@ -135,11 +135,11 @@ class Jit:
         """The compiled function of the front end whose call this is."""
         front_end = _front_end(self.fn, args, kwargs)
         if front_end not in self._all:
-            self._all[front_end] = self._made(front_end)
+            self._all[front_end] = self._compiled_for(front_end)
         self._compiled = self._all[front_end]
         return self._compiled
 
-    def _made(self, front_end: str) -> Any:
+    def _compiled_for(self, front_end: str) -> Any:
         if front_end == "tensorgraft":
             from tensorgraft.frontends.array_api.transforms.jit import Jitted
 
@@ -161,12 +161,12 @@ def _front_end(fn: Callable[..., Any], args: Any, kwargs: Any) -> str:
     if "tensorgraft" in frameworks or "torch" in frameworks:
         return "tensorgraft" if "tensorgraft" in frameworks else "torch"
     near = [*roots(fn), *(("", x) for x in (*args, *kwargs.values()))]
-    for around in ([x for _, x in near], [x for _, x, _ in walk(near)]):
-        if any(framework_of(x) == "tensorgraft" for x in around):
+    for candidates in ([x for _, x in near], [x for _, x, _ in walk(near)]):
+        if any(framework_of(x) == "tensorgraft" for x in candidates):
             return "tensorgraft"
-        if any(map(_is_torch, around)):
+        if any(map(_is_torch, candidates)):
             return "torch"
-        if any(map(_of_arrays, around)):
+        if any(map(_of_arrays, candidates)):
             return "tensorgraft"
     return "torch"
 

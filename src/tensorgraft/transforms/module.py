@@ -105,10 +105,10 @@ class _ModuleMeta(abc.ABCMeta):
         }
         cls: Any = super().__new__(mcs, name, bases, wrapped, **kwargs)
         cls._lacks = abstract.collect(cls)
-        written = "__init__" in namespace
+        has_init = "__init__" in namespace
         base_init = next((b for b in cls.__mro__[1:] if "__init__" in b.__dict__ and b is not object), None)
         inherits = base_init is not None and not (isinstance(base_init, _ModuleMeta) and base_init._own_init)
-        cls._own_init = not written and not inherits
+        cls._own_init = not has_init and not inherits
         if not cls._own_init and "__post_init__" in namespace:
             raise TypeError(
                 f"{name} has both __init__ and __post_init__, but only a generated __init__ calls __post_init__:"
@@ -157,10 +157,10 @@ class _ModuleMeta(abc.ABCMeta):
 
 def _check(cls: type, f: dataclasses.Field, value: Any) -> None:
     if f.metadata.get("static", False):
-        held = [x for x in optree.tree_leaves(value) if is_array(x)]
-        if held:
+        arrays = [x for x in optree.tree_leaves(value) if is_array(x)]
+        if arrays:
             raise TypeError(
-                f"{cls.__qualname__}.{f.name} is a static field, but got an array, {describe(held[0])}: static"
+                f"{cls.__qualname__}.{f.name} is a static field, but got an array, {describe(arrays[0])}: static"
                 " values are part of a compiled program. Remove static=True."
             )
     elif callable(value) and not isinstance(value, Module):
@@ -177,9 +177,9 @@ def _pytree_functions(cls: Any) -> tuple[Callable[..., Any], Callable[..., Any]]
     dynamic, static = cls._dynamic, cls._static
 
     def flatten(x: Any) -> tuple[tuple[Any, ...], _Static, tuple[str, ...]]:
-        held = x.__dict__
-        names = dynamic if all(name in held for name in dynamic) else tuple(n for n in dynamic if n in held)
-        return tuple(held[n] for n in names), _Static(names, {n: held[n] for n in static if n in held}), names
+        fields = x.__dict__
+        names = dynamic if all(name in fields for name in dynamic) else tuple(n for n in dynamic if n in fields)
+        return tuple(fields[n] for n in names), _Static(names, {n: fields[n] for n in static if n in fields}), names
 
     def unflatten(structure: _Static, children: Sequence[Any]) -> Any:
         x = object.__new__(cls)
@@ -306,9 +306,9 @@ def tree_inference(tree: Any, value: bool) -> Any:
     def changed(x: Any) -> Any:
         if not isinstance(x, Module):
             return x
-        held = {n: tree_inference(v, value) for n, v in x.__dict__.items()}
-        if "inference" in held and "inference" in type(x)._names:
-            held["inference"] = value
-        return new_instance(type(x), **held)
+        fields = {n: tree_inference(v, value) for n, v in x.__dict__.items()}
+        if "inference" in fields and "inference" in type(x)._names:
+            fields["inference"] = value
+        return new_instance(type(x), **fields)
 
     return optree.tree_map(changed, tree, is_leaf=lambda x: isinstance(x, Module))

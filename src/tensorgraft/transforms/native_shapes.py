@@ -24,8 +24,8 @@ def kind_of(x: Any) -> str | None:
         ("tensorflow", "tensorflow", ("TensorSpec", "Module")),
         ("torch", "torch.nn", ("Module",)),
     ):
-        home = sys.modules.get(module)
-        if home is not None and isinstance(x, tuple(getattr(home, a) for a in attributes if hasattr(home, a))):
+        module_ = sys.modules.get(module)
+        if module_ is not None and isinstance(x, tuple(getattr(module_, a) for a in attributes if hasattr(module_, a))):
             return name
     keras = sys.modules.get("keras")
     if keras is not None and isinstance(x, keras.Layer):
@@ -44,20 +44,20 @@ def of_jax(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     specs = [
         jax.ShapeDtypeStruct(x.shape, x.dtype) if isinstance(x, ShapeDtype) else x for x in (leaves[i] for i in at)
     ]
-    seen: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
     from tensorgraft.frontends.jax import traced_value_errors
 
     def flat(*arrays: Any) -> list[Any]:
-        inside = list(leaves)
+        new_leaves = list(leaves)
         for i, x in zip(at, arrays, strict=True):
-            inside[i] = x
-        function, positional, named = jax.tree.unflatten(structure, inside)
+            new_leaves[i] = x
+        function, positional, named = jax.tree.unflatten(structure, new_leaves)
         try:
             result = function(*positional, **named)
         except Exception as error:
             raise traced_value_errors.Failed(error) from error
-        out, seen["structure"] = jax.tree.flatten(result)
-        seen["static"] = [None if isinstance(x, jax.Array | np.ndarray) else x for x in out]
+        out, outputs["structure"] = jax.tree.flatten(result)
+        outputs["static"] = [None if isinstance(x, jax.Array | np.ndarray) else x for x in out]
         return [x for x in out if isinstance(x, jax.Array | np.ndarray)]
 
     failed = None
@@ -68,9 +68,9 @@ def of_jax(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if failed is not None:
         traced_value_errors.raise_(failed, "filter_eval_shape", fn)
     shapes = []
-    for x in seen["static"]:
+    for x in outputs["static"]:
         shapes.append(ShapeDtype(tuple((like := next(remaining)).shape), like.dtype) if x is None else x)
-    return jax.tree.unflatten(seen["structure"], shapes)
+    return jax.tree.unflatten(outputs["structure"], shapes)
 
 
 def of_torch(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -108,15 +108,15 @@ def _traced_value_error(error: Exception, sized: bool) -> TracedValueError:
     from tensorgraft.compiled.source_location import Place, is_ours
     from tensorgraft.compiled.traced_value_errors import in_extent
 
-    library, place, at = str(Path(torch.__file__).parent), None, error.__traceback__
+    library, location, at = str(Path(torch.__file__).parent), None, error.__traceback__
     while at is not None:
         file = at.tb_frame.f_code.co_filename
         if not is_ours(file) and not file.startswith(library):
-            place = Place(at.tb_frame.f_code, at.tb_lasti)
+            location = Place(at.tb_frame.f_code, at.tb_lasti)
         at = at.tb_next
-    lines = [f"{place.quoted} needs values of tensors now." if place else "Values of tensors are needed now.",
+    lines = [f"{location.quoted} needs values of tensors now." if location else "Values of tensors are needed now.",
              "Inside filter_eval_shape a tensor has no value yet."]  # fmt: skip
-    if sized or (place is not None and in_extent(place.node)):
+    if sized or (location is not None and in_extent(location.node)):
         lines += ["  keep it static:  Python ints, with min and max",
                   "  bound and mask:  a size n that is always enough, and torch.arange(n) < k"]  # fmt: skip
         return ShapeError("\n".join(lines))
@@ -138,14 +138,14 @@ def of_tensorflow(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> 
     at = [i for i, x in enumerate(leaves) if isinstance(x, kinds) and not isinstance(x, tf.Variable)]
     specs = [leaves[i] if isinstance(leaves[i], tf.TensorSpec) else tf.TensorSpec(leaves[i].shape, leaves[i].dtype)
              for i in at]  # fmt: skip
-    seen: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
 
     def flat(*arrays: Any) -> list[Any]:
-        inside = list(leaves)
+        new_leaves = list(leaves)
         for i, x in zip(at, arrays, strict=True):
-            inside[i] = x
-        positional, named = tf.nest.pack_sequence_as((tuple(args), kwargs), inside)
-        out = seen["out"] = fn(*positional, **named)
+            new_leaves[i] = x
+        positional, named = tf.nest.pack_sequence_as((tuple(args), kwargs), new_leaves)
+        out = outputs["out"] = fn(*positional, **named)
         return [tf.convert_to_tensor(x) for x in tf.nest.flatten(out) if isinstance(x, tf.Tensor | tf.Variable)]
 
     tf.function(flat).get_concrete_function(*specs)
@@ -155,7 +155,7 @@ def of_tensorflow(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> 
             if isinstance(x, tf.Tensor | tf.Variable)
             else x
         ),
-        seen["out"],
+        outputs["out"],
     )
 
 

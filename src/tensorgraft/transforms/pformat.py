@@ -23,7 +23,7 @@ def tree_pformat(tree: Any, *, width: int = 80, indent: int = 2, short_arrays: b
     return _text(tree, width, indent, 0, short_arrays)
 
 
-def _text(x: Any, room: int, indent: int, at: int, short: bool) -> str:
+def _text(x: Any, width: int, indent: int, at: int, short: bool) -> str:
     if is_array(x):
         return describe(x) if short else repr(x)
     parts = _parts(x)
@@ -31,20 +31,20 @@ def _text(x: Any, room: int, indent: int, at: int, short: bool) -> str:
         return _leaf(x)
     opening, children, closing = parts
     flat = opening + ", ".join(k + _text(v, 10**9, indent, 0, short) for k, v in children) + closing
-    if "\n" not in flat and len(flat) <= room - at:
+    if "\n" not in flat and len(flat) <= width - at:
         return flat
     if not children:
         return opening + closing
     inner = at + indent
-    lines = [" " * inner + k + _text(v, room - len(k) - 1, indent, inner, short) for k, v in children]
+    lines = [" " * inner + k + _text(v, width - len(k) - 1, indent, inner, short) for k, v in children]
     return opening + "\n" + ",\n".join(lines) + "\n" + " " * at + closing
 
 
 def _parts(x: Any) -> tuple[str, list[tuple[str, Any]], str] | None:
     """Return (what opens it, its children with what stands before each, what closes it); None for a leaf."""
     kind = type(x)
-    if (shown := getattr(kind, "__shown__", None)) is not None:
-        return shown(x)
+    if (shown_parts := getattr(kind, "__shown__", None)) is not None:
+        return shown_parts(x)
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
         names = [f.name for f in dataclasses.fields(x) if f.repr and hasattr(x, f.name)]
         return f"{kind.__name__}(", [(f"{n}=", getattr(x, n)) for n in names], ")"

@@ -59,10 +59,6 @@ def _graft_tensorflow(program: Any, onto: str) -> Any:
     return graft_tensorflow(program, registry.get(onto))
 
 
-def _is_function(program: Any) -> bool:
-    return callable(program) and not isinstance(program, type)
-
-
 def _graft_jax_function(program: Any, onto: str) -> Any:
     """A callable that is no program of the other frameworks is taken for one of JAX."""
     if onto not in ("jax", "torch", "tensorflow", "numpy"):
@@ -88,10 +84,6 @@ def _graft_jax_function(program: Any, onto: str) -> Any:
     return grafted(program, xp, kind, onto)
 
 
-def _is_path(program: Any) -> bool:
-    return isinstance(program, str | os.PathLike)
-
-
 def _refuse_path(program: Any, onto: str) -> Any:
     raise FileNotFoundError(
         f"{os.fspath(program)!r} is neither the folder of a SavedModel, which has a saved_model.pb, nor the file of"
@@ -113,6 +105,6 @@ PROGRAM_KINDS = (
     ProgramKind(_is_torch_module, _graft_torch_module),
     ProgramKind(_is_saved_model, _graft_tensorflow),
     ProgramKind(_is_tensorflow_program, _graft_tensorflow),
-    ProgramKind(_is_function, _graft_jax_function),
-    ProgramKind(_is_path, _refuse_path),
+    ProgramKind(lambda program: callable(program) and not isinstance(program, type), _graft_jax_function),
+    ProgramKind(lambda program: isinstance(program, str | os.PathLike), _refuse_path),
 )

@@ -18,23 +18,23 @@ _registered = {"jax": 0, "torch": 0}  # how many of them a framework knows
 
 def register(cls: type, flatten: Callable[..., Any], unflatten: Callable[..., Any]) -> None:
     """`flatten`: x -> (children, structure, names); `unflatten`: (structure, children) -> x."""
-    everywhere = getattr(optree.registry, "__GLOBAL_NAMESPACE")
-    optree.register_pytree_node(cls, flatten, unflatten, path_entry_type=optree.GetAttrEntry, namespace=everywhere)
+    namespace = getattr(optree.registry, "__GLOBAL_NAMESPACE")
+    optree.register_pytree_node(cls, flatten, unflatten, path_entry_type=optree.GetAttrEntry, namespace=namespace)
     _known.append((cls, flatten, unflatten))
     catch_up()
 
 
 def catch_up() -> None:
     """Tell frameworks that were imported meanwhile."""
-    for name, path, tell in (("jax", "jax.tree_util", _with_jax), ("torch", "torch.utils._pytree", _with_torch)):
+    for name, path, register in (("jax", "jax.tree_util", _with_jax), ("torch", "torch.utils._pytree", _with_torch)):
         if _registered[name] == len(_known) or path not in sys.modules:
             continue
         module = sys.modules[path]
         if getattr(module.__spec__, "_initializing", False) or getattr(sys.modules[name].__spec__, "_initializing", 0):
             continue  # it is being imported
         begin, _registered[name] = _registered[name], len(_known)
-        for one in _known[begin:]:
-            tell(module, *one)
+        for entry in _known[begin:]:
+            register(module, *entry)
 
 
 def _with_jax(tree_util: Any, cls: type, flatten: Callable[..., Any], unflatten: Callable[..., Any]) -> None:

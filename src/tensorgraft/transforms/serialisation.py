@@ -48,14 +48,14 @@ def tree_serialise_leaves(
     Raises ValueError where two leaves have one name; TypeError for a leaf that cannot be saved.
     """
     slots = _slots("tree_serialise_leaves", tree, filter_spec, is_leaf)
-    pairs, specs, kept = [], {}, []
+    pairs, specs, alive = [], {}, []
     for slot in slots:
         values = np.asarray(slot.leaf, slot.dtype) if type(slot.leaf) in _NUMBERS else _host(slot)
         values = np.array(values, order="C")
         if slot.dtype == np.complex128:
             pairs.append(slot.name)
             values = values.reshape(*slot.shape, 1).view(np.float64)
-        kept.append(values)  # the memory is read below
+        alive.append(values)  # the memory is read below
         specs[slot.name] = safetensors.TensorSpec(
             dtype=values.dtype.name, shape=list(values.shape), data_ptr=values.ctypes.data, data_len=values.nbytes
         )
@@ -81,22 +81,22 @@ def tree_deserialise_leaves(
     """
     slots = _slots("tree_deserialise_leaves", like, _or_abstract(filter_spec), is_leaf)
     with open(path, "rb") as file:
-        held = file.read()
+        content = file.read()
     try:
-        tensors = dict(safetensors.deserialize(held))
-        pairs = _pairs(held)
+        tensors = dict(safetensors.deserialize(content))
+        pairs = _pairs(content)
         stored = {name: _stored(spec, name in pairs) for name, spec in tensors.items()}
     except Exception as error:  # safetensors' own, and those of a header that says what there is not
         raise ValueError(f"tree_deserialise_leaves: {os.fspath(path)} is broken: {error}") from error
-    wrong = [f"{s.name}: is not in the file" for s in slots if s.name not in stored]
-    wrong += [f"{name}: is not in the tree" for name in stored.keys() - {s.name for s in slots}]
+    problems = [f"{s.name}: is not in the file" for s in slots if s.name not in stored]
+    problems += [f"{name}: is not in the tree" for name in stored.keys() - {s.name for s in slots}]
     for s in slots:
         if s.name in stored and stored[s.name] != (s.dtype, s.shape):
             dtype, shape = stored[s.name]
-            wrong.append(f"{s.name}: {dtype}{list(shape)} in the file, {s.dtype}{list(s.shape)} in the tree")
-    if wrong:
-        more = [f"... and {len(wrong) - _MOST_LINES} more"] if len(wrong) > _MOST_LINES else []
-        lines = "\n  ".join(sorted(wrong)[:_MOST_LINES] + more)
+            problems.append(f"{s.name}: {dtype}{list(shape)} in the file, {s.dtype}{list(s.shape)} in the tree")
+    if problems:
+        omitted = [f"... and {len(problems) - _MOST_LINES} more"] if len(problems) > _MOST_LINES else []
+        lines = "\n  ".join(sorted(problems)[:_MOST_LINES] + omitted)
         raise ValueError(f"tree_deserialise_leaves: {os.fspath(path)} does not hold this tree:\n  {lines}")
     new = {}
     for s in slots:
@@ -108,12 +108,12 @@ def tree_deserialise_leaves(
 
 
 def _slots(function: str, tree: Any, filter_spec: Any, is_leaf: Callable[[Any], bool] | None) -> list[_Slot]:
-    nothing = object()
-    chosen = optree.tree_leaves(filter(tree, filter_spec, replace=nothing, is_leaf=is_leaf), is_leaf=is_leaf)
+    missing_leaf = object()
+    selected = optree.tree_leaves(filter(tree, filter_spec, replace=missing_leaf, is_leaf=is_leaf), is_leaf=is_leaf)
     paths = optree.tree_paths(tree, is_leaf=is_leaf)
     out: dict[str, _Slot] = {}
-    for p, x in zip(paths, chosen, strict=True):
-        if x is nothing:
+    for p, x in zip(paths, selected, strict=True):
+        if x is missing_leaf:
             continue
         name = _name(p)
         if name in out:
@@ -186,8 +186,8 @@ def _placed_like(values: np.ndarray, like: Any) -> Any:
     return asarray(values)
 
 
-def _pairs(held: bytes) -> set[str]:
-    header = json.loads(held[8 : 8 + int.from_bytes(held[:8], "little")])
+def _pairs(content: bytes) -> set[str]:
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     return set(json.loads(header.get("__metadata__", {}).get(_METADATA, "{}")).get("complex128", ()))
 
 

@@ -43,7 +43,7 @@ def source(
         TypeError: for programs that are not known here.
         ValueError: for targets and styles that are not known.
         ModuleNotFoundError: where ruff, which formats the file, or the target's framework is not installed.
-        CannotBeSaidError: where the target has no words for what the program does, with the place in the program.
+        NotExpressibleError: where the target has no words for what the program does, with the place in the program.
     """
     required("ruff", by="tg.source", extra="source")
     target = target_of(onto)
@@ -61,16 +61,16 @@ def _program(program: Any, examples: Any) -> SourceProgram:
         from tensorgraft.frontends.torch.codegen.program import ModuleProgram
 
         return ModuleProgram(program)
-    found = framework_of(program, examples)
-    if found == "tensorflow":
+    framework = framework_of(program, examples)
+    if framework == "tensorflow":
         from tensorgraft.frontends.tensorflow.codegen.program import GraphFunctionProgram
 
         return GraphFunctionProgram(program)
-    if found == "jax":
+    if framework == "jax":
         from tensorgraft.frontends.jax.codegen.program import FunctionProgram
 
         return FunctionProgram(program)
-    if found == "array_api":
+    if framework == "array_api":
         from tensorgraft.frontends.array_api.codegen.program import ArrayFunctionProgram
 
         return ArrayFunctionProgram(program)

@@ -57,22 +57,22 @@ def tree_at(
     leaves, structure = optree.tree_flatten(tree, is_leaf=is_leaf)
     marked = optree.tree_unflatten(structure, [_Leaf(x) for x in leaves])
     picked, single = _picked(where, marked)
-    places = {id(node): k for k, node in enumerate(picked)}
+    positions = {id(node): k for k, node in enumerate(picked)}
     if replace is not _NONE:
         new = [replace] if single else replace
         if not isinstance(new, list | tuple) or len(new) != len(picked):
-            seen = f"{len(new)}" if isinstance(new, list | tuple) else f"a {type(new).__qualname__}"
-            raise ValueError(f"tree_at: where picked {len(picked)} nodes, replace has {seen}")
+            description = f"{len(new)}" if isinstance(new, list | tuple) else f"a {type(new).__qualname__}"
+            raise ValueError(f"tree_at: where picked {len(picked)} nodes, replace has {description}")
     used = set()
 
     def renewed(x: Any) -> Any:
-        k = places.get(id(x))
+        k = positions.get(id(x))
         if k is None:
             return x.value if isinstance(x, _Leaf) else x
         used.add(k)
         return replace_fn(_plain(x)) if replace is _NONE else new[k]
 
-    out = optree.tree_map(renewed, marked, is_leaf=lambda x: id(x) in places)
+    out = optree.tree_map(renewed, marked, is_leaf=lambda x: id(x) in positions)
     if len(used) != len(picked):
         raise ValueError("tree_at: where picked a node and a part of it")
     return optree.tree_map(lambda x: () if isinstance(x, _Empty) else x, out, is_leaf=lambda x: isinstance(x, _Empty))
@@ -95,15 +95,15 @@ def _picked(where: Callable[[Any], Any], marked: Any) -> tuple[Sequence[Any], bo
             f"tree_at: where picked a {type(pointed).__qualname__} that is not a node of the tree; neither are"
             " static fields, and None without is_leaf=lambda x: x is None"
         )
-    places: dict[int, int] = {}
+    positions: dict[int, int] = {}
     for k, node in enumerate(picked):
         if id(node) not in nodes:
             raise ValueError(
                 f"tree_at: what where picked{'' if single else f' at {k}'} is not a node of the tree, but"
-                f" {_shown(node)}; neither are static fields, and None without is_leaf=lambda x: x is None"
+                f" {_node_text(node)}; neither are static fields, and None without is_leaf=lambda x: x is None"
             )
-        if places.setdefault(id(node), k) != k:
-            raise ValueError(f"tree_at: where picked the same node twice, at {places[id(node)]} and {k}")
+        if positions.setdefault(id(node), k) != k:
+            raise ValueError(f"tree_at: where picked the same node twice, at {positions[id(node)]} and {k}")
     return picked, single
 
 
@@ -111,7 +111,7 @@ def _is_empty(x: Any) -> bool:
     return type(x) is tuple and not x
 
 
-def _shown(node: Any) -> str:
+def _node_text(node: Any) -> str:
     return repr(node.value) if isinstance(node, _Leaf) else repr(node)
 
 
@@ -121,15 +121,15 @@ def _plain(marked: Any) -> Any:
 
 def _nodes(tree: Any) -> set[int]:
     """Return the identities of all nodes, leaves included, that have one."""
-    seen: set[int] = set()
+    ids: set[int] = set()
 
     def visit(x: Any) -> bool:
         if x is not None:
-            seen.add(id(x))
+            ids.add(id(x))
         return False
 
     optree.tree_flatten(tree, is_leaf=visit)
-    return seen
+    return ids
 
 
 def tree_equal(*trees: Any, typematch: bool = False, rtol: float = 0.0, atol: float = 0.0) -> Any:
@@ -149,31 +149,31 @@ def tree_equal(*trees: Any, typematch: bool = False, rtol: float = 0.0, atol: fl
         if other != structure:
             return False
         for a, b in zip(first, leaves, strict=True):
-            same = _equal(a, b, rtol, atol) if not typematch or type(a) is type(b) else False
-            if same is False:
+            is_equal = _equal(a, b, rtol, atol) if not typematch or type(a) is type(b) else False
+            if is_equal is False:
                 return False
-            out = same if out is True else (out if same is True else out & same)
+            out = is_equal if out is True else (out if is_equal is True else out & is_equal)
     return out
 
 
 def _equal(a: Any, b: Any, rtol: float, atol: float) -> Any:
-    here, there = framework_of(a), framework_of(b)
-    if here is None or there is None:
-        return here is there and bool(a == b)
+    framework_a, framework_b = framework_of(a), framework_of(b)
+    if framework_a is None or framework_b is None:
+        return framework_a is framework_b and bool(a == b)
     if tuple(a.shape) != tuple(b.shape) or str(getattr(a.dtype, "name", a.dtype)) != str(
         getattr(b.dtype, "name", b.dtype)
     ):
         return False
-    xp = _functions(here)
-    if here != there:
+    xp = _functions(framework_a)
+    if framework_a != framework_b:
         a, b, xp = np.asarray(a), np.asarray(b), np
-    every = getattr(xp, "all", None) or xp.reduce_all
+    all_of = getattr(xp, "all", None) or xp.reduce_all
     near = (rtol or atol) and is_inexact_array(a)
-    same = every((a == b) | (abs(a - b) <= atol + rtol * abs(b)) if near else a == b)
+    is_equal = all_of((a == b) | (abs(a - b) <= atol + rtol * abs(b)) if near else a == b)
     try:
-        return bool(same)
+        return bool(is_equal)
     except Exception:  # each framework has its own error for a traced value
-        return same
+        return is_equal
 
 
 def _functions(framework: str) -> Any:

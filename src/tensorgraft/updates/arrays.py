@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.array_api.core import indexing
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.traced_numbers import Number
 from tensorgraft.updates.rules import check_dtype, check_shape
 
@@ -20,8 +20,8 @@ def _fitting(x: Array, value: Any, keep_dtype: bool, shape: tuple[int, ...] | No
         value = xp.asarray(value, device=x.device)  # the backend's own arrays, NumPy's
     if not keep_dtype:
         check_dtype(value if number else value.dtype, x.dtype)
-    if isinstance(value, Number) and (inside := value.inside(x._cell.backend)) is not None:
-        value = made(inside, x._cell.backend)
+    if isinstance(value, Number) and (traced_value := value.inside(x._cell.backend)) is not None:
+        value = new_array(traced_value, x._cell.backend)
     elif number:
         host = np.asarray(value)
         host = host.real if host.dtype.kind == "c" and x.dtype.kind != "c" else host

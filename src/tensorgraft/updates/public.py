@@ -38,7 +38,7 @@ def inplace_update(x: Any, value: Any, *, keep_dtype: bool = True) -> Any:
         ValueError: the value does not broadcast to the shape of `x`.
         TypeError: a value that is no array; a lossy one where `keep_dtype` is False; an `x` that cannot change
             (`jax.Array`, `tf.Tensor`): the message names what can hold it.
-        `x` is as it was then.
+        After an exception `x` is unchanged.
 
     >>> import numpy as np, tensorgraft as tg
     >>> x = np.zeros((2, 2))
@@ -74,20 +74,20 @@ def scatter_update(x: Any, index: Any, value: Any, mode: str = "set") -> Any:
 
 def _updater(x: Any, name: str) -> Any:
     framework = framework_of(x)
-    if framework == "torch":  # where Dynamo may look
+    if framework == "torch":  # a statement, which Dynamo traces: it does not trace `import_module`
         from tensorgraft.updates import torch_tensors
 
         return torch_tensors
     fixed = framework == "jax" or (framework == "tensorflow" and not hasattr(x, "assign"))
     if framework is not None and not fixed and not isinstance(x, np.generic):
         return importlib.import_module(_UPDATERS[framework])
-    seen = f"{type(x).__module__}.{type(x).__qualname__}"
+    kind_name = f"{type(x).__module__}.{type(x).__qualname__}"
     if fixed:
         holder = "tf.Variable(x), or " if framework == "tensorflow" else ""
         raise TypeError(
-            f"{name}: a {seen} is immutable. Hold it in {holder}tensorgraft.array_api.asarray(x), and update that"
+            f"{name}: a {kind_name} is immutable. Hold it in {holder}tensorgraft.array_api.asarray(x), and update that"
         )
     raise TypeError(
         f"{name}: expected an Array of tensorgraft.array_api, a torch.Tensor, a tf.Variable or a numpy.ndarray, got"
-        f" a {seen}"
+        f" a {kind_name}"
     )

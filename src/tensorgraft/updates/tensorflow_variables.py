@@ -36,11 +36,11 @@ def update(x: tf.Variable, value: Any, keep_dtype: bool) -> None:
 
 def scatter(x: tf.Variable, index: Any, value: Any, mode: str) -> None:
     value = _fitting(x, value)
-    places = _flat_positions(tuple(x.shape), index)
-    check_shape(tuple(value.shape), tuple(places.shape))
-    values = tf.reshape(tf.broadcast_to(value, places.shape), (-1,))
+    positions = _flat_positions(tuple(x.shape), index)
+    check_shape(tuple(value.shape), tuple(positions.shape))
+    values = tf.reshape(tf.broadcast_to(value, positions.shape), (-1,))
     flat = tf.reshape(x, (-1,))
-    at = tf.reshape(places, (-1, 1))
+    at = tf.reshape(positions, (-1, 1))
     if mode == "multiply":
         count = flat.shape[0]
         factors = tf.math.unsorted_segment_prod(values, at[:, 0], count)

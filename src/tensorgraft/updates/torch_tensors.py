@@ -47,12 +47,12 @@ def scatter(x: torch.Tensor, index: Any, value: Any, mode: str) -> None:
         else:
             target.copy_((torch.minimum if mode == "min" else torch.maximum)(target, value))
         return
-    places = torch.arange(x.numel(), device=x.device).reshape(x.shape)[index].reshape(-1)
+    positions = torch.arange(x.numel(), device=x.device).reshape(x.shape)[index].reshape(-1)
     values = value.expand(target.shape).reshape(-1)
     flat = x.reshape(-1)
     updated = (
-        flat.index_put((places,), values)
+        flat.index_put((positions,), values)
         if mode == "set"
-        else flat.scatter_reduce(0, places, values, _REDUCE[mode], include_self=True)
+        else flat.scatter_reduce(0, positions, values, _REDUCE[mode], include_self=True)
     )
     x.copy_(updated.reshape(x.shape))

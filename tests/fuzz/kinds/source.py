@@ -14,7 +14,7 @@ from tests.fuzz.kinds.jax import INPUT, Jax, flat, kind, native, wide
 from tests.fuzz.program import REFERENCE, Outcome, Program, other_values
 
 import tensorgraft as tg
-from tensorgraft.codegen.recorders.calls import CannotBeSaidError
+from tensorgraft.codegen.recorders.calls import NotExpressibleError
 
 # docs/differences.md: derivatives by rule, random numbers, indices out of range, floats beyond the integers they become
 EXCLUDED = re.compile(
@@ -58,14 +58,14 @@ class Source(Jax):
                 ]
                 found = names[written.function](*arguments)
                 outcome.observed = {n: flat(x) for n, x in found.items()}
-            except CannotBeSaidError:
-                outcome.raised[0] = "CannotBeSaidError"
+            except NotExpressibleError:
+                outcome.raised[0] = "NotExpressibleError"
             except Exception as error:
                 outcome.raised[0] = f"{type(error).__name__}: {error}"
         return outcome
 
     def excuse(self, program: Program, subject: str, expected: Outcome, found: Outcome) -> str | None:
-        if found.raised.get(0) == "CannotBeSaidError":
+        if found.raised.get(0) == "NotExpressibleError":
             return f"{subject} has no words"
         if "calls a function of the host" in found.raised.get(0, ""):
             return "a function of the host, which no file can have"

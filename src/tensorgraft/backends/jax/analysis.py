@@ -40,8 +40,8 @@ def analyse(jaxpr: Jaxpr, lowered: Any) -> Analysis:
     start = time.perf_counter()
     compiled = lowered.compile()
     analysis.compile_seconds = time.perf_counter() - start
-    told = compiled.cost_analysis() or {}
-    analysis.flops, analysis.bytes = told.get("flops"), told.get("bytes accessed")
+    cost = compiled.cost_analysis() or {}
+    analysis.flops, analysis.bytes = cost.get("flops"), cost.get("bytes accessed")
     stats = compiled.memory_analysis()
     if stats is not None:
         analysis.memory = Memory(
@@ -74,8 +74,8 @@ def collectives(text: str) -> list[Collective]:
         size = 0
         for dtype, extents in _SHAPE.findall(results):
             bits = _BITS.search(dtype)
-            each = max(int(bits[0]) if bits else 8, 8) // 8
-            size += each * math.prod(int(n) for n in extents.split(",") if n)
+            itemsize = max(int(bits[0]) if bits else 8, 8) // 8
+            size += itemsize * math.prod(int(n) for n in extents.split(",") if n)
         named = re.search(r'op_name="([^"]*)"', rest)
         labels = _LABEL.findall(named[1]) if named else []
         exchanges.append(Collective(kind, size, labels[-1] if labels else "", _group(rest)))
@@ -182,8 +182,8 @@ def _flops(eqn: Any) -> float:
 
 
 def _bytes(eqn: Any) -> float:
-    seen = {id(v): v.aval for v in (*eqn.invars, *eqn.outvars) if not isinstance(v, Literal)}
-    return float(sum(math.prod(a.shape) * a.dtype.itemsize for a in seen.values() if hasattr(a, "shape")))
+    avals = {id(v): v.aval for v in (*eqn.invars, *eqn.outvars) if not isinstance(v, Literal)}
+    return float(sum(math.prod(a.shape) * a.dtype.itemsize for a in avals.values() if hasattr(a, "shape")))
 
 
 def _first_uses(jaxpr: Jaxpr) -> list[str | None]:

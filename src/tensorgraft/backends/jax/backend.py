@@ -176,8 +176,8 @@ class JaxBackend(
         return x.block_until_ready()
 
     def capsules(self, arrays: Sequence[Array], /) -> list[Any] | None:
-        whole = {*map(type, arrays)} == {ArrayImpl} and {*map(type, map(_sharding, arrays))} == {SingleDeviceSharding}
-        if not (whole and self.for_cpu):
+        single = {*map(type, arrays)} == {ArrayImpl} and {*map(type, map(_sharding, arrays))} == {SingleDeviceSharding}
+        if not (single and self.for_cpu):
             return None
         try:  # `__dlpack__` asks the same of each, in six times the time
             jax.block_until_ready([*arrays])
@@ -212,22 +212,22 @@ class JaxBackend(
         def program(*args: Any) -> Any:
             return jax.tree.map(_strong, fn(*args))
 
-        kept = KeptProgram(program, donate_argnums=tuple(donate), inline=INLINE, compiler_options=options)
+        cached = KeptProgram(program, donate_argnums=tuple(donate), inline=INLINE, compiler_options=options)
         scope = self.scope
 
         def run(*args: Any) -> Any:
-            kept.used = True
+            cached.used = True
             with scope():
                 try:
-                    return (kept.jitted or kept.renewed())(*args)
+                    return (cached.jitted or cached.renewed())(*args)
                 except (NotSmall, ValueError) as error:
-                    return kept.fully(error, args)(*args)
+                    return cached.fully(error, args)(*args)
 
         compiled = False
 
         def run_donating(*args: Any) -> Any:
             nonlocal compiled
-            if compiled and kept.jitted is not None:
+            if compiled and cached.jitted is not None:
                 return run(*args)
             # `donate` allows, it does not ask: XLA says where it found no use for the memory
             with (
@@ -240,7 +240,7 @@ class JaxBackend(
             return outputs
 
         call = run_donating if donate else run
-        return often_called(kept, call, scope) if self.for_cpu else call
+        return often_called(cached, call, scope) if self.for_cpu else call
 
     def _place(self, n: int) -> Array:
         with self.scope():  # a Python number costs as much as all the rest of a call
@@ -291,15 +291,15 @@ class JaxBackend(
     def memory_stats(self) -> dict[str, int]:
         stats = self.device.memory_stats() or {}
         names = {"allocated": "bytes_in_use", "peak": "peak_bytes_in_use", "limit": "bytes_limit"}
-        return {ours: stats[theirs] for ours, theirs in names.items() if theirs in stats}
+        return {key: stats[jax_key] for key, jax_key in names.items() if jax_key in stats}
 
     def device_name(self) -> str:
         return "CPU" if self.for_cpu else self.device.device_kind
 
     @classmethod
     def device_count(cls) -> int:
-        here = len(jax.local_devices())
-        return max(here, cpu_devices()) if processes.count() > 1 else here
+        local_count = len(jax.local_devices())
+        return max(local_count, cpu_devices()) if processes.count() > 1 else local_count
 
     # ---- composites that JAX has -----------------------------------------------------------------------------------
 

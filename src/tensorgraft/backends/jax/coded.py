@@ -20,9 +20,9 @@ from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.coded import Coded, Coding
 
-_BLOCK = 1 << 18  # numbers
-_MANY = 64  # rows, for which larger blocks are as quick
-_TIMES = 4
+_BLOCK = 1 << 18  # numbers in a decoded block
+_MANY_ROWS = 64  # of x: for more, larger blocks are as quick
+_LARGER = 4
 
 
 class JaxCoded:
@@ -45,13 +45,13 @@ class JaxCoded:
             return Coded.coded_matmul(self, x, codes, scale, zero, coding, shape, axis, dtype)
         n, k = shape
         lanes = _lanes(coding, k, scale, zero)
-        inside = (n // count, k // len(lanes))
+        block_shape = (n // count, k // len(lanes))
 
         @jax.checkpoint  # derivatives keep codes, not what is decoded
         def multiply(xs: Sequence[Array], codes: Array, scale: Array, zero: Array | None) -> Array:
             total: Any = None
             for x, lane in zip(xs, lanes, strict=True):
-                product: Array = Coded.coded_matmul(self, x, codes, scale, zero, lane, inside, 1, dtypes.float32)
+                product: Array = Coded.coded_matmul(self, x, codes, scale, zero, lane, block_shape, 1, dtypes.float32)
                 total = product if total is None else lax.add(total, product)
             return total
 
@@ -69,9 +69,9 @@ class JaxCoded:
 
 
 def _blocks(x: Array, scale: Array, zero: Array | None, coding: Coding, shape: tuple[int, int]) -> int:
-    """Into how many blocks of rows a matrix is cut."""
+    """Return into how many blocks of equally many rows a matrix of codes is cut; 1: it is decoded whole."""
     (n, k), m = shape, x.shape[0]
-    most = n * k // (_BLOCK * (_TIMES if m > _MANY else 1))
+    most = n * k // (_BLOCK * (_LARGER if m > _MANY_ROWS else 1))
     scales = scale.shape[0]
     if not m or (zero is not None and zero.shape[0] != scales):
         return 1

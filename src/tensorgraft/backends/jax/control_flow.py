@@ -48,15 +48,15 @@ class JaxControlFlow:
         dtypes = [np.dtype(x.dtype) for x in operands]
         words = [_words(lax.stop_gradient(x)) for x in operands]
 
-        def called(*values: Any) -> list[np.ndarray]:
-            given = [_of_words(np.asarray(x), dtype) for x, dtype in zip(values, dtypes, strict=True)]
-            return [_host_words(np.asarray(x)) for x in fn(*given)]
+        def on_host(*values: Any) -> list[np.ndarray]:
+            host_operands = [_of_words(np.asarray(x), dtype) for x, dtype in zip(values, dtypes, strict=True)]
+            return [_host_words(np.asarray(x)) for x in fn(*host_operands)]
 
         if not results:
-            host_callback(called, ordered=True)(*words)
+            host_callback(on_host, ordered=True)(*words)
             return []
         specs = [jax.eval_shape(_words, jax.ShapeDtypeStruct(tuple(r.shape), r.dtype)) for r in results]
-        outputs = jax.pure_callback(called, specs, *words, vmap_method="sequential")
+        outputs = jax.pure_callback(on_host, specs, *words, vmap_method="sequential")
         return [_arrays(x, np.dtype(r.dtype)) for x, r in zip(outputs, results, strict=True)]
 
     def while_loop(self, condition: Callable[[Any], Array], body: Callable[[Any], Any], init: Any, /) -> Any:
@@ -76,10 +76,10 @@ class JaxControlFlow:
         y_trees: list[Any] = []
 
         def step(carry: list[Array], x: list[Array]) -> tuple[list[Array], list[Array]]:
-            after, y = body(optree.tree_unflatten(tree, carry), optree.tree_unflatten(x_tree, x))
+            new_carry, y = body(optree.tree_unflatten(tree, carry), optree.tree_unflatten(x_tree, x))
             y_leaves, y_tree = optree.tree_flatten(y)
             y_trees.append(y_tree)
-            return _leaves("scan", tree, after), y_leaves
+            return _leaves("scan", tree, new_carry), y_leaves
 
         carry, ys = lax.scan(step, leaves, x_leaves, length=length, reverse=reverse)
         return optree.tree_unflatten(tree, carry), optree.tree_unflatten(y_trees[0], ys)
@@ -106,9 +106,9 @@ def _(primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[Array, Array
 
 
 def _leaves(name: str, tree: Any, carry: Any) -> list[Array]:
-    leaves, after = optree.tree_flatten(carry)
-    if after != tree:
-        raise TypeError(f"{name}: the body returns the structure {after}, but the loop started with {tree}")
+    leaves, new_tree = optree.tree_flatten(carry)
+    if new_tree != tree:
+        raise TypeError(f"{name}: the body returns the structure {new_tree}, but the loop started with {tree}")
     return leaves
 
 
@@ -117,12 +117,12 @@ def host_callback(fn: Callable[..., Any], ordered: bool) -> Callable[..., tuple[
     batch in front, and not once for each element of it."""
 
     @jax.custom_batching.custom_vmap
-    def tell(*xs: Array) -> tuple[()]:
+    def call_host(*xs: Array) -> tuple[()]:
         jax.debug.callback(lambda *values: (fn(*map(np.asarray, values)), None)[1], *xs, ordered=ordered)
         return ()
 
-    tell.def_vmap(lambda size, batched, *xs: (tell(*xs), ()))
-    return tell
+    call_host.def_vmap(lambda size, batched, *xs: (call_host(*xs), ()))
+    return call_host
 
 
 # Values wider than 32 bits cross as words of 32, whatever the thread that calls the host thinks of x64.

@@ -36,12 +36,12 @@ class DerivativeRule:
 
     def staged(self, key: str, fn: Callable[..., Any], avals: Sequence[Any]) -> ClosedJaxpr:
         """Traced where it is used, for it is lowered later, when what it reads from outside may be something else."""
-        whole = (key, *[(a.shape, a.dtype) for a in avals])
-        if whole not in self.programs:
-            self.programs[whole] = jax.make_jaxpr(lambda *xs: tuple(fn(*xs)))(
+        cache_key = (key, *[(a.shape, a.dtype) for a in avals])
+        if cache_key not in self.programs:
+            self.programs[cache_key] = jax.make_jaxpr(lambda *xs: tuple(fn(*xs)))(
                 *[jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
             )
-        return self.programs[whole]
+        return self.programs[cache_key]
 
 
 def bind(xp: Any, fn: Any, backward: Any, forward: Any, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -226,8 +226,8 @@ def _linear_batch(
     ]
     key = (arguments, axes[:known])
     if key not in rule.batched:
-        here = (list(axes[:arguments]), list(axes[arguments:known]), 0)
-        forward, backward = jax.vmap(rule.forward, in_axes=here), jax.vmap(rule.backward, in_axes=here)
+        in_axes = (list(axes[:arguments]), list(axes[arguments:known]), 0)
+        forward, backward = jax.vmap(rule.forward, in_axes=in_axes), jax.vmap(rule.backward, in_axes=in_axes)
         rule.batched[key] = DerivativeRule(rule.fn, forward, backward)
     rows = tuple([((size, *shape), dtype) for shape, dtype in outs])
     out = linear_p.bind(*moved, rule=rule.batched[key], arguments=arguments, known=known, outs=rows, **params)

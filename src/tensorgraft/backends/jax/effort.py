@@ -33,7 +33,7 @@ _TOGETHER = {"ge": "order", "gt": "order", "le": "order", "lt": "order", "select
 
 
 @functools.cache
-def matters() -> bool:
+def is_cpu_only() -> bool:
     """Return True if the CPU is the only device: compile options here are the CPU's."""
     return jax.default_backend() == "cpu" and {d.platform for d in jax.devices()} == {"cpu"}
 
@@ -41,8 +41,8 @@ def matters() -> bool:
 @functools.cache
 def options() -> dict[str, Any]:
     """Return the compiler options with which XLA does the least, those of them that the installed release has."""
-    wanted = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
-    return {name: value for name, value in wanted.items() if _is_option(name, value)}
+    candidates = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}
+    return {name: value for name, value in candidates.items() if _is_option(name, value)}
 
 
 def _is_option(name: str, value: Any) -> bool:
@@ -56,7 +56,7 @@ def _is_option(name: str, value: Any) -> bool:
     return True
 
 
-def least(jaxpr: Any) -> bool:
+def suits_least_effort(jaxpr: Any) -> bool:
     """Return True if a program may be compiled with the least `options`: it is small, and gives the same bits."""
     kinds: set[str] = set()
     if _walk(jaxpr, kinds) > EQUATIONS:

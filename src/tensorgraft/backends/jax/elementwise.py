@@ -74,7 +74,7 @@ def _identity(x: Array) -> Array:
     return x
 
 
-def _by_sign_of_zero(fn: Fn, turned: bool = False) -> Fn:
+def _by_sign_of_zero(fn: Fn, negate_imag: bool = False) -> Fn:
     """Numbers on a branch cut lie on the side that the sign of their imaginary part says, also where that is -0, which
     XLA takes for 0. turned: the result's imaginary part has the other sign (C99, annex G)."""
 
@@ -83,7 +83,7 @@ def _by_sign_of_zero(fn: Fn, turned: bool = False) -> Fn:
         if not dtypes.is_complex(x.dtype):
             return y
         side = lax.imag(x)
-        return lax.complex(lax.real(y), jnp.copysign(lax.imag(y), lax.neg(side) if turned else side))
+        return lax.complex(lax.real(y), jnp.copysign(lax.imag(y), lax.neg(side) if negate_imag else side))
 
     return function
 
@@ -104,7 +104,7 @@ _OTHERS: dict[str, Fn | None] = {
     "log10": jnp.log10,
     "sqrt": _by_sign_of_zero(lax.sqrt),
     "asin": _by_sign_of_zero(lax.asin),
-    "acos": _by_sign_of_zero(lax.acos, turned=True),
+    "acos": _by_sign_of_zero(lax.acos, negate_imag=True),
     "acosh": _by_sign_of_zero(lax.acosh),
     "digamma": special.digamma,
     "add": _for_bool(lax.add, lax.bitwise_or),

@@ -49,12 +49,12 @@ class Entries:
         file = self._file(key)
         if file.exists():
             return
-        beside = file.with_name(f"{key}.{os.getpid()}.tmp")
+        temporary = file.with_name(f"{key}.{os.getpid()}.tmp")
         try:
-            beside.write_bytes(b"".join((value, _MARK, _checksum(key, value))))
-            beside.replace(file)
+            temporary.write_bytes(b"".join((value, _MARK, _checksum(key, value))))
+            temporary.replace(file)
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
 def _checksum(key: str, value: bytes) -> bytes:

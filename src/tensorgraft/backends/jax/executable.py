@@ -35,8 +35,8 @@ def ordinary(x: Array) -> Array:
     transposed array is."""
     if x.__class__ is not ArrayImpl or x.ndim < 2 or x.sharding.__class__ is not SingleDeviceSharding:
         return x
-    here, rows = x.format.layout, tuple(range(x.ndim))
-    return x if here is None or here.major_to_minor == rows else jax.device_put(x, Format(Layout(rows), x.sharding))
+    layout, rows = x.format.layout, tuple(range(x.ndim))
+    return x if layout is None or layout.major_to_minor == rows else jax.device_put(x, Format(Layout(rows), x.sharding))
 
 
 class _Executable(NamedTuple):
@@ -51,16 +51,16 @@ class _Executable(NamedTuple):
     precision: Any  # of products, which was compiled in
 
 
-def _executable(kept: KeptProgram, args: tuple[Any, ...], scope: Callable[[], Any]) -> _Executable | None:
+def _executable(cached: KeptProgram, args: tuple[Any, ...], scope: Callable[[], Any]) -> _Executable | None:
     """Return what runs a program that has been compiled for such arguments; None where JAX itself has to.
 
     Raises NotSmall where these are others than before: it is about to be compiled anew."""
-    if not hasattr(kept.jitted, "lower"):  # it was dropped, or has run in traces alone
+    if not hasattr(cached.jitted, "lower"):  # it was dropped, or has run in traces alone
         return None
     if not all(a.__class__ is ArrayImpl and a.sharding.__class__ is SingleDeviceSharding for a in args):
         return None
     with scope(), warning_filters.remembered(), warning_filters.ignored("Some donated buffers were not usable"):
-        compiled = kept.jitted.lower(*args).compile()  # it has been, and is only looked up
+        compiled = cached.jitted.lower(*args).compile()  # it has been, and is only looked up
     program, tree = compiled._executable.unsafe_call, compiled.out_tree
     single = tree == jax.tree.structure(0)
     flat = single or tree == jax.tree.structure((0,) * tree.num_leaves)
@@ -69,28 +69,28 @@ def _executable(kept: KeptProgram, args: tuple[Any, ...], scope: Callable[[], An
     if program.ordered_effects or program.has_unordered_effects or program.has_host_callbacks or program.mut:
         return None
     read = sorted(program.kept_var_idx)
-    looks = _avals if processes.count() == 1 else _and_where
+    describe_args = _avals if processes.count() == 1 else _and_where
     return _Executable(
         program.xla_executable.execute_sharded,
         program.out_handler.handlers,
         None if len(read) == len(args) else read,
         single,
-        looks,
-        list(map(looks, args)),
+        describe_args,
+        list(map(describe_args, args)),
         jax.default_matmul_precision.value,
     )
 
 
-def often_called(kept: KeptProgram, run: Callable[..., Any], scope: Callable[[], Any]) -> Callable[..., Any]:
-    """Return `run`, a CPU function that calls `kept` in `scope`, specialised for many calls with arrays of the same
+def often_called(cached: KeptProgram, run: Callable[..., Any], scope: Callable[[], Any]) -> Callable[..., Any]:
+    """Return `run`, a CPU function that calls `cached` in `scope`, specialised for many calls with arrays of the same
     kind."""
     calls = 0
     avals: list[Any] | None = None
     execute: Any = None
     handlers: Any = None
-    wanted: list[int] | None = None
+    used: list[int] | None = None
     single = False
-    looks = _avals
+    describe_args = _avals
     precision: Any = None
 
     def forget() -> None:
@@ -98,17 +98,17 @@ def often_called(kept: KeptProgram, run: Callable[..., Any], scope: Callable[[],
         avals = execute = handlers = None
         calls = 0
 
-    kept.forget = forget
+    cached.forget = forget
 
     def settle(args: tuple[Any, ...]) -> None:
-        nonlocal avals, calls, execute, handlers, looks, precision, wanted, single
+        nonlocal avals, calls, execute, handlers, describe_args, precision, used, single
         try:
-            found = _executable(kept, args, scope)
+            compiled = _executable(cached, args, scope)
         except NotSmall:
             calls = 0
             return
-        if found is not None:
-            execute, handlers, wanted, single, looks, avals, precision = found
+        if compiled is not None:
+            execute, handlers, used, single, describe_args, avals, precision = compiled
 
     def call(*args: Any) -> Any:
         nonlocal avals, calls
@@ -120,12 +120,12 @@ def often_called(kept: KeptProgram, run: Callable[..., Any], scope: Callable[[],
             return run(*args)
         try:
             # inside of a trace a call is a part of it, whatever its arguments are
-            here = list(map(looks, args))
-            same = here == avals and precision == jax.default_matmul_precision.value
-            if same and not is_tracing() and not (jax.debug_nans.value or jax.debug_infs.value):
-                kept.used = True
-                avals = here  # what one call gives and the next one takes has these very objects, compared at once
-                outputs = execute(args if wanted is None else [args[k] for k in wanted]).consume_with_handlers(handlers)
+            found = list(map(describe_args, args))
+            is_match = found == avals and precision == jax.default_matmul_precision.value
+            if is_match and not is_tracing() and not (jax.debug_nans.value or jax.debug_infs.value):
+                cached.used = True
+                avals = found  # what one call gives and the next one takes has these very objects, compared at once
+                outputs = execute(args if used is None else [args[k] for k in used]).consume_with_handlers(handlers)
                 return outputs[0] if single else tuple(outputs)
         except (AttributeError, TypeError, jax.errors.JaxRuntimeError):  # no arrays, or others than these
             pass

@@ -36,21 +36,21 @@ def _batched(x: Array, indices: Array, axis: int) -> tuple[Any, Any, Array]:
     """Return (x and indices with their other axes as batches, dimension numbers' parts, the indices with a last axis):
     the axes that go along are known to the compiler as such, and partitioned."""
     axis %= len(x.shape)
-    others = tuple(d for d in range(len(x.shape)) if d != axis)
+    other_axes = tuple(d for d in range(len(x.shape)) if d != axis)
     extents = tuple(n if d == axis else indices.shape[d] for d, n in enumerate(x.shape))
     if extents != x.shape:
         x = lax.slice(x, (0,) * len(extents), extents)
-    return x, (axis, others), lax.expand_dims(indices, (len(x.shape),))
+    return x, (axis, other_axes), lax.expand_dims(indices, (len(x.shape),))
 
 
 def _take_along(x: Array, indices: Array, axis: int) -> Array:
-    x, (axis, others), at = _batched(x, indices, axis)
+    x, (axis, other_axes), at = _batched(x, indices, axis)
     numbers = lax.GatherDimensionNumbers(
         offset_dims=(),
         collapsed_slice_dims=(axis,),
         start_index_map=(axis,),
-        operand_batching_dims=others,
-        start_indices_batching_dims=others,
+        operand_batching_dims=other_axes,
+        start_indices_batching_dims=other_axes,
     )
     return lax.gather(x, at, numbers, (1,) * len(x.shape), mode="promise_in_bounds")
 
@@ -68,13 +68,13 @@ def _put_along(x: Array, indices: Array, updates: Array, axis: int, mode: str) -
     if x.dtype == np.bool_ and mode != "set":
         wide = _put_along(x.astype(np.uint8), indices, updates.astype(np.uint8), axis, _OF_BOOL.get(mode, mode))
         return wide.astype(np.bool_)
-    _, (axis, others), at = _batched(x, indices, axis)
+    _, (axis, other_axes), at = _batched(x, indices, axis)
     numbers = lax.ScatterDimensionNumbers(
         update_window_dims=(),
         inserted_window_dims=(axis,),
         scatter_dims_to_operand_dims=(axis,),
-        operand_batching_dims=others,
-        scatter_indices_batching_dims=others,
+        operand_batching_dims=other_axes,
+        scatter_indices_batching_dims=other_axes,
     )
     return _COMBINED[mode](x, at, updates.astype(x.dtype), numbers, mode="promise_in_bounds")
 
@@ -101,8 +101,8 @@ class JaxIndexing:
 
     def put_along_axis(self, x: Array, indices: Array, updates: Array, axis: int, mode: str = "set") -> Array:
         # one of each row (classes): many are slower so on a CPU than with all their indices written out
-        wanted = tuple(1 if d == axis % len(x.shape) else n for d, n in enumerate(x.shape))
-        if not x.shape or indices.shape != wanted:
+        expected_shape = tuple(1 if d == axis % len(x.shape) else n for d, n in enumerate(x.shape))
+        if not x.shape or indices.shape != expected_shape:
             return super().put_along_axis(x, indices, updates, axis, mode)  # type: ignore[misc]
         return self._onto(x, indices, updates, axis=axis, mode=mode)
 

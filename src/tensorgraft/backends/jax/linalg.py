@@ -18,17 +18,17 @@ from tensorgraft.hub.array import NativeArray as Array
 Axes = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def _chosen() -> Any:
+def _jax_linalg() -> Any:
     return jax.default_matmul_precision.value
 
 
-settings.register(_chosen, None, lambda: {"jax_default_matmul_precision": _chosen()})
+settings.register(_jax_linalg, None, lambda: {"jax_default_matmul_precision": _jax_linalg()})
 
 
 def full_precision() -> lax.Precision | None:
     """Return the precision for products. On GPU and TPU XLA rounds the factors of float32 ones, unless told otherwise;
     the user who wants that says so with `jax.default_matmul_precision`."""
-    return lax.Precision.HIGHEST if _chosen() is None else None
+    return lax.Precision.HIGHEST if _jax_linalg() is None else None
 
 
 def _accumulates(dtype: np.dtype, wide: np.dtype) -> bool:

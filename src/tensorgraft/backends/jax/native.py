@@ -75,14 +75,14 @@ def native_function(
         return outputs[:n], outputs[n:]
 
     def bwd(residuals: Arrays, cotangents: tuple[Any, ...]) -> tuple[Array | None, ...]:
-        kept = [c for c in cotangents if c.dtype != jax.dtypes.float0]
+        smooth_cotangents = [c for c in cotangents if c.dtype != jax.dtypes.float0]
 
         def flat(*arrays: Array) -> list[Array]:
             gradients = backward(arrays[: len(residuals)], arrays[len(residuals) :])
             counts["used"] = [g is not None for g in gradients]
             return [g for g in gradients if g is not None]
 
-        remaining = iter(staged("backward", flat, [*residuals, *kept]))
+        remaining = iter(staged("backward", flat, [*residuals, *smooth_cotangents]))
         return tuple(next(remaining) if used else None for used in counts["used"])
 
     function.defvjp(fwd, bwd)
@@ -95,26 +95,26 @@ def differentiable(xp: Backend, function: Differentiable) -> Callable[..., Array
     staged = _Programs()
     results: list[bool] = []  # which of them are inexact
 
-    def wanted(arrays: Sequence[Array]) -> tuple[int, ...]:
+    def smooth_argnums(arrays: Sequence[Array]) -> tuple[int, ...]:
         return tuple(i for i, a in enumerate(arrays) if _is_smooth(a))
 
-    def spread(arrays: Sequence[Array], gradients: Sequence[Array]) -> tuple[Array | None, ...]:
+    def scattered(arrays: Sequence[Array], gradients: Sequence[Array]) -> tuple[Array | None, ...]:
         remaining = iter(gradients)
         return tuple(next(remaining) if _is_smooth(a) else None for a in arrays)
 
     @functools.lru_cache(maxsize=1)
-    def gradient(places: tuple[int, ...]) -> Callable[..., Arrays]:
+    def gradient(argnums: tuple[int, ...]) -> Callable[..., Arrays]:
         """(arguments, cotangents) -> cotangents: to be differentiated again."""
-        return differentiable(xp, function.pullback(places))
+        return differentiable(xp, function.pullback(argnums))
 
     @jax.custom_vjp
-    def whole(*arrays: Array) -> Arrays:
+    def custom_function(*arrays: Array) -> Arrays:
         return staged("primal", lambda *a: function.primal(xp, a), arrays)
 
     @jax.custom_vjp
     def first(*arrays: Array) -> Arrays:
         def flat(*a: Array) -> list[Array]:
-            outputs, residuals = function.forward(xp, a, wanted(a))
+            outputs, residuals = function.forward(xp, a, smooth_argnums(a))
             results[:] = [_is_smooth(x) for x in outputs]
             return [*outputs, *residuals]
 
@@ -122,33 +122,33 @@ def differentiable(xp: Backend, function: Differentiable) -> Callable[..., Array
 
     @jax.custom_vjp
     def second(arrays: Arrays, residuals: Arrays, cotangents: Arrays) -> Arrays:
-        n, places = len(residuals), wanted(arrays)
-        return staged("backward", lambda *a: function.backward(xp, a[:n], a[n:], places), (*residuals, *cotangents))
+        n, argnums = len(residuals), smooth_argnums(arrays)
+        return staged("backward", lambda *a: function.backward(xp, a[:n], a[n:], argnums), (*residuals, *cotangents))
 
     def pulled_back(arrays: Arrays, cotangents: Sequence[Array]) -> tuple[Array | None, ...]:
         smooth = [c for c, s in zip(cotangents, results, strict=False) if s]  # residuals, behind them, have none
-        return spread(arrays, gradient(wanted(arrays))(*arrays, *smooth))
+        return scattered(arrays, gradient(smooth_argnums(arrays))(*arrays, *smooth))
 
     def twice(saved: Any, cotangents: Arrays) -> Any:
-        arrays, given = saved
-        _, pull = jax.vjp(gradient(wanted(arrays)), *arrays, *given)
+        arrays, cotangents_ = saved
+        _, pull = jax.vjp(gradient(smooth_argnums(arrays)), *arrays, *cotangents_)
         through = [None if g.dtype == jax.dtypes.float0 else g for g in pull(cotangents)]
         return tuple(through[: len(arrays)]), None, tuple(through[len(arrays) :])
 
-    def whole_first(*arrays: Array) -> tuple[Arrays, Any]:
+    def forward_rule(*arrays: Array) -> tuple[Arrays, Any]:
         outputs = first(*arrays)
         n = len(results)
         return outputs[:n], (arrays, outputs[n:])
 
-    def whole_second(saved: Any, cotangents: Arrays) -> tuple[Array | None, ...]:
+    def backward_rule(saved: Any, cotangents: Arrays) -> tuple[Array | None, ...]:
         arrays, residuals = saved
         smooth = tuple(c for c, s in zip(cotangents, results, strict=True) if s)
-        return spread(arrays, second(arrays, residuals, smooth))
+        return scattered(arrays, second(arrays, residuals, smooth))
 
-    whole.defvjp(whole_first, whole_second)
+    custom_function.defvjp(forward_rule, backward_rule)
     first.defvjp(lambda *a: (first(*a), a), pulled_back)
     second.defvjp(lambda a, r, c: (second(a, r, c), (a, c)), twice)
-    return whole
+    return custom_function
 
 
 def _is_smooth(x: Array) -> bool:

@@ -13,6 +13,8 @@ XLA's and of these; 105 is what a large product reaches):
 - It runs element by element what has one channel a group, or batch groups (the gradient in the weights of any grouped
   convolution): 128 channels apart, 3 x 3 on 16 x 16, 40 times slower; its like's gradient, 32 groups, 400 times.
 
+- It runs convolutions of volumes in a scalar loop (8 -> 8 channels, 3 x 3 x 3 on 16 x 32 x 32: 45 times slower).
+
 On large images with few channels it is XLA's that are faster (64 -> 64 channels, 3 x 3 on 28 x 28: 85 and 60).
 """
 
@@ -27,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tensorgraft.backends.jax.linalg import dot_general
+from tensorgraft.backends.jax.linalg import dot_general, full_precision
 from tensorgraft.hub.array import NativeArray as Array
 
 Ints = tuple[int, ...]
@@ -35,10 +37,10 @@ Pads = tuple[tuple[int, int], ...]
 MANY = 64  # pieces of an image that are worth a slice each
 
 
-def _few_places(places: int, taps: int, outputs: int) -> bool:
+def _few_places(positions: int, taps: int, outputs: int) -> bool:
     """Return True if copying patches (C x taps x places) is faster than transposing weights (C x taps x outputs).
     Measured: with up to half as many places as output channels; in more cases where images have even sides."""
-    return taps <= MANY and 2 * places <= outputs
+    return taps <= MANY and 2 * positions <= outputs
 
 
 # With a window of one place, a product for each image, whose layout stays, is better than one for all of them, for
@@ -56,9 +58,9 @@ def rewritten(
     window, taps = w.shape[2:], math.prod(w.shape[2:])
     if 0 in x.shape or 0 in w.shape or not window:
         return None
-    spread = [((n - 1) * d + 1 + sum(p)) for n, d, p in zip(x.shape[2:], lhs_dilation, padding, strict=True)]
+    dilated_shape = [((n - 1) * d + 1 + sum(p)) for n, d, p in zip(x.shape[2:], lhs_dilation, padding, strict=True)]
     out = tuple(
-        (n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(spread, window, strides, rhs_dilation, strict=True)
+        (n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(dilated_shape, window, strides, rhs_dilation, strict=True)
     )
     if min(out) < 1:
         return None
@@ -66,11 +68,12 @@ def rewritten(
     plain = groups == batches == 1 and all(d == 1 for d in lhs_dilation)
     if taps == 1 and plain and not any(map(any, padding)):
         return _pointwise(x[:, :, *(slice(None, None, s) for s in strides)], w)
-    few = plain and _few_places(x.shape[0] * math.prod(out), taps, w.shape[0])
-    by_taps = batches == 1 and taps <= MANY and (depthwise or few or taps > math.prod(x.shape[2:]))
+    few_positions = plain and _few_places(x.shape[0] * math.prod(out), taps, w.shape[0])
+    by_taps = batches == 1 and taps <= MANY and (depthwise or few_positions or taps > math.prod(x.shape[2:]))
     by_positions = batches > 1 and math.prod(out) <= MANY
     if not (by_taps or by_positions):
-        return None
+        volume = len(window) == 3 and batches == 1
+        return _by_slices(x, w, out, strides, padding, lhs_dilation, rhs_dilation, groups) if volume else None
     config = [(0, 0, 0)] * 2 + [(*p, d - 1) for p, d in zip(padding, lhs_dilation, strict=True)]
     if by_positions:
         x = lax.pad(x, np.zeros((), x.dtype), config)
@@ -109,15 +112,42 @@ def _by_taps(patches: Array, w: Array, out: Ints, groups: int) -> Array:
     return products.reshape(o, n, *out).swapaxes(0, 1)
 
 
+def _by_slices(
+    x: Array, w: Array, out: Ints, strides: Ints, padding: Pads, lhs_dilation: Ints, rhs_dilation: Ints, groups: int
+) -> Array:
+    """A convolution of volumes as one of images: each slice of the result is an image whose channels are those of the
+    slices that its window sees."""
+    n, c = x.shape[:2]
+    o, _, depth, *window = w.shape
+    x = lax.pad(x, np.zeros((), x.dtype), [(0, 0, 0), (0, 0, 0), (*padding[0], lhs_dilation[0] - 1), *[(0, 0, 0)] * 2])
+    seen = []
+    for k in range(depth):
+        first = k * rhs_dilation[0]
+        seen.append(lax.slice_in_dim(x, first, first + (out[0] - 1) * strides[0] + 1, strides[0], axis=2))
+    channels = jnp.stack(seen, 2).reshape(n, c * depth, out[0], *x.shape[3:])
+    images = channels.swapaxes(1, 2).reshape(n * out[0], c * depth, *x.shape[3:])
+    flat = lax.conv_general_dilated(
+        images,
+        w.reshape(o, -1, *window),
+        strides[1:],
+        padding[1:],
+        lhs_dilation[1:],
+        rhs_dilation[1:],
+        feature_group_count=groups,
+        precision=full_precision(),
+    )
+    return flat.reshape(n, out[0], o, *out[1:]).swapaxes(1, 2)
+
+
 def _pointwise(x: Array, w: Array) -> Array:
     """The product of x (N, C, ...) with the weights (O, C, 1...)."""
     n, _, *out = x.shape
     o, c = w.shape[:2]
     w = w.reshape(o, c)
-    places = math.prod(out)
-    if n == 1 or w.size <= FORWARD * places:
-        each = jnp.broadcast_to(w, (n, o, c))
-        return dot_general(each, x.reshape(n, c, places), ((2,), (1,)), ((0,), (0,)), None).reshape(n, o, *out)
+    positions = math.prod(out)
+    if n == 1 or w.size <= FORWARD * positions:
+        weights = jnp.broadcast_to(w, (n, o, c))
+        return dot_general(weights, x.reshape(n, c, positions), ((2,), (1,)), ((0,), (0,)), None).reshape(n, o, *out)
     products = dot_general(jnp.moveaxis(x, 1, -1).reshape(-1, c), w, ((1,), (1,)), ((), ()), None)
     return jnp.moveaxis(products.reshape(n, *out, o), -1, 1)
 
@@ -128,19 +158,19 @@ def _by_positions(pieces: list[Array], w: Array, out: Ints, batches: int) -> Arr
     o = w.shape[0]
     if o == n == batches:  # one channel a group: a product of matrices would be one of vectors
         return jnp.stack([lax.reduce_sum(x * w, range(1, x.ndim)) for x in pieces], 1).reshape(1, o, *out)
-    seen = jnp.stack(pieces).reshape(len(pieces), batches, n // batches, c, *window)
+    views = jnp.stack(pieces).reshape(len(pieces), batches, n // batches, c, *window)
     rows = w.reshape(batches, o // batches, c, *window)
     axes = range(len(window) + 1)
     contract = tuple(a + 2 for a in axes), tuple(a + 3 for a in axes)
-    products = dot_general(rows, seen, contract, ((0,), (1,)), None)  # (batches, O / batches, positions, N / batches)
+    products = dot_general(rows, views, contract, ((0,), (1,)), None)  # (batches, O / batches, positions, N / batches)
     return products.reshape(o, *out, n // batches).transpose(len(out) + 1, *range(len(out) + 1))
 
 
 def _depthwise(pieces: list[Array], w: Array) -> Array:
     """One channel a group: sums of shifted images, which XLA fuses."""
-    many = w.shape[0] // pieces[0].shape[1]
+    multiplier = w.shape[0] // pieces[0].shape[1]
     weights = w.reshape(w.shape[0], len(pieces))
-    wide = [jnp.repeat(x, many, axis=1) if many > 1 else x for x in pieces]
+    wide = [jnp.repeat(x, multiplier, axis=1) if multiplier > 1 else x for x in pieces]
     spatial = (1,) * (len(w.shape) - 2)
     terms = [x * weights[:, tap].reshape(-1, *spatial) for tap, x in enumerate(wide)]
     return functools.reduce(lax.add, terms)
@@ -152,25 +182,25 @@ def _depthwise(pieces: list[Array], w: Array) -> Array:
 def transposed(x: Array, w: Array, strides: Ints, padding: Ints, dilation: Ints, output_padding: Ints) -> Array | None:
     """Compute `Backend.transposed_convolution` without groups, or return None. One product gives what each position of
     x adds to every tap; the results are then added up at the taps, so that the weights stay as they lie."""
-    n, c, *places = x.shape
+    n, c, *spatial = x.shape
     o, *window = w.shape[1:]
     taps = math.prod(window)
     if 0 in x.shape or 0 in w.shape or not window:
         return None
-    extents = list(zip(places, window, strides, dilation, padding, output_padding, strict=True))
+    extents = list(zip(spatial, window, strides, dilation, padding, output_padding, strict=True))
     if min((i - 1) * s + d * (k - 1) + 1 - 2 * p + extra for i, k, s, d, p, extra in extents) < 1:
         return None
-    area = math.prod(places)
+    area = math.prod(spatial)
     if not (taps == 1 or _few_places(n * area, taps, max(c, o)) or (taps <= MANY and taps > area)):
         return None
     if taps == 1 and w.size <= IMAGES * area:
-        each = jnp.broadcast_to(w.reshape(c, o), (n, c, o))
-        products = dot_general(each, x.reshape(n, c, area), ((1,), (1,)), ((0,), (0,)), None)
-        cotangents = [products.reshape(n, o, *places)]
+        batched_weights = jnp.broadcast_to(w.reshape(c, o), (n, c, o))
+        products = dot_general(batched_weights, x.reshape(n, c, area), ((1,), (1,)), ((0,), (0,)), None)
+        cotangents = [products.reshape(n, o, *spatial)]
     else:
         rows = jnp.moveaxis(x, 1, -1).reshape(-1, c)
         products = dot_general(rows, w.reshape(c, o * taps), ((1,), (0,)), ((), ()), None)
-        products = products.reshape(n, *places, o, taps)
+        products = products.reshape(n, *spatial, o, taps)
         cotangents = [jnp.moveaxis(products[..., tap], -1, 1) for tap in range(taps)]
     zero = np.zeros((), x.dtype)
     placed = []
@@ -200,9 +230,9 @@ def weights(x: Array, grad: Array, window: Ints, strides: Ints, padding: Ints, d
     if taps == 1:
         x = lax.pad(x, np.zeros((), x.dtype), config)[:, :, *(slice(None, None, s) for s in strides)]
         if o * c <= WEIGHTS * area:
-            each = grad.reshape(n, o, area), x.reshape(n, c, area)
-            return lax.reduce_sum(dot_general(*each, ((2,), (2,)), ((0,), (0,)), None), (0,)).reshape(o, c, *window)
-        places = jnp.moveaxis(x, 1, -1).reshape(-1, c)
-        return dot_general(rows, places, ((1,), (0,)), ((), ()), None).reshape(o, c, *window)
+            factors = grad.reshape(n, o, area), x.reshape(n, c, area)
+            return lax.reduce_sum(dot_general(*factors, ((2,), (2,)), ((0,), (0,)), None), (0,)).reshape(o, c, *window)
+        pixels = jnp.moveaxis(x, 1, -1).reshape(-1, c)
+        return dot_general(rows, pixels, ((1,), (0,)), ((), ()), None).reshape(o, c, *window)
     patches = _patches(x, config, tuple(window), dilation, tuple(out), strides).reshape(c * taps, -1)
     return dot_general(rows, patches, ((1,), (1,)), ((), ()), None).reshape(o, c, *window)

@@ -55,22 +55,22 @@ def _ordered(a: Array, b: Array, axes: tuple[int, int], wide: np.dtype) -> Array
     i, j = axes
     if i not in (0, a.ndim - 1) or j not in (0, b.ndim - 1) or 0 in a.shape or 0 in b.shape:
         return None
-    large, small, along, across = (a, b, i, j) if a.size > b.size else (b, a, j, i)
+    large, small, large_axis, small_axis = (a, b, i, j) if a.size > b.size else (b, a, j, i)
     extent = a.shape[i]
-    few = small.size // extent
-    if large.size < _LARGE or few * _FEWER > extent:
+    other_columns = small.size // extent
+    if large.size < _LARGE or other_columns * _FEWER > extent:
         return None
-    by_rows = along == large.ndim - 1
+    by_rows = large_axis == large.ndim - 1
     codes = lax.reshape(large, (large.size // extent, extent) if by_rows else (extent, large.size // extent))
-    rows = lax.reshape(small, (extent, few) if across == 0 else (few, extent))
-    free = 1 if across == 0 else 0
-    if few == 1:
+    rows = lax.reshape(small, (extent, other_columns) if small_axis == 0 else (other_columns, extent))
+    free = 1 if small_axis == 0 else 0
+    if other_columns == 1:
         rows = lax.pad(rows, rows.dtype.type(0), [(0, int(k == free), 0) for k in range(2)])
     if by_rows:
         out = lax.dot_general(codes, rows, (((1,), (1 - free,)), ((), ())), preferred_element_type=wide)
     else:
         out = lax.dot_general(rows, codes, (((1 - free,), (0,)), ((), ())), preferred_element_type=wide)
-    out = lax.slice_in_dim(out, 0, few, axis=1 if by_rows else 0)
+    out = lax.slice_in_dim(out, 0, other_columns, axis=1 if by_rows else 0)
     if (large is a) != by_rows:
         out = lax.transpose(lax.optimization_barrier(out), (1, 0))  # without it, XLA turns the factors round again
     return lax.reshape(out, (*_drop_axis(a.shape, i), *_drop_axis(b.shape, j)))
@@ -93,10 +93,10 @@ def turned_before(jaxpr: Jaxpr) -> Jaxpr:
     and 2,048 x 256: 66 and 85; 512 x 1,536 and 512 x 384: 81 and 91; 16 x 1,024 and 16 x 256: 63 and 80; 64 x 4,096
     and 64 x 64: 29 and 75.
     """
-    turned = {e.outvars[0] for e in jaxpr.eqns if e.primitive is transpose_p and e.params["permutation"] == (1, 0)}
+    transposed = {e.outvars[0] for e in jaxpr.eqns if e.primitive is transpose_p and e.params["permutation"] == (1, 0)}
     return (
-        jaxpr.replace(eqns=[e for equation in jaxpr.eqns for e in _with_barriers(equation, turned)])
-        if turned
+        jaxpr.replace(eqns=[e for equation in jaxpr.eqns for e in _with_barriers(equation, transposed)])
+        if transposed
         else jaxpr
     )
 
@@ -106,12 +106,12 @@ def _barrier() -> Primitive:
     return jax.make_jaxpr(lax.optimization_barrier)(0.0).eqns[0].primitive
 
 
-def _with_barriers(equation: JaxprEqn, turned: set[Var]) -> Iterator[JaxprEqn]:
+def _with_barriers(equation: JaxprEqn, transposed: set[Var]) -> Iterator[JaxprEqn]:
     if equation.primitive is dot_general_p and equation.params["dimension_numbers"] == _ROWS:
         x, y = equation.invars
         first: Any = x.aval
         other: Any = y.aval
-        if x in turned and first.dtype == np.float32 and other.ndim == 2 and other.shape[1] >= _COLUMNS:
+        if x in transposed and first.dtype == np.float32 and other.ndim == 2 and other.shape[1] >= _COLUMNS:
             new = Var(first)
             yield equation.replace(primitive=_barrier(), params={}, invars=[x], outvars=[new], effects=frozenset())
             equation = equation.replace(invars=[new, y])

@@ -16,7 +16,7 @@ from tensorgraft.backends.jax.products import turned_before
 from tensorgraft.backends.jax.sharding import global_programs
 from tensorgraft.backends.jax.sharding.abstract_devices import AbstractInputs, LoweredElsewhere, devices_of
 from tensorgraft.backends.jax.sharding.common_subexpressions import is_spread, merged
-from tensorgraft.backends.jax.sharding.traced_collectives import met
+from tensorgraft.backends.jax.sharding.traced_collectives import collecting
 from tensorgraft.backends.jax.tracing import current_trace
 from tensorgraft.hub.analysis import Analysis
 from tensorgraft.hub.array import NativeArray as Array
@@ -62,13 +62,13 @@ class JaxProgram:
                 trace.invalidate()
                 raise
 
-        with backend.scope(), _own_errors(), uncollected(), met() as meeting:
+        with backend.scope(), _own_errors(), uncollected(), collecting() as meeting:
             closed = jax.make_jaxpr(traced)()
-        self._meeting, self._across = meeting, meeting.across
+        self._meeting, self._process_programs = meeting, meeting.across
         jaxpr, stand_ins, self._abstract = inputs.out_of(closed.jaxpr)
         # XLA for the CPU drops barriers before it looks for common subexpressions and orders what it computes
-        kept = backend.barriers > barriers and backend.for_cpu
-        self._options = {"xla_disable_hlo_passes": "cse_barrier_expander"} if kept else None
+        keep_barriers = backend.barriers > barriers and backend.for_cpu
+        self._options = {"xla_disable_hlo_passes": "cse_barrier_expander"} if keep_barriers else None
         self.captured: list[Array] = [*closed.consts, *stand_ins]
         if is_spread([*closed.consts, *self._abstract], jaxpr):
             jaxpr = merged(jaxpr)
@@ -86,10 +86,10 @@ class JaxProgram:
 
         lines = [f"takes {name(v)}: {v.aval.str_short()}" for v in self._jaxpr.invars]
         for eqn in self._jaxpr.eqns:
-            given = ", ".join(map(name, eqn.invars))
+            operands = ", ".join(map(name, eqn.invars))
             params = ", ".join(f"{key}={value}" for key, value in sorted(eqn.params.items()))
-            made = ", ".join(f"{name(v)}: {v.aval.str_short()}" for v in eqn.outvars)
-            lines.append(f"{eqn.primitive.name}({given}; {params}) -> {made}")
+            results = ", ".join(f"{name(v)}: {v.aval.str_short()}" for v in eqn.outvars)
+            lines.append(f"{eqn.primitive.name}({operands}; {params}) -> {results}")
         return [*lines, f"gives {', '.join(map(name, self._jaxpr.outvars))}"]
 
     def frames_of(self, line: int) -> Sequence[tuple[str, int]]:
@@ -102,14 +102,14 @@ class JaxProgram:
         with self._backend.scope(), warning_filters.ignored("Some donated buffers were not usable"):
             run = lambda *captured: jax.core.eval_jaxpr(jaxpr, captured)  # noqa: E731
             options: dict[str, Any] = {"donate_argnums": tuple(donate), "compiler_options": self._options}
-            if self._across is not None:
-                return analyse(jaxpr, self._across.lowered(run, self.captured, **options))
+            if self._process_programs is not None:
+                return analyse(jaxpr, self._process_programs.lowered(run, self.captured, **options))
             program = global_programs.jit(run, **options)
-            there = self.captured[: len(self.captured) - len(self._abstract)]
-            given = [*_anywhere(there, bool(self._abstract)), *self._abstract]
+            own_captured = self.captured[: len(self.captured) - len(self._abstract)]
+            operands = [*_lowering_operands(own_captured, bool(self._abstract)), *self._abstract]
             if devices := devices_of(self._abstract):
-                return analyse(jaxpr, LoweredElsewhere(program.trace(*given), devices, self._options))
-            return analyse(jaxpr, program.lower(*given))
+                return analyse(jaxpr, LoweredElsewhere(program.trace(*operands), devices, self._options))
+            return analyse(jaxpr, program.lower(*operands))
 
     def compile(self, donate: Sequence[int] = ()) -> Callable[..., tuple[Array, ...]]:
         jaxpr = self._jaxpr
@@ -117,15 +117,15 @@ class JaxProgram:
         def run(*captured: Array) -> tuple[Array, ...]:
             return tuple(jax.core.eval_jaxpr(jaxpr, captured))
 
-        if self._across is None:
+        if self._process_programs is None:
             return self._backend.compile(run, donate, self._options)
-        agreement = self._meeting.agreement(self._across)
-        return self._across.compiled(run, agreement, self._backend.scope, donate, self._options)
+        agreement = self._meeting.agreement(self._process_programs)
+        return self._process_programs.compiled(run, agreement, self._backend.scope, donate, self._options)
 
 
-def _anywhere(arrays: Sequence[Array], spread: bool) -> Sequence[Array]:
+def _lowering_operands(arrays: Sequence[Array], on_mesh: bool) -> Sequence[Array]:
     """Return arrays to lower with: beside arrays on a mesh, specs of those on one device, which may lie anywhere."""
-    if not spread and all(x.sharding.__class__ is SingleDeviceSharding for x in arrays):
+    if not on_mesh and all(x.sharding.__class__ is SingleDeviceSharding for x in arrays):
         return arrays
-    here = [x.sharding.__class__ is SingleDeviceSharding for x in arrays]
-    return [jax.ShapeDtypeStruct(x.shape, x.dtype) if one else x for x, one in zip(arrays, here, strict=True)]
+    single = [x.sharding.__class__ is SingleDeviceSharding for x in arrays]
+    return [jax.ShapeDtypeStruct(x.shape, x.dtype) if one else x for x, one in zip(arrays, single, strict=True)]

@@ -67,31 +67,31 @@ class KeptProgram:
 
     def renewed(self) -> Any:
         """Make a new jitted function; what JAX keeps of the one before goes with that one."""
-        fn, this = self._fn, weakref.ref(self)
+        fn, self_ref = self._fn, weakref.ref(self)
 
         @functools.wraps(fn)
         def traced(*args: Any, **kwargs: Any) -> Any:
-            program = this()
+            program = self_ref()
             if program is not None and _compiling():
                 signature = _signature(args, kwargs)
-                look = program._small and signature not in program.signatures
-                if look and not effort.least(jax.make_jaxpr(lambda: fn(*args, **kwargs))().jaxpr):
+                must_check = program._small and signature not in program.signatures
+                if must_check and not effort.suits_least_effort(jax.make_jaxpr(lambda: fn(*args, **kwargs))().jaxpr):
                     raise NotSmall
                 _shelf.add(program, signature)
             return fn(*args, **kwargs)
 
         full = global_programs.jit(traced, **self._options)
-        if not self._small or not effort.matters():
+        if not self._small or not effort.is_cpu_only():
             self._small = False
             self.jitted = self._full = full
             return full
 
         def first(*args: Any, **kwargs: Any) -> Any:
-            program = this()
+            program = self_ref()
             if program is None or is_tracing():  # a program in a trace has no options of its own
                 return full(*args, **kwargs)
             program._small = False
-            program._small = effort.least(full.trace(*args, **kwargs).jaxpr.jaxpr)
+            program._small = effort.suits_least_effort(full.trace(*args, **kwargs).jaxpr.jaxpr)
             if program._small:
                 program.jitted = global_programs.jit(
                     traced, **program._options | {"compiler_options": effort.options()}
@@ -106,8 +106,8 @@ class KeptProgram:
     def fully(self, error: Exception, args: Sequence[Any]) -> Any:
         """Switch to all of XLA's optimisations: one of its signatures is not small, or it is part of a trace. Raises
         the error of a call with `args` that came of something else."""
-        if (apart := on_several_meshes(error, args)) is not None:
-            raise apart from None
+        if (mesh_error := on_several_meshes(error, args)) is not None:
+            raise mesh_error from None
         full = self._full
         if not self._small or full is None or (not is_tracing() and not isinstance(error, NotSmall)):
             raise error
@@ -129,7 +129,7 @@ class _ProgramList:
         self._programs: dict[
             weakref.ref[KeptProgram], None
         ] = {}  # in the order in which they were last seen to be used
-        self._new = self._back = 0
+        self._new = self._returned = 0
         self.room = LEAST
 
     def add(self, program: KeptProgram, signature: Signature) -> None:
@@ -137,22 +137,22 @@ class _ProgramList:
             if signature in program.signatures:  # traced to look at it, and then to compile it
                 return
             self._programs.setdefault(weakref.ref(program, self._forget), None)
-            self._back += signature in program.gone
+            self._returned += signature in program.gone
             program.signatures.add(signature)
             self._new += 1
             if self._new >= _EVERY:
-                self._look()
+                self._drop_unused()
 
     def _forget(self, ref: weakref.ref[KeptProgram]) -> None:
         self._programs.pop(ref, None)
 
-    def _look(self) -> None:
+    def _drop_unused(self) -> None:
         """Drop programs that were not called since the last check, oldest first, until the limit is met."""
-        if self._back >= _OFTEN:
+        if self._returned >= _OFTEN:
             self.room = min(2 * self.room, MOST)
-        elif not self._back:
+        elif not self._returned:
             self.room = max(LEAST, self.room - _EVERY // 2)
-        self._new = self._back = 0
+        self._new = self._returned = 0
         known = [(ref, p) for ref in list(self._programs) if (p := ref()) is not None]
         excess = sum(len(p.signatures) for _, p in known) - self.room
         if excess <= 0:

@@ -36,7 +36,7 @@ spread_p = Primitive("tensorgraft_spread")
 
 
 @spread_p.def_impl
-def _spread(x: Array, y: Array) -> Array:
+def _broadcast(x: Array, y: Array) -> Array:
     return lax.optimization_barrier(jnp.broadcast_to(y, x.shape))
 
 
@@ -57,4 +57,4 @@ def _batch(args: Sequence[Array], dims: Sequence[Any]) -> tuple[Array, int]:
 
 ad.primitive_jvps[spread_p] = _jvp
 batching.primitive_batchers[spread_p] = _batch
-mlir.register_lowering(spread_p, mlir.lower_fun(_spread, multiple_results=False))
+mlir.register_lowering(spread_p, mlir.lower_fun(_broadcast, multiple_results=False))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from jax import lax
 
 from tensorgraft.backends.jax.operation import axes_of, operation
+from tensorgraft.backends.jax.running import running
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import NativeArray as Array
+from tensorgraft.hub.operations.reduction import Reduction
 
 Axis = int | tuple[int, ...] | None
 Fn = Callable[..., Array]
@@ -46,10 +50,15 @@ def _position(fn: Fn) -> Fn:
     return find
 
 
-def _scan(fn: Fn) -> Fn:
+_CUMSUM = running(lax.cumsum, lax.add, lambda dtype: -0.0 if dtypes.is_inexact(dtype) else 0, rounds=True)
+_CUMPROD = running(lax.cumprod, lax.mul, lambda dtype: 1, rounds=True)
+_CUMMAX = running(lax.cummax, lax.max, dtypes.lowest)
+_CUMMIN = running(lax.cummin, lax.min, dtypes.highest)
+
+
+def _scan(fn: Fn, of_bool: Fn) -> Fn:
     """Return `fn(x, axis)` in the accumulator's dtype; bool as 0 and 1, of which sums are maxima and products
     minima."""
-    of_bool = {lax.cumsum: lax.cummax, lax.cumprod: lax.cummin}.get(fn, fn)
 
     def scan(x: Array, /, axis: int) -> Array:
         axis %= len(x.shape)
@@ -69,7 +78,14 @@ class JaxReduction:
     all = operation(_reduction(lax.reduce_and, lax.reduce_and), ("axis", "keepdims"))
     argmax = operation(_position(lax.argmax), ("axis", "keepdims"))
     argmin = operation(_position(lax.argmin), ("axis", "keepdims"))
-    cumsum = operation(_scan(lax.cumsum), ("axis",))
-    cumprod = operation(_scan(lax.cumprod), ("axis",))
-    cummax = operation(_scan(lax.cummax), ("axis",))
-    cummin = operation(_scan(lax.cummin), ("axis",))
+    cumsum = operation(_scan(_CUMSUM, _CUMMAX), ("axis",))
+    cumprod = operation(_scan(_CUMPROD, _CUMMIN), ("axis",))
+    cummax = operation(_scan(_CUMMAX, _CUMMAX), ("axis",))
+    cummin = operation(_scan(_CUMMIN, _CUMMIN), ("axis",))
+
+    def cumlogsumexp(self, x: Array, axis: int) -> Array:
+        xp: Any = self
+        composite = functools.partial(Reduction.cumlogsumexp, xp)
+        if dtypes.is_complex(x.dtype):
+            return composite(x, axis)
+        return running(composite, xp.logaddexp, lambda dtype: -np.inf)(x, axis % x.ndim)

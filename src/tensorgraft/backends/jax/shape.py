@@ -36,13 +36,13 @@ def _slice_update(x: Array, update: Array, start: Shape, step: Shape) -> Array:
     ends, mask = [], None
     for axis, (n, m, at, by) in enumerate(zip(x.shape, update.shape, start, step, strict=True)):
         ends.append((at, n - at - max((m - 1) * by + 1, 0) * (m > 0), by - 1))
-        along = np.zeros(n, bool)
-        along[at : at + m * by : by] = True
-        if not along.all():
-            here = lax.broadcast_in_dim(along, x.shape, (axis,))
-            mask = here if mask is None else lax.bitwise_and(mask, here)
-    spread = lax.pad(update, np.zeros((), x.dtype), ends)
-    return spread if mask is None else lax.select(mask, spread, x)
+        axis_mask = np.zeros(n, bool)
+        axis_mask[at : at + m * by : by] = True
+        if not axis_mask.all():
+            wide_mask = lax.broadcast_in_dim(axis_mask, x.shape, (axis,))
+            mask = wide_mask if mask is None else lax.bitwise_and(mask, wide_mask)
+    spread_update = lax.pad(update, np.zeros((), x.dtype), ends)
+    return spread_update if mask is None else lax.select(mask, spread_update, x)
 
 
 def _of_one_dtype(start: Sequence[Array]) -> list[Array]:
@@ -64,7 +64,7 @@ def _part(x: Array, start: Array, sizes: Shape, step: Shape) -> Array:
     return part if max(step) == 1 else lax.slice(part, [0] * len(spans), spans, step)
 
 
-def _place(start: Shape) -> np.ndarray:
+def _start_indices(start: Shape) -> np.ndarray:
     return np.array(start, np.int32 if max(start) < 2**31 else np.int64)
 
 
@@ -97,8 +97,8 @@ class JaxShape:
                 value = value.real
             value = value.astype(dtype)
             shape, dtype = tuple(shape), np.dtype(dtype)
-            few = math.prod(shape) <= _SMALL and not value.shape and not is_tracing()
-            if few and not is_common((shape, dtype)):
+            is_small = math.prod(shape) <= _SMALL and not value.shape and not is_tracing()
+            if is_small and not is_common((shape, dtype)):
                 return self._put(np.full(shape, value, dtype))  # type: ignore[attr-defined]
         return _fill(self, value, shape=tuple(shape), dtype=np.dtype(dtype))
 
@@ -113,7 +113,7 @@ class JaxShape:
             return _cut(self, x, tuple(start), tuple(stop), tuple(step))
         # eagerly, one program for every place
         sizes = tuple(-(-(b - a) // by) for a, b, by in zip(start, stop, step, strict=True))
-        return _cut_anywhere(self, x, _place(start), sizes=sizes, step=tuple(step))
+        return _cut_anywhere(self, x, _start_indices(start), sizes=sizes, step=tuple(step))
 
     def concat(self, arrays: Sequence[Array], /, axis: int) -> Array:
         return _joined(self, list(arrays), axis=axis % len(arrays[0].shape))
@@ -124,7 +124,7 @@ class JaxShape:
     def slice_update(self, x: Array, update: Array, start: Shape, step: Shape, /) -> Array:
         eager = not (isinstance(x, Tracer) or isinstance(update, Tracer) or is_tracing())
         if eager and start and max(step) == 1:
-            return _updated_anywhere(self, x, update, _place(start))
+            return _updated_anywhere(self, x, update, _start_indices(start))
         return _updated(self, x, update, start=tuple(start), step=tuple(step))
 
     def roll(self, x: Array, shift: int, axis: int) -> Array:

@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax
 
 from tensorgraft.backends.jax.operation import operation
+from tensorgraft.backends.jax.running import running
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.sorting import Sorting
@@ -27,9 +28,12 @@ def _searchsorted(boundaries: Array, values: Array, right: bool) -> Array:
     return flat.reshape(values.shape)
 
 
-_sorted = operation(
-    lambda operands, axis, num_keys: lax.sort(operands, axis, is_stable=True, num_keys=num_keys), ("axis", "num_keys")
-)
+def _sort(operands: tuple[Array, ...], axis: int, num_keys: int) -> tuple[Array, ...]:
+    alike = len(operands) == 1 and operands[0].dtype.kind in "biu"  # equal ones cannot be told from one another
+    return lax.sort(operands, axis, is_stable=not alike, num_keys=num_keys)
+
+
+_sorted = operation(_sort, ("axis", "num_keys"))
 
 
 def _top_k(x: Array, k: int, axis: int) -> tuple[Array, Array]:
@@ -43,6 +47,46 @@ def _top_k(x: Array, k: int, axis: int) -> tuple[Array, Array]:
 _greatest = operation(_top_k, ("k", "axis"))
 
 
+def _ordered_bits(x: Array) -> Array:
+    """Return unsigned integers in the order of a sort: zeros are equal, and NaNs are equal and greatest."""
+    if x.dtype == np.bool_:
+        return lax.convert_element_type(x, np.uint8)
+    bits = np.dtype(f"uint{8 * x.dtype.itemsize}")
+    sign = bits.type(1 << (8 * x.dtype.itemsize - 1))
+    if x.dtype.kind == "u":
+        return x
+    if x.dtype.kind == "i":
+        return lax.bitcast_convert_type(x, bits) ^ sign
+    numbers = lax.bitcast_convert_type(jnp.where(x == 0, 0, jnp.where(jnp.isnan(x), jnp.nan, x)), bits)
+    return jnp.where(numbers >= sign, ~numbers, numbers | sign)
+
+
+def _selected(x: Array, k: Array, axis: int) -> tuple[Array, Array]:
+    """Find the bits of the k-th value from the highest on, by counting what is less: a pass over `x` for each bit."""
+    keys = _ordered_bits(x)
+    bits, unsigned = 8 * keys.dtype.itemsize, keys.dtype.type
+
+    def less(bound: Array) -> Array:
+        return jnp.sum(keys < bound, axis, keepdims=True, dtype=np.int64)
+
+    def next_bit(i: Array, prefix: Array) -> Array:
+        candidate = prefix | (unsigned(1) << (unsigned(bits - 1) - lax.convert_element_type(i, keys.dtype)))
+        return jnp.where(less(candidate) <= k, candidate, prefix)
+
+    value = lax.fori_loop(0, bits, next_bit, jnp.zeros(k.shape, keys.dtype))
+    equal, rank = keys == value, k - less(value)  # it is the one of this rank among equals
+    at = lax.cond(
+        jnp.any(rank > 0),
+        lambda: jnp.argmax(_CUMSUM(lax.convert_element_type(equal, np.int64), axis) == rank + 1, axis, keepdims=True),
+        lambda: jnp.argmax(equal, axis, keepdims=True),
+    ).astype(np.int64)
+    return jnp.take_along_axis(x, at, axis, mode="promise_in_bounds"), at
+
+
+_kth = operation(_selected, ("axis",))
+_CUMSUM = running(lax.cumsum, lax.add, lambda dtype: 0)
+
+
 class JaxSorting(Sorting):
     _search = operation(_searchsorted, ("right",))
 
@@ -52,8 +96,13 @@ class JaxSorting(Sorting):
     def sort(self, operands: Sequence[Array], /, axis: int = -1, num_keys: int = 1) -> tuple[Array, ...]:
         return _sorted(self, tuple(operands), axis=axis % len(operands[0].shape), num_keys=num_keys)
 
+    def kth_value(self, x: Array, k: int | Array, axis: int = -1) -> tuple[Array, Array]:
+        if x.dtype in dtypes.FLOAT8 or not x.shape[axis]:
+            return super().kth_value(x, k, axis)
+        return _kth(self, x, self._rank(x, k, axis), axis=axis % len(x.shape))
+
     def top_k(self, x: Array, k: int, axis: int = -1, largest: bool = True) -> tuple[Array, Array]:
-        # XLA has more than a sort for float32 only, and only for the greatest
+        # XLA has something quicker than a sort for float32 only, and only for the largest
         if not largest or not x.shape or dtypes.accumulator(x.dtype) != np.float32:
             return super().top_k(x, k, axis, largest)
         return _greatest(self, x, k=k, axis=axis % len(x.shape))

@@ -43,10 +43,10 @@ def _leading_terms(s: Array, q: Array) -> tuple[Array, Array]:
 
 def zeta(s: Array, q: Array) -> Array:
     """Hurwitz's zeta function, sum over n of (q + n)^-s: poles at s = 1 and at q = 0, -1, ..., NaN for s < 1."""
-    whole = jnp.isfinite(q) & (q == lax.floor(q))
+    is_integer = jnp.isfinite(q) & (q == lax.floor(q))
     head, shifted = _leading_terms(s, q)
     out = jnp.where(q == jnp.inf, 0, head + lax.zeta(s, shifted))
     out = jnp.where(s == jnp.inf, jnp.where(q < 1, jnp.inf, jnp.where(q == 1, 1, 0)), out)
-    out = jnp.where((q <= 0) & whole, jnp.inf, out)
+    out = jnp.where((q <= 0) & is_integer, jnp.inf, out)
     out = jnp.where(s == 1, jnp.inf, jnp.where(s < 1, jnp.nan, out))
     return jnp.where(jnp.isnan(s) | jnp.isnan(q), jnp.nan, out).astype(q.dtype)

@@ -146,29 +146,13 @@ class JaxWindowed:
         )
 
     def transposed_convolution(
-        self,
-        x: Array,
-        w: Array,
-        /,
-        strides: Ints,
-        padding: Ints,
-        dilation: Ints,
-        output_padding: Ints,
-        groups: int = 1,
+        self, x: Array, w: Array, /, strides: Ints, padding: Ints, dilation: Ints, output_padding: Ints, groups: int = 1
     ) -> Array:
         static = {"strides": strides, "padding": padding, "dilation": dilation, "output_padding": output_padding}
         return self._as_products("transposed_convolution", x, w, groups, static)
 
     def convolution_weights(
-        self,
-        x: Array,
-        grad: Array,
-        /,
-        window: Ints,
-        strides: Ints,
-        padding: Ints,
-        dilation: Ints,
-        groups: int = 1,
+        self, x: Array, grad: Array, /, window: Ints, strides: Ints, padding: Ints, dilation: Ints, groups: int = 1
     ) -> Array:
         static = {"window": window, "strides": strides, "padding": padding, "dilation": dilation}
         return self._as_products("convolution_weights", x, grad, groups, static)

@@ -77,9 +77,9 @@ class NumpyBackend(
 
     def __init__(self, index: int = 0, platform: str | None = None) -> None:
         if not 0 <= index < (count := self.device_count()) or platform not in (None, "cpu"):
-            asked = ":".join(map(str, filter(None, ("numpy", platform, str(index)))))
+            device_name = ":".join(map(str, filter(None, ("numpy", platform, str(index)))))
             has = "one, 'numpy' (or 'numpy:cpu:0')" if count == 1 else f"{count}, one for each process"
-            raise ValueError(f"{asked!r} is not a device: NumPy has {has}")
+            raise ValueError(f"{device_name!r} is not a device: NumPy has {has}")
         super().__init__(index, platform)
 
     @classmethod
@@ -131,11 +131,11 @@ class NumpyBackend(
         strides = tuple(n // size for n in x.strides)
         if not x.size:
             return np.empty(0, x.dtype), strides, 0
-        back = [(n - 1) * s for n, s in zip(x.shape, strides, strict=True)]
-        first = x[tuple(slice(-1, None) if b < 0 else slice(0, 1) for b in back)]  # the lowest address
-        extent = 1 + sum(map(abs, back))
+        last_offsets = [(n - 1) * s for n, s in zip(x.shape, strides, strict=True)]
+        first = x[tuple(slice(-1, None) if b < 0 else slice(0, 1) for b in last_offsets)]  # the lowest address
+        extent = 1 + sum(map(abs, last_offsets))
         line = np.lib.stride_tricks.as_strided(first.reshape(1) if x.ndim else x, (extent,), (size,), subok=False)
-        return line, strides, -sum(b for b in back if b < 0)
+        return line, strides, -sum(b for b in last_offsets if b < 0)
 
     def ensure_owned(self, x: Array, /) -> Array:
         x = np.asarray(x)

@@ -36,7 +36,7 @@ class NumpyCoded:
             rows = rows.view(np.uint16)
         left = np.asarray(x, np.float32)
         scale, zero = (s if s is None or len(s) in (1, n) else np.repeat(s, n // len(s), 0) for s in (scale, zero))
-        after = scale.shape[axis] == 1 and zero is None  # one scale for all that is added up
+        scale_after = scale.shape[axis] == 1 and zero is None  # one scale for all that is added up
         out = np.zeros((len(left), n if axis == 1 else k), np.float32)
         step = max(1, (_BLOCK if len(left) <= _MANY else _BLOCK * 8) // k)
         for start in range(0, n, step):
@@ -45,13 +45,13 @@ class NumpyCoded:
                 values = rows[part].astype(np.float32)
             else:
                 values = np.take(table, rows[part], axis=0, mode="clip").view(np.float32).reshape(-1, k)
-            if not after:
+            if not scale_after:
                 _scale(values, scale if len(scale) == 1 else scale[part], _of(zero, part))
             if axis == 1:
                 np.matmul(left, values.T, out=out[:, part])
             else:
                 out += left[:, part] @ values
-        if after:
+        if scale_after:
             out *= np.repeat(scale, out.shape[1] // scale.shape[1 - axis], 1 - axis).reshape(1, -1)
         return out.astype(x.dtype if dtype is None else dtype, copy=False)
 

@@ -25,7 +25,9 @@ def _converged(factor: Callable[[Array], tuple[Array, ...]], x: Array) -> tuple[
         return tuple(np.full_like(part, np.nan) for part in factor(np.eye(*x.shape, dtype=x.dtype)))
 
 
-def _each(fn: Callable[..., tuple[Array, ...]], out: Sequence[tuple[tuple[int, ...], Any]], *operands: Array) -> Any:
+def _for_each_matrix(
+    fn: Callable[..., tuple[Array, ...]], out: Sequence[tuple[tuple[int, ...], Any]], *operands: Array
+) -> Any:
     """Apply `fn` to every matrix of batches with equal leading axes. `out`: shapes and dtypes of the results."""
     batch = operands[0].shape[:-2]
     results = tuple(np.zeros(batch + shape, dtype) for shape, dtype in out)
@@ -96,7 +98,7 @@ class NumpyLinearAlgebra:
             return lu, pivots, order
 
         out = [((m, n), x.dtype), ((k,), np.int32), ((m,), np.int32)]
-        lu, pivots, order = _each(factor, out, x)
+        lu, pivots, order = _for_each_matrix(factor, out, x)
         if not n:
             order[...] = np.arange(m)
         return lu, pivots, order
@@ -118,7 +120,7 @@ class NumpyLinearAlgebra:
         def solve(a: Array, b: Array) -> tuple[Array]:
             return (trsm(1, a, b, side=not left, lower=lower, trans_a=trans, diag=unit_diagonal),)
 
-        return _each(solve, [(b.shape[-2:], b.dtype)], a, b)[0]
+        return _for_each_matrix(solve, [(b.shape[-2:], b.dtype)], a, b)[0]
 
     def householder_product(self, a: Array, tau: Array, /) -> Array:
         m, n = a.shape[-2:]
@@ -139,11 +141,11 @@ class NumpyLinearAlgebra:
         n, dtype = x.shape[-1], dtypes.complex_dtype(x.dtype)
         linalg = scipy("linalg", "eig_both")
         out = [((n,), dtype), ((n, n), dtype), ((n, n), dtype)]
-        return _each(lambda a: linalg.eig(a, left=True, right=True), out, x)
+        return _for_each_matrix(lambda a: linalg.eig(a, left=True, right=True), out, x)
 
     def schur(self, x: Array) -> tuple[Array, Array]:
         linalg = scipy("linalg", "schur")
-        return _each(lambda a: linalg.schur(a), [(x.shape[-2:], x.dtype)] * 2, x)
+        return _for_each_matrix(lambda a: linalg.schur(a), [(x.shape[-2:], x.dtype)] * 2, x)
 
     def matmul(self, a: Array, b: Array, dtype: np.dtype | None = None) -> Array:
         return products.matmul(np.asarray(a), np.asarray(b), dtype)

@@ -11,6 +11,7 @@ import numpy as np
 from tensorgraft.backends.numpy.precision import widen, widened
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import NativeArray as Array
+from tensorgraft.hub.operations.reduction import Reduction
 
 Axis = int | tuple[int, ...] | None
 
@@ -67,7 +68,7 @@ def _scan(ufunc: np.ufunc) -> Callable[..., Any]:
     @widened
     def accumulate(x: Array, axis: int) -> Array:
         # one after the other, roundings would add up
-        wide = np.float64 if x.dtype == np.float32 and ufunc in (np.add, np.multiply) else x.dtype
+        wide = np.float64 if x.dtype == np.float32 and ufunc in (np.add, np.multiply, np.logaddexp) else x.dtype
         if x.size < _WORTH_ROWS * x.shape[axis] or x.strides[axis] <= x.itemsize:
             return ufunc.accumulate(x, axis=axis, dtype=wide).astype(x.dtype, copy=False)
         out = np.empty_like(x)  # row by row: `accumulate` would go through memory column by column
@@ -102,6 +103,11 @@ class NumpyReduction:
     cummin = _scan(np.minimum)
 
     # ---- composites ------------------------------------------------------------------------------------------------
+
+    def cumlogsumexp(self, x: Array, axis: int) -> Array:
+        if dtypes.is_complex(x.dtype):
+            return Reduction.cumlogsumexp(self, x, axis)  # type: ignore[arg-type]
+        return _scan(np.logaddexp)(self, x, axis)
 
     def softmax(self, x: Array, axis: int) -> Array:
         return _softmax(x, axis)

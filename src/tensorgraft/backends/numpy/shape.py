@@ -50,10 +50,10 @@ class NumpyShape:
             step = gap + 1
             first = -(min(low, 0) // step)  # the first element that low leaves: ceil(-low / step)
             last = min(n, (size - 1 - low) // step + 1)  # one past the last that the extent leaves
-            kept = max(last - first, 0)
-            source.append(slice(first, first + kept))
+            kept_count = max(last - first, 0)
+            source.append(slice(first, first + kept_count))
             begin = max(low + first * step, 0)
-            target.append(slice(begin, begin + kept * step, step))
+            target.append(slice(begin, begin + kept_count * step, step))
         out[tuple(target)] = x[tuple(source)]
         return out
 

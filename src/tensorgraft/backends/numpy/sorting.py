@@ -9,6 +9,7 @@ import numpy as np
 
 from tensorgraft.backends.numpy.precision import widen, widened
 from tensorgraft.hub.array import NativeArray as Array
+from tensorgraft.hub.operations.sorting import Sorting
 
 
 @widened
@@ -44,3 +45,15 @@ class NumpySorting:
         else:
             order = np.argsort(widen(x), axis=axis, kind="stable")
         return np.take_along_axis(x, order, axis), order
+
+    def kth_value(self, x: Array, k: int | Array, axis: int = -1) -> tuple[Array, Array]:
+        if not isinstance(k, int) or not x.shape[axis]:
+            return Sorting.kth_value(self, x, k, axis)  # type: ignore[arg-type]
+        wide = widen(x)
+        value = np.take(np.partition(wide, k, axis), [k], axis)
+        is_nan = value != value
+        less = (wide < value) | (is_nan & (wide == wide))
+        equal = np.where(is_nan, wide != wide, wide == value)
+        rank = k - np.count_nonzero(less, axis, keepdims=True)
+        at = np.argmax(np.cumsum(equal, axis) == rank + 1, axis, keepdims=True)
+        return np.take_along_axis(x, at, axis), at

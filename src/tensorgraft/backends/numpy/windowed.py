@@ -52,23 +52,23 @@ class NumpyWindowed:
     ) -> Array:
         dtype = x.dtype
         x, w = widen(x), widen(w)
-        config = [(0, 0, 0)] * 2 + [(*p, gap - 1) for p, gap in zip(padding, lhs_dilation, strict=True)]
+        config = [(0, 0, 0)] * 2 + [(*p, interior - 1) for p, interior in zip(padding, lhs_dilation, strict=True)]
         if any(map(any, config)):
             x = self.pad(x, 0, config)  # type: ignore[attr-defined]
         x = np.ascontiguousarray(x)
-        many = groups * batch_groups
+        group_count = groups * batch_groups
         n, c = x.shape[0] // batch_groups, x.shape[1] // groups
         # groups of channels, or of the batch, come first: (g, n, c, spatial...)
-        x = x.reshape(batch_groups, n, groups, c, *x.shape[2:]).swapaxes(1, 2).reshape(many, n, c, *x.shape[2:])
-        w = w.reshape(many, w.shape[0] // many, *w.shape[1:])
+        x = x.reshape(batch_groups, n, groups, c, *x.shape[2:]).swapaxes(1, 2).reshape(group_count, n, c, *x.shape[2:])
+        w = w.reshape(group_count, w.shape[0] // group_count, *w.shape[1:])
         taps = w.shape[3:]
         out = tuple(map(window_count, x.shape[3:], taps, strides, rhs_dilation))
-        out_rows = np.zeros((n, many, w.shape[1], math.prod(out)), x.dtype)
+        out_rows = np.zeros((n, group_count, w.shape[1], math.prod(out)), x.dtype)
         if out_rows.size and w.size:
             s = x.strides
             windows = as_strided(
                 x,
-                (many, n, c, *out, *taps),
+                (group_count, n, c, *out, *taps),
                 (
                     *s[:3],
                     *(a * b for a, b in zip(s[3:], strides, strict=True)),
@@ -76,13 +76,13 @@ class NumpyWindowed:
                 ),
                 writeable=False,
             )
-            each = windows.size // n * x.itemsize
-            step = max(_BLOCK // each, 1)
+            bytes_per_image = windows.size // n * x.itemsize
+            step = max(_BLOCK // bytes_per_image, 1)
             last = math.prod(out) < _SMALL
             for at in range(0, n, step):
                 piece = _correlate(windows[:, at : at + step], w, last)
                 out_rows[at : at + step] = piece.swapaxes(0, 1)
-        return out_rows.reshape(n, many * w.shape[1], *out).astype(dtype, copy=False)
+        return out_rows.reshape(n, group_count * w.shape[1], *out).astype(dtype, copy=False)
 
     def reduce_window(
         self, x: Array, /, kind: str, window: Ints, strides: Ints, padding: Pads, window_dilation: Ints
@@ -94,13 +94,13 @@ class NumpyWindowed:
         if any(map(any, padding)):
             x = self.pad(x, identity(x.dtype), [(*p, 0) for p in padding])  # type: ignore[attr-defined]
         # rectangular windows are separable: the sum of the extents in passes, not their product
-        for axis, (k, stride, gap) in enumerate(zip(window, strides, window_dilation, strict=True)):
+        for axis, (k, stride, window_step) in enumerate(zip(window, strides, window_dilation, strict=True)):
             if k == 1 and stride == 1:
                 continue
-            n = window_count(x.shape[axis], k, stride, gap)
+            n = window_count(x.shape[axis], k, stride, window_step)
             lead = (slice(None),) * axis
             reduced = None
-            for at in range(0, k * gap, gap):
+            for at in range(0, k * window_step, window_step):
                 piece = x[(*lead, slice(at, at + (n - 1) * stride + 1 if n else at, stride))]
                 reduced = piece.copy() if reduced is None else combine(reduced, piece, out=reduced)
             x = reduced

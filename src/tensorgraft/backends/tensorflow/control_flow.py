@@ -44,7 +44,7 @@ class TensorFlowControlFlow:
         return optree.tree_unflatten(trees[0], _listed(out, trees[0].num_leaves))
 
     def while_loop(self, condition: Callable[[Any], Array], body: Callable[[Any], Any], init: Any, /) -> Any:
-        leaves, tree = _carried(init)
+        leaves, tree = _carry_leaves(init)
         if tf.executing_eagerly():
             state = optree.tree_unflatten(tree, leaves)
             while bool(condition(state)):
@@ -58,8 +58,8 @@ class TensorFlowControlFlow:
 
         def step(*leaves: Array) -> list[Array]:
             lift_captures()
-            after = _leaves("while_loop", tree, body(optree.tree_unflatten(tree, leaves)))
-            return _like_before("while_loop", leaves, after)
+            new_leaves = _leaves("while_loop", tree, body(optree.tree_unflatten(tree, leaves)))
+            return _like_before("while_loop", leaves, new_leaves)
 
         out = tf.while_loop(go_on, step, leaves, parallel_iterations=1)
         return optree.tree_unflatten(tree, _listed(out, len(leaves)))
@@ -67,7 +67,7 @@ class TensorFlowControlFlow:
     def scan(
         self, body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, /, length: int, reverse: bool = False
     ) -> tuple[Any, Any]:
-        leaves, tree = _carried(init)
+        leaves, tree = _carry_leaves(init)
         x_leaves, x_tree = optree.tree_flatten(xs)
         if not length:  # the structure of the results is that of a step that is not taken
             first = [tf.zeros(shape_of(x)[1:], x.dtype) for x in x_leaves]
@@ -75,7 +75,7 @@ class TensorFlowControlFlow:
             return init, optree.tree_map(lambda y: tf.zeros((0, *shape_of(y)), y.dtype), y)
         order = range(length - 1, -1, -1) if reverse else range(length)
         if tf.executing_eagerly():
-            return _scan_now(body, optree.tree_unflatten(tree, leaves), x_leaves, x_tree, order)
+            return _scan_eagerly(body, optree.tree_unflatten(tree, leaves), x_leaves, x_tree, order)
         sources = [
             tf.TensorArray(x.dtype, length, element_shape=shape_of(x)[1:], clear_after_read=False).unstack(x)
             for x in x_leaves
@@ -83,17 +83,17 @@ class TensorFlowControlFlow:
         y_tree: Any = None
         shapes: list[Any] = []
 
-        def one(carry: list[Array], at: Array) -> tuple[list[Array], list[Array]]:
+        def run_step(carry: list[Array], at: Array) -> tuple[list[Array], list[Array]]:
             nonlocal y_tree
-            seen = [source.read(at) for source in sources]
-            after, y = body(optree.tree_unflatten(tree, carry), optree.tree_unflatten(x_tree, seen))
+            rows = [source.read(at) for source in sources]
+            new_carry, y = body(optree.tree_unflatten(tree, carry), optree.tree_unflatten(x_tree, rows))
             y_leaves, y_tree = optree.tree_flatten(y)
             y_leaves = [tf.convert_to_tensor(y) for y in y_leaves]
             shapes[:] = [(y.dtype, shape_of(y)) for y in y_leaves]
-            return _like_before("scan", carry, _leaves("scan", tree, after)), y_leaves
+            return _like_before("scan", carry, _leaves("scan", tree, new_carry)), y_leaves
 
         # the first step outside of the loop says what the loop will stack
-        made_first, y_first = one(leaves, tf.constant(order[0]))
+        made_first, y_first = run_step(leaves, tf.constant(order[0]))
         stacks = [
             tf.TensorArray(dtype, length, element_shape=shape).write(order[0], y)
             for (dtype, shape), y in zip(list(shapes), y_first, strict=True)
@@ -102,8 +102,8 @@ class TensorFlowControlFlow:
         def step(k: Array, carry: list[Array], stacks: list[Any]) -> tuple[Array, list[Array], list[Any]]:
             lift_captures()
             at = (length - 1) - k if reverse else k
-            after, ys = one(list(carry), at)
-            return k + 1, after, [s.write(at, y) for s, y in zip(stacks, ys, strict=True)]
+            new_carry, ys = run_step(list(carry), at)
+            return k + 1, new_carry, [s.write(at, y) for s, y in zip(stacks, ys, strict=True)]
 
         _, carry, stacks = tf.while_loop(
             lambda k, *_: k < length,
@@ -133,7 +133,7 @@ class TensorFlowControlFlow:
         return list(outputs)
 
 
-def _scan_now(body: Any, carry: Any, x_leaves: list[Array], x_tree: Any, order: range) -> tuple[Any, Any]:
+def _scan_eagerly(body: Any, carry: Any, x_leaves: list[Array], x_tree: Any, order: range) -> tuple[Any, Any]:
     columns: dict[int, list[Array]] = {}
     y_tree: Any = None
     for i in order:
@@ -143,7 +143,7 @@ def _scan_now(body: Any, carry: Any, x_leaves: list[Array], x_tree: Any, order: 
     return carry, optree.tree_unflatten(y_tree, stacked)
 
 
-def _carried(init: Any) -> tuple[list[Array], Any]:
+def _carry_leaves(init: Any) -> tuple[list[Array], Any]:
     """The leaves of what a loop begins with, Python scalars among them as tensors."""
     leaves, tree = optree.tree_flatten(init)
     leaves = [x if isinstance(x, tf.Tensor) else weak_input(x) for x in leaves]
@@ -155,16 +155,16 @@ def _listed(out: Any, n: int) -> list[Array]:
 
 
 def _leaves(name: str, tree: Any, carry: Any) -> list[Array]:
-    leaves, after = optree.tree_flatten(carry)
-    if after != tree:
-        raise TypeError(f"{name}: the body returns the structure {after}, but the loop started with {tree}")
+    leaves, new_tree = optree.tree_flatten(carry)
+    if new_tree != tree:
+        raise TypeError(f"{name}: the body returns the structure {new_tree}, but the loop started with {tree}")
     return leaves
 
 
-def _like_before(name: str, before: Any, after: list[Any]) -> list[Array]:
+def _like_before(name: str, before: Any, new_leaves: list[Any]) -> list[Array]:
     """The carry after a step, of the shapes and dtypes before it. Raises TypeError where they differ."""
     out = []
-    for x, y in zip(before, after, strict=True):
+    for x, y in zip(before, new_leaves, strict=True):
         y = astype(y, dtype_of(x)) if is_weak(y) else y
         if not isinstance(y, tf.Tensor) or y.dtype != x.dtype or shape_of(y) != shape_of(x):
             raise TypeError(f"{name}: the body turns {dtype_of(x)}{list(shape_of(x))} into {y}")

@@ -51,18 +51,18 @@ def _binary(name: str) -> Fn:
     return lambda x, y: operation(x=x, y=y)
 
 
-def _by_kind(fn: Fn, **others: Fn) -> Fn:
+def _by_kind(fn: Fn, **variants: Fn) -> Fn:
     """Choose among functions by the kind of the dtype: b(ool), u(nsigned), i(nteger, of either sign), c(omplex); `fn`
     for the rest."""
 
-    others = {"u": others["i"], **others} if "i" in others else others
-    table = {dtype: others.get(dtype.kind, fn) for dtype in TF}
+    variants = {"u": variants["i"], **variants} if "i" in variants else variants
+    table = {dtype: variants.get(dtype.kind, fn) for dtype in TF}
 
     @functools.wraps(fn)
-    def chosen(x: Array, *rest: Array) -> Array:
+    def by_kind(x: Array, *rest: Array) -> Array:
         return table[dtype_of(x)](x, *rest)
 
-    return chosen
+    return by_kind
 
 
 def _like(x: Array, value: Any) -> Array:
@@ -112,8 +112,8 @@ def _principal(fn: Fn) -> Fn:
     def hidden(x: Array, *rest: Array) -> Array:
         if is_symbolic(x):
             with tf.init_scope():
-                one = tf.constant(1, TF[dtypes.real_dtype(dtype_of(x))])
-            x = make_complex(raw.Mul(x=real(x), y=one), imag(x))
+                opaque_one = tf.constant(1, TF[dtypes.real_dtype(dtype_of(x))])
+            x = make_complex(raw.Mul(x=real(x), y=opaque_one), imag(x))
         return fn(x, *rest)
 
     return hidden
@@ -157,10 +157,10 @@ def _integer_power(x: Array, y: Array) -> Array:
         return raw.Bitcast(input=raw.Pow(x=next(signed), y=raw.Maximum(x=next(signed), y=_zero64())), type=tf.uint64)
     if dtype_of(x).kind == "u":
         return raw.Pow(x=x, y=y)
-    zero, one = _like(y, 0), _like(x, 1)
+    zero, one_like = _like(y, 0), _like(x, 1)
     power = raw.Pow(x=x, y=raw.Maximum(x=y, y=zero))
-    odd = raw.Equal(x=raw.BitwiseAnd(x=y, y=one), y=one)
-    inverse = select(raw.Equal(x=raw.Abs(x=x), y=one), select(odd, x, one), zero)
+    odd = raw.Equal(x=raw.BitwiseAnd(x=y, y=one_like), y=one_like)
+    inverse = select(raw.Equal(x=raw.Abs(x=x), y=one_like), select(odd, x, one_like), zero)
     return select(raw.Less(x=y, y=zero), inverse, power)
 
 
@@ -168,7 +168,7 @@ def _zero64() -> Array:
     return constant(0, dtypes.int64)
 
 
-def _fits(y: Array, bits: int) -> bool:
+def _is_small_shift(y: Array, bits: int) -> bool:
     """Return True if `y` is a scalar, known now, by which an integer of `bits` bits can be shifted."""
     if shape_of(y):
         return False
@@ -180,14 +180,14 @@ def _shift(name: str) -> Fn:
     def shift(x: Array, y: Array) -> Array:
         """TensorFlow shifts by at most all bits but one, which leaves the sign where there is one."""
         bits, signed = 8 * dtype_of(x).itemsize, dtype_of(x).kind == "i"
-        if _fits(y, bits):
+        if _is_small_shift(y, bits):
             return getattr(raw, name)(x=x, y=y)
-        fits = raw.Less(x=y, y=_like(y, bits))
+        in_range = raw.Less(x=y, y=_like(y, bits))
         if signed:
-            fits = raw.LogicalAnd(x=fits, y=raw.GreaterEqual(x=y, y=_like(y, 0)))
+            in_range = raw.LogicalAnd(x=in_range, y=raw.GreaterEqual(x=y, y=_like(y, 0)))
         if signed and name == "RightShift":
-            return raw.RightShift(x=x, y=select(fits, y, _like(y, bits - 1)))
-        return select(fits, getattr(raw, name)(x=x, y=y), _like(x, 0))
+            return raw.RightShift(x=x, y=select(in_range, y, _like(y, bits - 1)))
+        return select(in_range, getattr(raw, name)(x=x, y=y), _like(x, 0))
 
     return shift
 
@@ -227,16 +227,16 @@ def _complex_quotient(x: Array, y: Array) -> Array:
     """Divide by the larger part of the divisor (R. L. Smith, "Algorithm 116: Complex division", 1962), as NumPy:
     TensorFlow's kernel gives NaN for divisors of 0 and of infinity, or does not, by where in memory an element lies."""
     a, b, c, d = real(x), imag(x), real(y), imag(y)
-    turned = raw.Less(x=raw.Abs(x=c), y=raw.Abs(x=d))
-    most, least, p, q = select(turned, d, c), select(turned, c, d), select(turned, b, a), select(turned, a, b)
+    swapped = raw.Less(x=raw.Abs(x=c), y=raw.Abs(x=d))
+    most, least, p, q = select(swapped, d, c), select(swapped, c, d), select(swapped, b, a), select(swapped, a, b)
     ratio = raw.RealDiv(x=least, y=most)
     size = raw.AddV2(x=most, y=raw.Mul(x=least, y=ratio))
     share = raw.Mul(x=p, y=ratio)
     re = raw.RealDiv(x=raw.AddV2(x=p, y=raw.Mul(x=q, y=ratio)), y=size)
-    im = raw.RealDiv(x=select(turned, raw.Sub(x=share, y=q), raw.Sub(x=q, y=share)), y=size)
+    im = raw.RealDiv(x=select(swapped, raw.Sub(x=share, y=q), raw.Sub(x=q, y=share)), y=size)
     length = raw.Abs(x=most)
     none = raw.Equal(x=raw.AddV2(x=length, y=raw.Abs(x=least)), y=_like(length, 0))
-    return make_complex(*(select(none, raw.RealDiv(x=whole, y=length), part) for whole, part in ((a, re), (b, im))))
+    return make_complex(*(select(none, raw.RealDiv(x=top, y=length), part) for top, part in ((a, re), (b, im))))
 
 
 def _number(x: Array) -> Any:
@@ -330,8 +330,8 @@ def _truncate(x: Array, dtype: np.dtype) -> Array:
         return cast(_truncate(x, dtypes.int32), dtype)
     if dtype_of(x) == dtypes.float16 or (isinstance(x, EagerTensor) and "CPU" in x.device):
         return cast(x, dtype)  # all that fits, or the machine's own conversion
-    inside = raw.Less(x=raw.Abs(x=x), y=_like(x, 2.0 ** (8 * dtype.itemsize - 1)))
-    return select(inside, cast(x, dtype), constant(dtypes.iinfo(dtype).min, dtype))
+    in_range = raw.Less(x=raw.Abs(x=x), y=_like(x, 2.0 ** (8 * dtype.itemsize - 1)))
+    return select(in_range, cast(x, dtype), constant(dtypes.iinfo(dtype).min, dtype))
 
 
 def astype(x: Array, dtype: np.dtype) -> Array:

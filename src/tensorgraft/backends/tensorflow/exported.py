@@ -17,12 +17,12 @@ def exported(function: Exported) -> Callable[..., tuple[Array, ...]]:
 
     @tf.custom_gradient
     def call(*arrays: Array) -> Any:
-        wanted = tuple(i for i, x in enumerate(arrays) if dtypes.is_inexact(dtype_of(x)))
+        argnums = tuple(i for i, x in enumerate(arrays) if dtypes.is_inexact(dtype_of(x)))
 
         def gradient(*cotangents: Array) -> list[Array | None]:
             seeds = [_transposed(g) for g in cotangents if dtypes.is_inexact(dtype_of(g))]
-            remaining = iter(exported(function.pullback(wanted))(*arrays, *seeds))
-            return [_transposed(next(remaining)) if i in wanted else None for i in range(len(arrays))]
+            remaining = iter(exported(function.pullback(argnums))(*arrays, *seeds))
+            return [_transposed(next(remaining)) if i in argnums else None for i in range(len(arrays))]
 
         return _call(function, arrays), gradient
 

@@ -29,10 +29,10 @@ def to_bytes(x: Array, dtype: np.dtype) -> Array:
     ascending = half[: int(np.isnan(half).argmax()) if np.isnan(half).any() else 128]
     wide = raw.Cast(x=x, DstT=tf.float32)
     size = tf.reshape(tf.abs(wide), (1, -1))
-    place = raw.LowerBound(sorted_inputs=tf.constant(ascending[None]), values=size, out_type=tf.int32)
-    place = tf.where(raw.IsNan(x=wide), len(ascending), tf.reshape(place, x.shape))
+    code = raw.LowerBound(sorted_inputs=tf.constant(ascending[None]), values=size, out_type=tf.int32)
+    code = tf.where(raw.IsNan(x=wide), len(ascending), tf.reshape(code, x.shape))
     negative = tf.logical_and(raw.Less(x=raw.Bitcast(input=wide, type=tf.int32), y=0), raw.Equal(x=wide, y=wide))
-    return raw.Cast(x=place + tf.where(negative, 128, 0), DstT=tf.uint8)
+    return raw.Cast(x=code + tf.where(negative, 128, 0), DstT=tf.uint8)
 
 
 def nearest(x: Array, dtype: np.dtype) -> Array:

@@ -11,6 +11,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
+from tensorgraft.importing import load_triton
+
 _SEVERITIES = b"IWE"
 _MESSAGE = re.compile(rb"(WARNING: All log messages before absl|[IWE](?=\d{4} ))")
 
@@ -25,14 +27,14 @@ def quiet() -> Iterator[None]:
         yield
         return
     sys.stderr.flush()
-    kept = os.dup(2)
+    saved_stream = os.dup(2)
     with tempfile.TemporaryFile() as file:
         os.dup2(file.fileno(), 2)
         try:
             yield
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            os.dup2(saved_stream, 2)
+            os.close(saved_stream)
             file.seek(0)
             for line in file:
                 match = _MESSAGE.match(line)
@@ -43,6 +45,8 @@ def quiet() -> Iterator[None]:
 
 # TensorFlow takes all of a GPU's memory, unless told otherwise: PyTorch and JAX may be in the same process.
 os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+if "torch" in sys.modules:
+    load_triton()
 with quiet():
     import tensorflow as tf
 

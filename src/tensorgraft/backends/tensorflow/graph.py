@@ -13,7 +13,6 @@ from typing import Any
 
 from tensorflow.python.eager import context, execute, record
 from tensorflow.python.eager.polymorphic_function import attributes, concrete_function
-from tensorflow.python.framework import func_graph
 from tensorflow.python.framework.auto_control_deps import AutomaticControlDependencies
 from tensorflow.python.ops import gradients_util
 
@@ -23,7 +22,7 @@ from tensorgraft.hub.array import NativeArray as Array
 _numbers = itertools.count()
 
 
-class ClosedGraph(func_graph.FuncGraph):
+class ClosedGraph(tf.__internal__.FuncGraph):
     """A graph that takes each array from outside as an input."""
 
     def __init__(self) -> None:

@@ -74,8 +74,8 @@ def _accumulated(x: Array, rows: Array, updates: Array, mode: str) -> Array:
         return out
     # TensorFlow's kernels compare, and no number is less or greater than NaN
     missing = cast(raw.IsNan(x=updates), dtypes.uint8)
-    lost = raw.TensorScatterMax(tensor=tf.zeros(shape_of(x), tf.uint8), indices=at, updates=missing)
-    return raw.SelectV2(condition=cast(lost, dtypes.bool_), t=constant(np.nan, dtype_of(x)), e=out)
+    is_missing = raw.TensorScatterMax(tensor=tf.zeros(shape_of(x), tf.uint8), indices=at, updates=missing)
+    return raw.SelectV2(condition=cast(is_missing, dtypes.bool_), t=constant(np.nan, dtype_of(x)), e=out)
 
 
 def _scatter(x: Array, indices: Sequence[Array], updates: Array, mode: str) -> Array:
@@ -136,11 +136,11 @@ def _true_positions(x: EagerTensor) -> tuple[Array, ...]:
     if dtype_of(x) != dtypes.bool_:
         x = raw.NotEqual(x=cast(x, dtypes.float32) if dtype_of(x) in FLOAT8_AS_FLOAT32 else x, y=_zero(x))
     at = tf.reshape(raw.Where(condition=tf.reshape(x, (-1,))), (-1,))
-    places = []
+    axis_positions = []
     for n in reversed(shape):
-        places.append(raw.FloorMod(x=at, y=constant(max(n, 1), dtypes.int64)))
+        axis_positions.append(raw.FloorMod(x=at, y=constant(max(n, 1), dtypes.int64)))
         at = raw.FloorDiv(x=at, y=constant(max(n, 1), dtypes.int64))
-    return tuple(reversed(places))
+    return tuple(reversed(axis_positions))
 
 
 def _zero(x: Array) -> Array:

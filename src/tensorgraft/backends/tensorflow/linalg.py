@@ -59,9 +59,9 @@ def _lu_steps(xp: Any, x: Array) -> tuple[Array, Array, Array]:
         i, a, pivots, order = state
         size = magnitude(tf.gather(a, i, axis=2))
         size = select(tf.broadcast_to(rows < i, (batch, m)), tf.fill((batch, m), constant(-1, dtype_of(size))), size)
-        best = raw.Max(input=size, axis=ints((1,)), keep_dims=True)
-        hit = select(raw.Equal(x=size, y=best), tf.broadcast_to(rows, (batch, m)), constant(m, dtypes.int32))
-        pivot = raw.Minimum(x=raw.Min(input=hit, axis=ints((1,))), y=constant(m - 1, dtypes.int32))
+        largest = raw.Max(input=size, axis=ints((1,)), keep_dims=True)
+        candidates = select(raw.Equal(x=size, y=largest), tf.broadcast_to(rows, (batch, m)), constant(m, dtypes.int32))
+        pivot = raw.Minimum(x=raw.Min(input=candidates, axis=ints((1,))), y=constant(m - 1, dtypes.int32))
         pivot = raw.Maximum(x=pivot, y=i)[:, None]
         source = select(rows[None] == i, pivot, select(rows[None] == pivot, i, rows[None]))
         a, order = tf.gather(a, source, batch_dims=1), tf.gather(order, source, batch_dims=1)
@@ -75,12 +75,7 @@ def _lu_steps(xp: Any, x: Array) -> tuple[Array, Array, Array]:
         right = select((columns > i)[None], row, zero)
         return i + 1, a - factor[..., None] * right[:, None, :], pivots, order
 
-    init = (
-        constant(0, dtypes.int32),
-        x,
-        tf.zeros((batch, k), tf.int32),
-        tf.broadcast_to(rows, (batch, m)),
-    )
+    init = (constant(0, dtypes.int32), x, tf.zeros((batch, k), tf.int32), tf.broadcast_to(rows, (batch, m)))
     _, a, pivots, order = xp.while_loop(lambda state: state[0] < k, step, init)
     return a, pivots, order
 
@@ -105,8 +100,8 @@ def _householder_steps(xp: Any, a: Array, tau: Array) -> Array:
 def _factors(factor: Callable[[Array], Sequence[Array]], x: Array) -> tuple[Array, ...]:
     """Factorise a batch of matrices; NaN for those that are not finite, for which TensorFlow raises an error."""
     finite = tf.reduce_all(FUNCTIONS["isfinite"](x), axis=(-2, -1))[..., None]
-    one = tf.eye(*shape_of(x)[-2:], dtype=x.dtype)
-    parts = factor(raw.SelectV2(condition=finite[..., None], t=x, e=one))
+    identity = tf.eye(*shape_of(x)[-2:], dtype=x.dtype)
+    parts = factor(raw.SelectV2(condition=finite[..., None], t=x, e=identity))
     conditions = [finite if part.shape.rank < x.shape.rank else finite[..., None] for part in parts]
     return tuple(
         raw.SelectV2(condition=c, t=part, e=constant(np.nan, dtype_of(part)))
@@ -117,7 +112,7 @@ def _factors(factor: Callable[[Array], Sequence[Array]], x: Array) -> tuple[Arra
 class TensorFlowLinearAlgebra:
     _programs: dict[str, Callable[..., Any]]
 
-    def _stepped(self, fn: Callable[..., Any], *arrays: Array) -> Any:
+    def _compiled_if_eager(self, fn: Callable[..., Any], *arrays: Array) -> Any:
         """A function of many small steps: compiled where it is not part of a program already."""
         if any(map(is_symbolic, arrays)):
             return fn(self, *arrays)
@@ -167,7 +162,7 @@ class TensorFlowLinearAlgebra:
             order = tf.broadcast_to(tf.range(m), (*batch, m))
             return x, tf.zeros((*batch, k), tf.int32), order
         flat = raw.Reshape(tensor=x, shape=ints((count, m, n)))
-        out, pivots, order = self._stepped(_lu_steps, flat)
+        out, pivots, order = self._compiled_if_eager(_lu_steps, flat)
         return (
             raw.Reshape(tensor=out, shape=ints(shape_of(x))),
             raw.Reshape(tensor=pivots, shape=ints((*batch, k))),
@@ -207,7 +202,7 @@ class TensorFlowLinearAlgebra:
             return tf.broadcast_to(tf.eye(m, n, dtype=a.dtype), shape_of(a))
         flat = raw.Reshape(tensor=a, shape=ints((count, m, n)))
         factors = raw.Reshape(tensor=tau, shape=ints((count, k)))
-        return raw.Reshape(tensor=self._stepped(_householder_steps, flat, factors), shape=ints(shape_of(a)))
+        return raw.Reshape(tensor=self._compiled_if_eager(_householder_steps, flat, factors), shape=ints(shape_of(a)))
 
 
 def _real(values: Array, x: Array) -> Array:

@@ -10,7 +10,7 @@ from tensorgraft.backends.tensorflow.framework import tf
 from tensorgraft.hub.array import NativeArray as Array
 
 
-class _Held:
+class _ProgramWithState:
     """A program of another framework, with what it learns: `state` has its variables, by name.
 
     `m(*args, **kwargs)` runs eagerly, in a `tf.function`, and under a `tf.GradientTape`.
@@ -27,8 +27,8 @@ class _Held:
     ) -> None:
         self._program, self._stateful = program, stateful
         self.state: dict[str, Any]
-        held = {**parameters, **constants}
-        state = {name: tf.Variable(x, trainable=name in parameters, name=name) for name, x in held.items()}
+        state_arrays = {**parameters, **constants}
+        state = {name: tf.Variable(x, trainable=name in parameters, name=name) for name, x in state_arrays.items()}
         tf.Module.__setattr__(self, "state", state)  # which notes it for checkpoints; Keras's does not
 
     @tf.autograph.experimental.do_not_convert
@@ -36,8 +36,8 @@ class _Held:
         outputs = self._program({name: v.value() for name, v in self.state.items()}, *args, **kwargs)
         if not self._stateful:
             return outputs
-        results, written = outputs
-        for name, x in written.items():
+        results, new_state = outputs
+        for name, x in new_state.items():
             self.state[name].assign(x)
         return results
 
@@ -52,12 +52,12 @@ class _Held:
         return function.get_concrete_function(*args, **kwargs)
 
 
-class Module(_Held, tf.Module):
-    __doc__ = _Held.__doc__
+class Module(_ProgramWithState, tf.Module):
+    __doc__ = _ProgramWithState.__doc__
 
-    def __init__(self, *held: Any, name: str | None = None) -> None:
+    def __init__(self, *arrays: Any, name: str | None = None) -> None:
         tf.Module.__init__(self, name)
-        self._hold(*held)
+        self._hold(*arrays)
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -79,18 +79,18 @@ def _layer_class(keras: Any) -> Any:
         count = keras.backend.get_uid(name) if name else 1
         return name if count == 1 else f"{name}_{count - 1}"
 
-    class Layer(keras.layers.Layer, _Held, tf.Module):
-        __doc__ = _Held.__doc__
+    class Layer(keras.layers.Layer, _ProgramWithState, tf.Module):
+        __doc__ = _ProgramWithState.__doc__
         name: Any = None  # Keras sets it; that of a `tf.Module` is read-only
 
         def __new__(cls, *args: Any, **kwargs: Any) -> Any:
             return super().__new__(cls)  # Keras would note the arguments
 
-        def __init__(self, *held: Any, name: str | None = None) -> None:
+        def __init__(self, *arrays: Any, name: str | None = None) -> None:
             super().__init__(name=unique(name), autocast=False)
             self._convert_input_args, self._allow_non_tensor_positional_args = False, True
             self._call_context_args: set[str] = set()  # no `training`: the program's own arguments are all that it has
-            self._hold(*held)
+            self._hold(*arrays)
             for path, v in self.state.items():
                 self._track_variable(keras.Variable(v, trainable=v.trainable, name=path))
             self.built = True

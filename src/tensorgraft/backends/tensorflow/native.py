@@ -39,7 +39,7 @@ class _NativeFunction:
         self._forward, self._backward = forward, backward
         self._results = self._residuals = 0  # how many there are
         self._used: list[bool] = []  # which arguments have a cotangent
-        self._results_only, self._with_residuals = CompiledFunction(primal), _Recorded(self._both, 1)
+        self._results_only, self._with_residuals = CompiledFunction(primal), _Recorded(self._forward_and_backward, 1)
         self._undifferentiated, self._pullback = _Recorded(primal, 1), _Recorded(self._pulled_back)
         self._differentiated = tf.custom_gradient(self._run)
 
@@ -71,7 +71,7 @@ class _NativeFunction:
 
         return tuple(results), gradient
 
-    def _both(self, *arrays: Array) -> list[Array]:
+    def _forward_and_backward(self, *arrays: Array) -> list[Array]:
         results, residuals = self._forward(*arrays)
         self._results, self._residuals = len(results), len(residuals)
         return [*results, *residuals]
@@ -111,35 +111,35 @@ def differentiable(xp: Backend, function: Differentiable) -> Callable[..., tuple
     refused: set[tuple[int, ...]] = set()
     primal = _Recorded(lambda *arrays: function.primal(xp, arrays))
 
-    def by(wanted: tuple[int, ...]) -> Callable[..., tuple[Array, ...]]:
+    def by(argnums: tuple[int, ...]) -> Callable[..., tuple[Array, ...]]:
         def forward(*arrays: Array) -> tuple[Sequence[Array], Sequence[Array]]:
             try:
-                return function.forward(xp, arrays, wanted)
+                return function.forward(xp, arrays, argnums)
             except DerivativeError:
-                refused.add(wanted)
+                refused.add(argnums)
                 raise
 
         def backward(residuals: Sequence[Array], cotangents: Sequence[Array]) -> Sequence[Array | None]:
-            gradients = dict(zip(wanted, function.backward(xp, residuals, cotangents, wanted), strict=True))
+            gradients = dict(zip(argnums, function.backward(xp, residuals, cotangents, argnums), strict=True))
             return [gradients.get(i) for i in range(count)]
 
-        if wanted not in natives:
-            natives[wanted] = native_function(lambda *arrays: function.primal(xp, arrays), forward, backward)
-        return natives[wanted]
+        if argnums not in natives:
+            natives[argnums] = native_function(lambda *arrays: function.primal(xp, arrays), forward, backward)
+        return natives[argnums]
 
     @functools.cache
-    def pullback(wanted: tuple[int, ...]) -> Callable[..., tuple[Array, ...]]:
-        return differentiable(xp, function.pullback(wanted))
+    def pullback(argnums: tuple[int, ...]) -> Callable[..., tuple[Array, ...]]:
+        return differentiable(xp, function.pullback(argnums))
 
     @tf.custom_gradient
-    def again(*arrays: Array) -> Any:
-        wanted = _differentiable_inputs(arrays)
+    def with_gradient(*arrays: Array) -> Any:
+        argnums = _differentiable_inputs(arrays)
         with unrecorded():
             results = primal(*arrays)
 
         def gradient(*cotangents: Array | None) -> list[Array | None]:
-            found = pullback(wanted)(*arrays, *_seeds(results, cotangents))
-            gradients = dict(zip(wanted, map(_transposed, found), strict=True))
+            argument_gradients = pullback(argnums)(*arrays, *_seeds(results, cotangents))
+            gradients = dict(zip(argnums, map(_transposed, argument_gradients), strict=True))
             return [gradients.get(i) for i in range(count)]
 
         return tuple(results), gradient
@@ -150,12 +150,12 @@ def differentiable(xp: Backend, function: Differentiable) -> Callable[..., tuple
         nonlocal count
         count, arrays = len(arrays), tensors(arrays)
         if order_of(arrays) > 1:
-            return again(*arrays)
-        wanted = _inexact(arrays)
-        if wanted in refused and tf.executing_eagerly():  # perhaps there is one by what is watched
+            return with_gradient(*arrays)
+        argnums = _inexact(arrays)
+        if argnums in refused and tf.executing_eagerly():  # perhaps there is one by what is watched
             return by(_differentiable_inputs(arrays))(*arrays)
-        results = by(wanted)(*arrays)
-        return call(*arrays) if wanted in refused and tf.executing_eagerly() else results
+        results = by(argnums)(*arrays)
+        return call(*arrays) if argnums in refused and tf.executing_eagerly() else results
 
     return call
 

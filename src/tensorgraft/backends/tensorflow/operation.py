@@ -97,7 +97,7 @@ def via_carriers(carriers: dict[np.dtype, np.dtype], fn: Fn) -> Fn:
     values. The result has the dtype of the operands, and integers wrap."""
 
     @functools.wraps(fn)
-    def carried(x: Array, *rest: Any) -> Array:
+    def via_carrier(x: Array, *rest: Any) -> Array:
         dtype = dtype_of(x)
         carrier = carriers.get(dtype)
         if carrier is None:
@@ -105,7 +105,7 @@ def via_carriers(carriers: dict[np.dtype, np.dtype], fn: Fn) -> Fn:
         out = fn(*(cast(a, carrier) if isinstance(a, tf.Tensor) and dtype_of(a) == dtype else a for a in (x, *rest)))
         return cast(out, dtype) if dtype_of(out) == carrier else out
 
-    return carried
+    return via_carrier
 
 
 FLOAT8_AS_FLOAT32 = dict.fromkeys(dtypes.FLOAT8, dtypes.float32)  # exact; few kernels know float8
@@ -166,27 +166,27 @@ MOST_AXES = 8  # that slices, pads and reversals take
 
 
 def broadcast_to(x: Array, shape: Shape) -> Array:
-    here = shape_of(x)
-    if here == shape:
+    x_shape = shape_of(x)
+    if x_shape == shape:
         return x
     if dtype_of(x) in FLOAT8_AS_FLOAT32:
         return cast(broadcast_to(cast(x, dtypes.float32), shape), dtype_of(x))
     if len(shape) <= MOST_BROADCAST:
         return raw.BroadcastTo(input=x, shape=ints(shape))
     # neighbouring axes that are broadcast, or are not, are one
-    have: list[int] = []
-    want: list[int] = []
-    for m, n in zip((1,) * (len(shape) - len(here)) + here, shape, strict=True):
-        if have and (m == n) == (have[-1] == want[-1]):
-            have[-1], want[-1] = have[-1] * m, want[-1] * n
+    old_shape: list[int] = []
+    new_shape: list[int] = []
+    for m, n in zip((1,) * (len(shape) - len(x_shape)) + x_shape, shape, strict=True):
+        if old_shape and (m == n) == (old_shape[-1] == new_shape[-1]):
+            old_shape[-1], new_shape[-1] = old_shape[-1] * m, new_shape[-1] * n
         else:
-            have.append(m)
-            want.append(n)
-    x = raw.Reshape(tensor=x, shape=ints(have))
-    if len(have) <= MOST_BROADCAST:
-        x = raw.BroadcastTo(input=x, shape=ints(want))
+            old_shape.append(m)
+            new_shape.append(n)
+    x = raw.Reshape(tensor=x, shape=ints(old_shape))
+    if len(old_shape) <= MOST_BROADCAST:
+        x = raw.BroadcastTo(input=x, shape=ints(new_shape))
     else:  # which has no kernel for some narrow integers; Tile has none for uint16
-        multiples = ints([n if m != n else 1 for m, n in zip(have, want, strict=True)])
+        multiples = ints([n if m != n else 1 for m, n in zip(old_shape, new_shape, strict=True)])
         if dtype_of(x) == dtypes.uint16:
             x = raw.Bitcast(
                 input=raw.Tile(input=raw.Bitcast(input=x, type=tf.int16), multiples=multiples), type=tf.uint16

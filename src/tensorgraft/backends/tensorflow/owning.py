@@ -41,34 +41,35 @@ def reused_inputs(graph: ClosedGraph, donated: Sequence[int]) -> dict[int, int]:
 
 
 class Owning:
-    """A graph as a function of a list of arrays, which takes those of `taken` (input -> result) out of the list."""
+    """A graph as a function of a list of arrays. It removes from the list the arrays whose memory results reuse
+    (`reused`: input -> result)."""
 
-    def __init__(self, graph: ClosedGraph, taken: dict[int, int], otherwise: CompiledGraph) -> None:
-        self.taken = taken
+    def __init__(self, graph: ClosedGraph, reused: dict[int, int], fallback: CompiledGraph) -> None:
+        self.reused = reused
         self._graph = graph
-        self._otherwise = otherwise
+        self._fallback = fallback
         self._program: Any = None
         self._busy = threading.Lock()
-        self._refused = not otherwise.by_xla
+        self._refused = not fallback.by_xla
 
     def __call__(self, arrays: list[Array]) -> tuple[Array, ...]:
         """Run the graph. On an exception the arrays are in the list again."""
         if self._refused or may_be_recorded() or not self._busy.acquire(blocking=False):
-            return self._otherwise(arrays)
+            return self._fallback(arrays)
         try:
             if self._program is None:
                 self._make()
             self._put_in(arrays)
             try:
-                outputs = self._call([a for k, a in enumerate(arrays) if k not in self.taken])
+                outputs = self._call([a for k, a in enumerate(arrays) if k not in self.reused])
             except BaseException as error:
-                for k, a in zip(self.taken, self._taken_out(), strict=True):
+                for k, a in zip(self.reused, self._taken_out(), strict=True):
                     arrays[k] = a
                 if not isinstance(error, REFUSALS):
                     raise
                 self._refused = True
-                return self._otherwise(arrays)
-            rest, owned = iter(outputs), dict(zip(self.taken.values(), self._taken_out(), strict=True))
+                return self._fallback(arrays)
+            rest, owned = iter(outputs), dict(zip(self.reused.values(), self._taken_out(), strict=True))
             return tuple(owned[k] if k in owned else next(rest) for k in range(len(self._graph.outputs)))
         finally:
             self._busy.release()
@@ -81,30 +82,30 @@ class Owning:
         inputs, results = self._graph.inputs, range(len(self._graph.outputs))
         with tf.init_scope():
             self._variables = [tf.Variable(tf.zeros(x.shape, x.dtype), trainable=False)
-                               for x in (inputs[k] for k in self.taken)]  # fmt: skip
-            self._nothing = [tf.zeros((0,), v.dtype) for v in self._variables]
+                               for x in (inputs[k] for k in self.reused)]  # fmt: skip
+            self._empty = [tf.zeros((0,), v.dtype) for v in self._variables]
 
         @tf.function(jit_compile=True, autograph=False)
         def program(*rest: Array) -> list[Array]:
-            remaining, owned = iter(rest), dict(zip(self.taken, self._variables, strict=True))
+            remaining, owned = iter(rest), dict(zip(self.reused, self._variables, strict=True))
             outputs = inlined(self._graph, [owned[k].read_value() if k in owned else next(remaining)
                                          for k in range(len(inputs))])  # fmt: skip
-            for variable, k in zip(self._variables, self.taken.values(), strict=True):
+            for variable, k in zip(self._variables, self.reused.values(), strict=True):
                 variable.assign(outputs[k])
-            owners = set(self.taken.values())
+            owners = set(self.reused.values())
             return [outputs[k] for k in results if k not in owners]
 
-        specs = [tf.TensorSpec(x.shape, x.dtype) for k, x in enumerate(inputs) if k not in self.taken]
-        self._program = program.get_concrete_function(*specs), len(results) - len(self.taken)
+        specs = [tf.TensorSpec(x.shape, x.dtype) for k, x in enumerate(inputs) if k not in self.reused]
+        self._program = program.get_concrete_function(*specs), len(results) - len(self.reused)
 
     def _put_in(self, arrays: list[Array]) -> None:
-        for k, variable in zip(self.taken, self._variables, strict=True):
+        for k, variable in zip(self.reused, self._variables, strict=True):
             raw.AssignVariableOp(resource=variable.handle, value=arrays[k])
             arrays[k] = None
 
     def _taken_out(self) -> list[Array]:
         taken_out = []
-        for variable, nothing in zip(self._variables, self._nothing, strict=True):
+        for variable, placeholder in zip(self._variables, self._empty, strict=True):
             taken_out.append(raw.ReadVariableOp(resource=variable.handle, dtype=variable.dtype))
-            raw.AssignVariableOp(resource=variable.handle, value=nothing)
+            raw.AssignVariableOp(resource=variable.handle, value=placeholder)
         return taken_out

@@ -30,9 +30,9 @@ def _matrices(
     def size(axes: Sequence[int]) -> int:
         return math.prod(shape[a] for a in axes)
 
-    straight, turned = (*batch, *rows, *columns), (*batch, *columns, *rows)
+    straight, transposed_order = (*batch, *rows, *columns), (*batch, *columns, *rows)
     order = tuple(range(len(shape)))
-    transposed = straight != order and turned == order and flags
+    transposed = straight != order and transposed_order == order and flags
     if not transposed and straight != order:
         x = raw.Transpose(x=x, perm=ints(straight))
     pair = (size(columns), size(rows)) if transposed else (size(rows), size(columns))
@@ -89,7 +89,7 @@ def _compiled_bytes(a: Array, b: Array, contract: Axes, batch: Axes) -> Array:
     be on the left; again it is a maximum for which XLA does not turn the product round again."""
     sa, sb = shape_of(a), shape_of(b)
     free = [[i for i in range(len(s)) if i not in axes] for s, axes in ((sa, contract[0]), (sb, contract[1]))]
-    rows, columns = (math.prod(s[i] for i in own) for s, own in zip((sa, sb), free, strict=True))
+    rows, columns = (math.prod(s[i] for i in free_axes) for s, free_axes in zip((sa, sb), free, strict=True))
     if batch[0] or not contract[0] or rows * columns < _LARGE:
         return _product(a, b, contract, batch, dtypes.int32)
     if 1 not in (rows, columns):
@@ -106,8 +106,8 @@ def _compiled_bytes(a: Array, b: Array, contract: Axes, batch: Axes) -> Array:
     by_rows = tuple(axes) == tuple(range(ndim - len(axes), ndim))
     two = raw.Pack(values=[vector, tf.fill(shape_of(vector), tf.constant(-128 if by_rows else 0, tf.int8))], axis=0)
     if by_rows:
-        same = raw.Max(input=two, axis=ints((0,)), keep_dims=False)
-        return _product(*((same, b) if rows == 1 else (a, same)), contract, batch, dtypes.int32)
+        widest = raw.Max(input=two, axis=ints((0,)), keep_dims=False)
+        return _product(*((widest, b) if rows == 1 else (a, widest)), contract, batch, dtypes.int32)
     if rows == 1:
         return _product(two, b, (tuple(i + 1 for i in contract[0]), contract[1]), batch, dtypes.int32)[0]
     out = _product(a, two, (contract[0], tuple(i + 1 for i in contract[1])), batch, dtypes.int32)

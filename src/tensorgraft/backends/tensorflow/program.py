@@ -91,8 +91,8 @@ class TensorFlowProgram:
     def compile(self, donate: Sequence[int] = ()) -> Callable[..., tuple[Array, ...]]:
         # small arrays, and those of callers that keep theirs: TensorFlow gives memory back with the last reference
         program, scope = CompiledGraph(self._graph), self._backend.scope
-        taken = reused_inputs(self._graph, donate)
-        owning = Owning(self._graph, taken, program) if taken else None
+        reused = reused_inputs(self._graph, donate)
+        owning = Owning(self._graph, reused, program) if reused else None
 
         def run(*arrays: Array) -> tuple[Array, ...]:
             with scope():
@@ -105,7 +105,7 @@ class TensorFlowProgram:
                 return owning(arrays)
 
         if owning is not None:
-            run.takes, run.take = tuple(taken), take  # type: ignore[attr-defined]
+            run.takes, run.take = tuple(reused), take  # type: ignore[attr-defined]
         return run
 
 

@@ -83,12 +83,12 @@ def _position(name: str) -> Fn:
             x = cast(x, dtypes.uint8)
         axis %= len(shape_of(x))
         n = shape_of(x)[axis]
-        hit = raw.Equal(x=x, y=extreme(name, x, (axis,), True))
+        is_extreme = raw.Equal(x=x, y=extreme(name, x, (axis,), True))
         if dtypes.is_floating(dtype_of(x)):
-            hit = raw.LogicalOr(x=hit, y=raw.IsNan(x=x))
-        along = tf.constant(np.arange(n).reshape([n if a == axis else 1 for a in range(len(shape_of(x)))]))
-        behind = constant(n, dtypes.int64)
-        return raw.Min(input=select(hit, along, behind), axis=ints((axis,)), keep_dims=keepdims)
+            is_extreme = raw.LogicalOr(x=is_extreme, y=raw.IsNan(x=x))
+        axis_positions = tf.constant(np.arange(n).reshape([n if a == axis else 1 for a in range(len(shape_of(x)))]))
+        past_end = constant(n, dtypes.int64)
+        return raw.Min(input=select(is_extreme, axis_positions, past_end), axis=ints((axis,)), keep_dims=keepdims)
 
     return via_carriers(FLOAT8_AS_FLOAT32, position)
 
@@ -114,8 +114,8 @@ def _rounds(fn: Fn, x: Array, axis: int) -> Array:
     """An inclusive scan in log2(n) rounds (Hillis and Steele 1986), for what TensorFlow does not scan."""
     shape = shape_of(x)
     n, step = shape[axis], 1
-    lead, behind = int(np.prod(shape[:axis], dtype=int)), int(np.prod(shape[axis + 1 :], dtype=int))
-    x = raw.Reshape(tensor=x, shape=ints((lead, n, behind)))
+    lead, inner_count = int(np.prod(shape[:axis], dtype=int)), int(np.prod(shape[axis + 1 :], dtype=int))
+    x = raw.Reshape(tensor=x, shape=ints((lead, n, inner_count)))
     while step < n:
         rest = fn(_take(x, 1, step, n), _take(x, 1, 0, n - step))
         x = raw.ConcatV2(values=[_take(x, 1, 0, step), rest], axis=1)
@@ -140,15 +140,15 @@ def _sums(name: str) -> Fn:
             return make_complex(scan(real(x), axis), scan(imag(x), axis))
         return operation(x=x, axis=axis)
 
-    carried = via_carriers(_CARRIERS, scan)
+    via_carrier = via_carriers(_CARRIERS, scan)
     of_bool = _extremes("maximum" if name == "Cumsum" else "minimum")
 
-    def chosen(x: Array, axis: int) -> Array:
+    def choose_scan(x: Array, axis: int) -> Array:
         if dtype_of(x) == dtypes.bool_:
             return of_bool(x, axis)
-        return (carried if is_symbolic(x) else scan)(x, axis)
+        return (via_carrier if is_symbolic(x) else scan)(x, axis)
 
-    return in_float32_first(chosen)
+    return in_float32_first(choose_scan)
 
 
 def _extremes(name: str) -> Fn:

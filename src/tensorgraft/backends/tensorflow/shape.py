@@ -34,11 +34,11 @@ def take_box(x: Array, start: Shape, stop: Shape, step: Shape) -> Array:
     if len(shape) > MOST_AXES:
         axes = [a for a, n in enumerate(shape) if (start[a], stop[a], step[a]) != (0, n, 1)]
 
-        def cut(y: Array, axis: int) -> Array:
-            whole = shape_of(y)
-            return take_box(y, (0, start[axis], 0), (whole[0], stop[axis], whole[2]), (1, step[axis], 1))
+        def take_axis(y: Array, axis: int) -> Array:
+            y_shape = shape_of(y)
+            return take_box(y, (0, start[axis], 0), (y_shape[0], stop[axis], y_shape[2]), (1, step[axis], 1))
 
-        return along_axes(cut, x, axes)
+        return along_axes(take_axis, x, axes)
     if all(s == 1 for s in step):
         return raw.Slice(input=x, begin=ints(start), size=ints([e - b for b, e in zip(start, stop, strict=True)]))
     # TensorFlow reads a stop below the start as a slice to the end of the last element: never here, start <= stop
@@ -51,20 +51,20 @@ def _flip(x: Array, axes: Shape) -> Array:
     return raw.ReverseV2(tensor=x, axis=ints(axes)) if axes else x
 
 
-def _spread(x: Array, value: Array, gaps: Sequence[int]) -> Array:
+def _interior_padded(x: Array, value: Array, gaps: Sequence[int]) -> Array:
     """Return `x` with `gaps[axis]` values between its elements."""
-    for axis, gap in enumerate(gaps):
+    for axis, inner in enumerate(gaps):
         shape = shape_of(x)
         n = shape[axis]
-        if not gap or n < 2:
+        if not inner or n < 2:
             continue
-        before, behind = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-        apart = raw.Reshape(tensor=x, shape=ints((before, n, 1, behind)))
-        apart = raw.PadV2(input=apart, paddings=_pairs([(0, 0), (0, 0), (0, gap), (0, 0)]), constant_values=value)
-        apart = raw.Reshape(tensor=apart, shape=ints((before, n * (gap + 1), behind)))
-        kept = (n - 1) * (gap + 1) + 1
-        apart = raw.Slice(input=apart, begin=ints((0, 0, 0)), size=ints((before, kept, behind)))
-        x = raw.Reshape(tensor=apart, shape=ints((*shape[:axis], kept, *shape[axis + 1 :])))
+        before, inner_count = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+        padded = raw.Reshape(tensor=x, shape=ints((before, n, 1, inner_count)))
+        padded = raw.PadV2(input=padded, paddings=_pairs([(0, 0), (0, 0), (0, inner), (0, 0)]), constant_values=value)
+        padded = raw.Reshape(tensor=padded, shape=ints((before, n * (inner + 1), inner_count)))
+        kept_count = (n - 1) * (inner + 1) + 1
+        padded = raw.Slice(input=padded, begin=ints((0, 0, 0)), size=ints((before, kept_count, inner_count)))
+        x = raw.Reshape(tensor=padded, shape=ints((*shape[:axis], kept_count, *shape[axis + 1 :])))
     return x
 
 
@@ -73,7 +73,7 @@ def _pairs(pairs: Sequence[tuple[int, int]]) -> np.ndarray:
 
 
 def pad(x: Array, value: Array, config: Sequence[tuple[int, int, int]]) -> Array:
-    x = _spread(x, value, [gap for _, _, gap in config])
+    x = _interior_padded(x, value, [interior for _, _, interior in config])
     shape = shape_of(x)
     if any(low < 0 or high < 0 for low, high, _ in config):
         # what is cut off on one side may be longer than the array, and filled up from the other
@@ -115,12 +115,12 @@ def _dynamic_slice(x: Array, start: Sequence[Array], sizes: Shape) -> Array:
     if len(shape) > MOST_AXES:
         at = dict(enumerate(start))
 
-        def cut(y: Array, axis: int) -> Array:
-            whole = shape_of(y)
+        def slice_axis(y: Array, axis: int) -> Array:
+            y_shape = shape_of(y)
             zero = constant(0, dtypes.int64)
-            return _dynamic_slice(y, [zero, at[axis], zero], (whole[0], sizes[axis], whole[2]))
+            return _dynamic_slice(y, [zero, at[axis], zero], (y_shape[0], sizes[axis], y_shape[2]))
 
-        return along_axes(cut, x, range(len(shape)))
+        return along_axes(slice_axis, x, range(len(shape)))
     begin = raw.Pack(values=_clamped(start, shape, sizes), axis=0)
     out = raw.Slice(input=x, begin=begin, size=np.array(sizes, np.int64))
     if not isinstance(out, EagerTensor):
@@ -134,8 +134,8 @@ def positions(shape: Shape, start: Sequence[Any], extents: Shape, step: Shape) -
     strides = [math.prod(shape[a + 1 :]) for a in range(len(shape))]
     at: Any = np.zeros(extents, np.int64)
     for axis, (n, by, stride) in enumerate(zip(extents, step, strides, strict=True)):
-        along = np.arange(n, dtype=np.int64) * (by * stride)
-        at = at + along.reshape([n if a == axis else 1 for a in range(len(extents))])
+        offsets = np.arange(n, dtype=np.int64) * (by * stride)
+        at = at + offsets.reshape([n if a == axis else 1 for a in range(len(extents))])
     offset: Any = 0
     for b, stride in zip(start, strides, strict=True):
         offset = offset + b * stride

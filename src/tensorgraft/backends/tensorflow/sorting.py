@@ -79,13 +79,13 @@ class TensorFlowSorting:
         return tuple(out)
 
     def searchsorted(self, boundaries: Array, values: Array, /, right: bool = False) -> Array:
-        shape, many = shape_of(values), shape_of(boundaries)
-        rows = math.prod(many[:-1])
+        shape, boundaries_shape = shape_of(values), shape_of(boundaries)
+        rows = math.prod(boundaries_shape[:-1])
         if 0 in shape:
             return tf.zeros(shape, tf.int64)
         operation = raw.UpperBound if right else raw.LowerBound
         positions = operation(
-            sorted_inputs=raw.Reshape(tensor=ordered(boundaries), shape=ints((rows, many[-1]))),
+            sorted_inputs=raw.Reshape(tensor=ordered(boundaries), shape=ints((rows, boundaries_shape[-1]))),
             values=raw.Reshape(tensor=ordered(values), shape=ints((rows, math.prod(shape) // rows))),
             out_type=tf.int64,
         )

@@ -34,11 +34,11 @@ def log2(x: Array) -> Array:
         return y
     info = dtypes.finfo(dtype)
     power = raw.Round(x=y)
-    inside = raw.LogicalAnd(x=power >= info.minexp, y=power < info.maxexp)
+    is_normal = raw.LogicalAnd(x=power >= info.minexp, y=power < info.maxexp)
     bits = np.dtype(f"int{8 * dtype.itemsize}")
-    exponent = raw.Cast(x=_select(inside, power, tf.zeros_like(power)), DstT=tf.as_dtype(bits))
+    exponent = raw.Cast(x=_select(is_normal, power, tf.zeros_like(power)), DstT=tf.as_dtype(bits))
     exact = raw.Bitcast(input=(exponent + (info.maxexp - 1)) * (1 << info.nmant), type=x.dtype)
-    return _select(raw.LogicalAnd(x=inside, y=raw.Equal(x=exact, y=x)), power, y)
+    return _select(raw.LogicalAnd(x=is_normal, y=raw.Equal(x=exact, y=x)), power, y)
 
 
 def log10(x: Array) -> Array:
@@ -75,12 +75,12 @@ def _pair(x: Array, y: Array) -> tuple[Array, Array]:
 def _incomplete(inner: Callable[[Array, Array], Array], a: Array, x: Array, start: float) -> Array:
     """A regularised incomplete gamma function that is `start` at x = 0 and 1 - start at infinity."""
     a, x = _pair(a, x)
-    zero, one, inf, nan = (_number(value, x) for value in (0, 1, np.inf, np.nan))
+    zero, one_like, inf, nan = (_number(value, x) for value in (0, 1, np.inf, np.nan))
     first, last = _number(start, x), _number(1 - start, x)
     a_zero, x_zero = raw.Equal(x=a, y=zero), raw.Equal(x=x, y=zero)
     a_infinite, x_infinite = raw.Equal(x=a, y=inf), raw.Equal(x=x, y=inf)
     plain = (a > 0) & (x > 0) & raw.LogicalNot(x=a_infinite | x_infinite)
-    out = _select(x_infinite, last, inner(_select(plain, a, one), _select(plain, x, one)))
+    out = _select(x_infinite, last, inner(_select(plain, a, one_like), _select(plain, x, one_like)))
     out = _select(a_infinite, _select(x_infinite, nan, first), out)
     out = _select(x_zero, first, out)
     out = _select(a_zero, _select(x > 0, last, nan), out)
@@ -105,8 +105,8 @@ def _leading_terms(s: Array, q: Array) -> tuple[Array, Array]:
         return (a < 1) & (a > -_LONGEST)
 
     def step(total: Array, a: Array) -> tuple[Array, Array]:
-        here = below(a)
-        return total + _select(here, raw.Pow(x=a, y=-s), _number(0, a)), _select(here, a + 1, a)
+        is_below = below(a)
+        return total + _select(is_below, raw.Pow(x=a, y=-s), _number(0, a)), _select(is_below, a + 1, a)
 
     return tf.while_loop(lambda _, a: tf.reduce_any(below(a)), step, (tf.zeros_like(q), q))
 
@@ -115,13 +115,13 @@ def zeta(s: Array, q: Array) -> Array:
     """Hurwitz's zeta function, sum over n of (q + n)^-s: poles at s = 1 and at q = 0, -1, ..., NaN for s < 1."""
     s, q = _pair(s, q)
     inf, nan = _number(np.inf, q), _number(np.nan, q)
-    whole = raw.IsFinite(x=q) & raw.Equal(x=q, y=raw.Floor(x=q))
+    is_integer = raw.IsFinite(x=q) & raw.Equal(x=q, y=raw.Floor(x=q))
     head, shifted = _leading_terms(s, q)
     safe = _select((s > 1) & (shifted > 0), shifted, _number(1, q))
     out = _select(raw.Equal(x=q, y=inf), _number(0, q), head + raw.Zeta(x=_select(s > 1, s, _number(2, s)), q=safe))
     at_infinity = _select(q < 1, inf, _select(raw.Equal(x=q, y=_number(1, q)), _number(1, q), _number(0, q)))
     out = _select(raw.Equal(x=s, y=inf), at_infinity, out)
-    out = _select((q <= 0) & whole, inf, out)
+    out = _select((q <= 0) & is_integer, inf, out)
     out = _select(raw.Equal(x=s, y=_number(1, s)), inf, _select(s < 1, nan, out))
     return _select(raw.IsNan(x=s) | raw.IsNan(x=q), nan, out)
 

@@ -62,8 +62,8 @@ def _native(x: Array, w: Array, strides: Ints) -> Array:
     """TensorFlow's own kernel, which has the channels at the end."""
     n = len(strides)
     if n == 1:
-        one = _native(tf.expand_dims(x, 2), tf.expand_dims(w, 2), (1, *strides))
-        return tf.squeeze(one, 2)
+        with_height = _native(tf.expand_dims(x, 2), tf.expand_dims(w, 2), (1, *strides))
+        return tf.squeeze(with_height, 2)
     x = raw.Transpose(x=x, perm=ints((0, *range(2, n + 2), 1)))
     w = raw.Transpose(x=w, perm=ints((*range(2, n + 2), 1, 0)))
     operation = raw.Conv2D if n == 2 else raw.Conv3D
@@ -82,12 +82,12 @@ def _piece(x: Array, at: Ints, out: Ints, strides: Ints, dilation: Ints) -> Arra
 def _depthwise(x: Array, w: Array, out: Ints, strides: Ints, dilation: Ints) -> Array:
     """One channel a group: a sum of slices, scaled."""
     channels, outputs, window = shape_of(x)[1], shape_of(w)[0], shape_of(w)[2:]
-    many = outputs // channels
-    taps = tf.reshape(w, (channels, many, math.prod(window)))
+    multiplier = outputs // channels
+    taps = tf.reshape(w, (channels, multiplier, math.prod(window)))
     total = None
     for k, at in enumerate(itertools.product(*map(range, window))):
         piece = tf.reshape(_piece(x, at, out, strides, dilation), (shape_of(x)[0], channels, 1, math.prod(out)))
-        scaled = raw.Mul(x=piece, y=tf.reshape(taps[:, :, k], (1, channels, many, 1)))
+        scaled = raw.Mul(x=piece, y=tf.reshape(taps[:, :, k], (1, channels, multiplier, 1)))
         total = scaled if total is None else raw.AddV2(x=total, y=scaled)
     return tf.reshape(total, (shape_of(x)[0], outputs, *out))
 
@@ -95,37 +95,37 @@ def _depthwise(x: Array, w: Array, out: Ints, strides: Ints, dilation: Ints) -> 
 def _patches(x: Array, window: Ints, out: Ints, strides: Ints, dilation: Ints) -> Array:
     """Return (batch, channels, taps, places)."""
     batch, channels, *spatial = shape_of(x)
-    taps, places = math.prod(window), math.prod(out)
+    taps, positions = math.prod(window), math.prod(out)
     if taps <= _MANY:
         pieces = [_piece(x, at, out, strides, dilation) for at in itertools.product(*map(range, window))]
-        flat = [raw.Reshape(tensor=p, shape=ints((batch, channels, 1, places))) for p in pieces]
+        flat = [raw.Reshape(tensor=p, shape=ints((batch, channels, 1, positions))) for p in pieces]
         return flat[0] if taps == 1 else raw.ConcatV2(values=flat, axis=2)
     grid = np.zeros((*window, *out), np.int64)
     for axis, n in enumerate(spatial):
         stride = math.prod(spatial[axis + 1 :])
-        seen = np.arange(window[axis])[:, None] * dilation[axis] + np.arange(out[axis]) * strides[axis]
+        taps_at = np.arange(window[axis])[:, None] * dilation[axis] + np.arange(out[axis]) * strides[axis]
         shape = [1] * (2 * len(window))
         shape[axis], shape[len(window) + axis] = window[axis], out[axis]
-        grid += seen.reshape(shape) * stride
-        assert seen.max() < n
+        grid += taps_at.reshape(shape) * stride
+        assert taps_at.max() < n
     flat_x = raw.Reshape(tensor=x, shape=ints((batch, channels, math.prod(spatial))))
-    at = tf.constant(grid.reshape(taps, places))
+    at = tf.constant(grid.reshape(taps, positions))
     return raw.GatherV2(params=flat_x, indices=at, axis=constant(2, dtypes.int32))
 
 
 def _as_product(x: Array, w: Array, out: Ints, strides: Ints, dilation: Ints, groups: int, batch_groups: int) -> Array:
     """Compute a convolution as one product of patches and weights, with groups as its batch."""
     window, outputs, channels = shape_of(w)[2:], shape_of(w)[0], shape_of(w)[1]
-    taps, places, batch = math.prod(window), math.prod(out), shape_of(x)[0] // batch_groups
-    seen = _patches(x, window, out, strides, dilation)
+    taps, positions, batch = math.prod(window), math.prod(out), shape_of(x)[0] // batch_groups
+    patches = _patches(x, window, out, strides, dilation)
     count = groups * batch_groups
     weights = tf.reshape(w, (count, outputs // count, channels, taps))
     if batch_groups > 1:
-        seen, shared = tf.reshape(seen, (count, batch, channels, taps, places)), 0
+        patches, shared = tf.reshape(patches, (count, batch, channels, taps, positions)), 0
     else:
-        seen, shared = tf.reshape(seen, (batch, count, channels, taps, places)), 1
+        patches, shared = tf.reshape(patches, (batch, count, channels, taps, positions)), 1
     # (groups, outputs of a group, batch, places)
-    y = dot_general(weights, seen, ((2, 3), (2, 3)), ((0,), (shared,)), None)
+    y = dot_general(weights, patches, ((2, 3), (2, 3)), ((0,), (shared,)), None)
     return tf.reshape(raw.Transpose(x=y, perm=ints((2, 0, 1, 3))), (batch, outputs, *out))
 
 
@@ -135,7 +135,7 @@ _COMBINE = {"sum": FUNCTIONS["add"], "max": FUNCTIONS["maximum"], "min": FUNCTIO
 _IDENTITY = {"sum": lambda dtype: 0, "max": dtypes.lowest, "min": dtypes.highest}
 
 
-def _cut(x: Array, axis: int, start: int, stop: int, step: int = 1) -> Array:
+def _strided_axis(x: Array, axis: int, start: int, stop: int, step: int = 1) -> Array:
     shape = shape_of(x)
     begin, end, steps = [0] * len(shape), list(shape), [1] * len(shape)
     begin[axis], end[axis], steps[axis] = start, stop, step
@@ -149,25 +149,28 @@ def _reduce_axis(x: Array, axis: int, combine: Fn, window: int, stride: int, dil
     if window <= 4 or (stride > 1 and window <= 2 * stride):
         total = None
         for k in range(window):
-            piece = _cut(x, axis, k * dilation, k * dilation + (out - 1) * stride + 1, stride)
+            piece = _strided_axis(x, axis, k * dilation, k * dilation + (out - 1) * stride + 1, stride)
             total = piece if total is None else combine(total, piece)
         return total
     # windows of powers of two out of two of half the length each, then one of `window` out of those
-    total, reach, length, power = None, 0, 1, x
+    total, covered, length, power = None, 0, 1, x
     rest = window
     while True:
         if rest & 1:
             size = n - dilation * (window - 1)
-            piece = _cut(power, axis, reach * dilation, reach * dilation + size)
+            piece = _strided_axis(power, axis, covered * dilation, covered * dilation + size)
             total = piece if total is None else combine(total, piece)
-            reach += length
+            covered += length
         rest >>= 1
         if not rest:
             break
-        have = shape_of(power)[axis]
-        power = combine(_cut(power, axis, 0, have - length * dilation), _cut(power, axis, length * dilation, have))
+        length_now = shape_of(power)[axis]
+        power = combine(
+            _strided_axis(power, axis, 0, length_now - length * dilation),
+            _strided_axis(power, axis, length * dilation, length_now),
+        )
         length *= 2
-    return total if stride == 1 else _cut(total, axis, 0, (out - 1) * stride + 1, stride)
+    return total if stride == 1 else _strided_axis(total, axis, 0, (out - 1) * stride + 1, stride)
 
 
 def _reduce_window(x: Array, kind: str, window: Ints, strides: Ints, padding: Pads, dilation: Ints) -> Array:

@@ -42,9 +42,9 @@ def find_device(index: int, platform: str | None) -> torch.device:
     kind = {"gpu": "cuda"}.get(platform, platform) if platform else default_platform()
     count = device_count(kind)
     if not 0 <= index < count:
-        asked = ":".join(filter(None, ("torch", platform, str(index))))
-        here = ", ".join(f"torch:{p}:{i}" for p in ("cpu", "cuda", "mps", "xpu") for i in range(device_count(p)))
-        raise ValueError(f"{asked!r} is not a device: PyTorch has {here} here")
+        device_name = ":".join(filter(None, ("torch", platform, str(index))))
+        devices = ", ".join(f"torch:{p}:{i}" for p in ("cpu", "cuda", "mps", "xpu") for i in range(device_count(p)))
+        raise ValueError(f"{device_name!r} is not a device: PyTorch has {devices} here")
     return torch.device("cpu") if kind == "cpu" else torch.device(kind, index)
 
 
@@ -133,8 +133,8 @@ def own(x: Tensor) -> Tensor:
         and not x.is_neg()
     ):
         storage = x.untyped_storage()
-        whole = storage.nbytes() == x.numel() * x.dtype.itemsize
-        if whole and _uses(storage._cdata) == _OF_A_SOLE_TENSOR:
+        is_whole = storage.nbytes() == x.numel() * x.dtype.itemsize
+        if is_whole and _uses(storage._cdata) == _OF_A_SOLE_TENSOR:
             return x
     return x.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
 
@@ -152,11 +152,11 @@ def assign(view: Tensor, value: Tensor) -> None:
 def _overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Return True if elements of the view may share memory (conservative: some views that do not overlap count,
     too)."""
-    reach = 0
+    extent = 0
     for stride, n in sorted((s, n) for n, s in zip(shape, strides, strict=True) if n > 1):
-        if stride <= reach:
+        if stride <= extent:
             return True
-        reach += stride * (n - 1)
+        extent += stride * (n - 1)
     return False
 
 
@@ -173,12 +173,12 @@ def _assign_in_order(view: Tensor, value: Tensor) -> None:
     for axis, (n, s) in enumerate(zip(view.shape, view.stride(), strict=True)):
         at = at + (torch.arange(n, device=device) * s).reshape([n if a == axis else 1 for a in range(view.ndim)])
     at = at.reshape(-1)
-    places, number = torch.unique(at, return_inverse=True)
-    final = torch.zeros_like(places).scatter_reduce(0, number, torch.arange(at.numel(), device=device), "amax")
-    span = int(places[-1]) + 1
+    distinct, number = torch.unique(at, return_inverse=True)
+    final = torch.zeros_like(distinct).scatter_reduce(0, number, torch.arange(at.numel(), device=device), "amax")
+    span = int(distinct[-1]) + 1
     line = torch.as_strided(view, (span,), (1,), view.storage_offset())
     bits = SIGNED.get(line.dtype, line.dtype)
-    line.view(bits)[places] = value.reshape(-1)[final].view(bits)
+    line.view(bits)[distinct] = value.reshape(-1)[final].view(bits)
 
 
 # ---- traces ----------------------------------------------------------------------------------------------------------

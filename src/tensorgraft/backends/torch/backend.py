@@ -137,10 +137,10 @@ class TorchBackend(
 
     def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
         def run(*args: Any) -> Any:
-            entered = scope()
-            if entered is PLAIN:
+            scope_context = scope()
+            if scope_context is PLAIN:
                 return fn(*args)
-            with entered:
+            with scope_context:
                 return fn(*args)
 
         return run

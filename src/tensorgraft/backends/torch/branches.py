@@ -21,38 +21,38 @@ _higher_order = torch.ops.higher_order
 
 
 class Branch:
-    """One recorded function. `carried`: stand-ins that are its first arguments."""
+    """One recorded function. `carry`: stand-ins that are its first arguments."""
 
     def __init__(self, outer: Recorder, fn: Callable[..., Any], like: Sequence[Tensor] = ()) -> None:
         self.recorder = recorder = Recorder(outer)
-        self.carried = [recorder.argument(outer.lift(x)[1]) for x in like]
+        self.carry = [recorder.argument(outer.lift(x)[1]) for x in like]
         with recorder.recording():
-            leaves, self.tree = optree.tree_flatten(fn(*self.carried))
+            leaves, self.tree = optree.tree_flatten(fn(*self.carry))
             # results are of their own memory, and lie row by row, as every step and branch is to have them
             self.results = [_copied(recorder, x) for x in leaves]
         self.fakes: list[Any] = [x.fake for x in self.results]
 
     @property
     def outside(self) -> list[Tensor]:
-        return self.recorder.inputs[len(self.carried) :]
+        return self.recorder.inputs[len(self.carry) :]
 
     def described(self) -> list[Any]:
         return [(x.dtype, tuple(x.shape)) for x in self.results]
 
-    def module(self, outside: Sequence[Tensor], one: bool = False) -> Module:
-        """The graph as a module of the carried values and of `outside`, in this order. `one`: of its one result, not
+    def module(self, outside: Sequence[Tensor], single: bool = False) -> Module:
+        """The graph as a module of the carry values and of `outside`, in this order. `single`: of its one result, not
         of a tuple."""
         recorder = self.recorder
         graph = fx.Graph()
-        places: dict[fx.Node, Any] = {}
-        for x in (*self.carried, *outside):
+        copied_nodes: dict[fx.Node, Any] = {}
+        for x in (*self.carry, *outside):
             node = graph.placeholder(f"argument_{len(graph.nodes)}")
             known = recorder.place_of(x)
             if known is not None:
-                places[known] = node
+                copied_nodes[known] = node
         nodes = tuple([x.node for x in self.results])
-        recorder.graph.output(nodes[0] if one else nodes)
-        graph.output(graph.graph_copy(recorder.graph, places))
+        recorder.graph.output(nodes[0] if single else nodes)
+        graph.output(graph.graph_copy(recorder.graph, copied_nodes))
         return Module(recorder.root, graph)
 
 
@@ -68,8 +68,8 @@ def _emit(outer: Recorder, op: Any, like: Branch, args: tuple[Any, ...]) -> list
     """A node of a higher-order operator, whose results look like those of a branch."""
     node = outer.graph.call_function(op, args)
     with scope(), outer.mode:
-        fresh = [torch.empty_like(fake) for fake in like.fakes]
-    return list(outer.results(fresh, node))
+        fresh_fakes = [torch.empty_like(fake) for fake in like.fakes]
+    return list(outer.results(fresh_fakes, node))
 
 
 def _nodes(outer: Recorder, tensors: Sequence[Tensor]) -> tuple[fx.Node, ...]:
@@ -114,16 +114,16 @@ def while_loop(condition: Callable[[Any], Tensor], body: Callable[[Any], Any], i
     step = Branch(outer, lambda *state: body(optree.tree_unflatten(tree, state)), first)
     _check("while_loop", tree, step.tree, first, step.results)
     outside = _union(goes_on, step)
-    modules = (outer.attach(goes_on.module(outside, one=True)), outer.attach(step.module(outside)))
+    modules = (outer.attach(goes_on.module(outside, single=True)), outer.attach(step.module(outside)))
     args = (*modules, _nodes(outer, first), tuple(_without_shared_memory(outer, outside)))
     return optree.tree_unflatten(tree, _emit(outer, _higher_order.while_loop, step, args))
 
 
-def _check(name: str, tree: Any, after: Any, first: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+def _check(name: str, tree: Any, new_tree: Any, first: Sequence[Tensor], results: Sequence[Tensor]) -> None:
     described = [[(x.dtype, tuple(x.shape)) for x in leaves] for leaves in (first, results[: len(first)])]
-    if tree != after or described[0] != described[1]:
+    if tree != new_tree or described[0] != described[1]:
         raise TypeError(
-            f"{name}: the body returns {after} of {described[1]}, but the loop started with {tree} of {described[0]}"
+            f"{name}: the body returns {new_tree} of {described[1]}, but the loop started with {tree} of {described[0]}"
         )
 
 
@@ -137,21 +137,21 @@ def scan(body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, revers
         rows = [torch.flip(x, (0,)) if reverse else x for x in x_leaves]
         first_rows = [x[0] for x in rows]
     # Inductor fails on a loop with a single result, which may be this carry, or y of a loop without one
-    more = [outer.call(_full, ((), 0), {"dtype": torch.int32, "device": rows[0].device})] if len(first) < 2 else []
-    carried, k = [*first, *more], len(first) + len(more)
+    counter = [outer.call(_full, ((), 0), {"dtype": torch.int32, "device": rows[0].device})] if len(first) < 2 else []
+    carry_and_step, k = [*first, *counter], len(first) + len(counter)
     trees: list[Any] = []
 
     def step(*args: Tensor) -> list[Tensor]:
         carry, y = body(optree.tree_unflatten(tree, args[: len(first)]), optree.tree_unflatten(x_tree, args[k:]))
-        carry_leaves, after = optree.tree_flatten(carry)
+        carry_leaves, new_tree = optree.tree_flatten(carry)
         y_leaves, y_tree = optree.tree_flatten(y)
-        trees[:] = [after, y_tree]
+        trees[:] = [new_tree, y_tree]
         return [*carry_leaves, *args[len(first) : k], *y_leaves]
 
-    part = Branch(outer, step, [*carried, *[_copied(outer, x) for x in first_rows]])
+    part = Branch(outer, step, [*carry_and_step, *[_copied(outer, x) for x in first_rows]])
     _check("scan", tree, trees[0], first, part.results)
     outside = _union(part)
-    inputs = _without_shared_memory(outer, [*carried, *rows, *outside])
+    inputs = _without_shared_memory(outer, [*carry_and_step, *rows, *outside])
     n = k + len(rows)
     args = (outer.attach(part.module(outside)), inputs[:k], inputs[k:n], tuple(inputs[n:]))
     node = outer.graph.call_function(_higher_order.scan, args)

@@ -13,7 +13,7 @@ import torch
 from tensorgraft.backends.torch.operators import LIBRARY, followed
 from tensorgraft.backends.torch.precision import torch_dtype
 from tensorgraft.hub.array import NativeArray as Array
-from tensorgraft.hub.operations.coded import Coded, Coding, spread
+from tensorgraft.hub.operations.coded import Coded, Coding, spread_blocks
 
 Tensor = torch.Tensor
 
@@ -40,7 +40,9 @@ class TorchCoded:
         if not known or not _divides(coding, shape[1], scale.shape[1]) or any(map(followed, tensors)):
             return Coded.coded_matmul(self, x, codes, scale, zero, coding, shape, axis, dtype)
         rows = (shape[0], scale.shape[1])
-        scale, zero = (s if s is None or s.shape[0] in (1, shape[0]) else spread(self, s, rows) for s in (scale, zero))
+        scale, zero = (
+            s if s is None or s.shape[0] in (1, shape[0]) else spread_blocks(self, s, rows) for s in (scale, zero)
+        )
         table = None if coding.kind == "integer" else _table(self, coding)
         result = x.dtype if dtype is None else torch_dtype(dtype)
         numbers = coding.bits, coding.packed, coding.signed, *shape, axis, result
@@ -63,8 +65,8 @@ def _table(xp: Any, coding: Coding) -> Tensor:
             count = 16 if coding.packed == 2 else 256
             codes = xp.asarray(coding.all_codes())
             numbers: Array = coding.decode(xp, codes)
-            one = torch.nn.functional.pad(numbers, (0, count - codes.shape[0]))
-            pairs = torch.stack([one.repeat(count), one.repeat_interleave(count)], 1)
+            per_code = torch.nn.functional.pad(numbers, (0, count - codes.shape[0]))
+            pairs = torch.stack([per_code.repeat(count), per_code.repeat_interleave(count)], 1)
             table = _tables[coding, xp.device] = pairs.view(torch.float64).reshape(-1)
     return table
 
@@ -133,8 +135,8 @@ def _coded_matmul(
     m, groups, dtype = x.shape[0], scale.shape[1], x.dtype
     by_row = axis == 1 and groups == 1 and zero is None  # scales of results
     codes = codes.contiguous()
-    few = by_row and codes.dtype == torch.int8 and packed == 1 and dtype == torch.bfloat16 and m <= _FEW
-    if few and _aligned(codes):
+    few_rows = by_row and codes.dtype == torch.int8 and packed == 1 and dtype == torch.bfloat16 and m <= _FEW
+    if few_rows and _aligned(codes):
         x = x.contiguous()
         x = x if _aligned(x) else x.clone()
         product = torch._weight_int8pack_mm(x, codes, torch.ones(n, dtype=dtype))
@@ -146,11 +148,11 @@ def _coded_matmul(
         x = x.reshape(m, -1, decoder.lanes).transpose(1, 2).reshape(m, k)
     zero = None if zero is None else zero * decoder.unit
     scale = scale / decoder.unit
-    across = axis == 1 and not narrow and 4 < m <= 64  # the other way round, which is quicker
+    transposed_out = axis == 1 and not narrow and 4 < m <= 64  # the other way round, which is quicker
     block = max(1, min(n, _BLOCK // k))
     buffer = torch.empty(block, k)
     short = torch.empty(block, k, dtype=dtype) if narrow else buffer
-    out = x.new_empty((m, k) if axis == 0 else (n, m) if across else (m, n))
+    out = x.new_empty((m, k) if axis == 0 else (n, m) if transposed_out else (m, n))
     for start in range(0, n, block):
         stop = min(start + block, n)
         rows, values = buffer[: stop - start], short[: stop - start]
@@ -163,13 +165,13 @@ def _coded_matmul(
             values.copy_(rows)
         if axis == 0:
             torch.addmm(out, x[:, start:stop], values, beta=1 if start else 0, out=out)
-        elif across:
+        elif transposed_out:
             torch.mm(values, x.t(), out=out[start:stop])
         else:
             torch.mm(x, values.t(), out=out[:, start:stop])
     if axis == 0 and decoder.lanes > 1:
         out = out.view(m, decoder.lanes, -1).transpose(1, 2).reshape(m, k)
-    out = out.t().contiguous() if across else out
+    out = out.t().contiguous() if transposed_out else out
     if by_row:
         out = out.to(torch.float32).mul_(scale.view(1, -1))
     return out.to(result)

@@ -28,7 +28,7 @@ def _own() -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext() if now.recorder is None else scope()
 
 
-def _fresh(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _without_shared_memory(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap `fn` so that its results share no memory with its arguments, as PyTorch's control flow requires."""
     return lambda *args: optree.tree_map(torch.clone, fn(*args))
 
@@ -51,7 +51,7 @@ class TorchControlFlow:
         self, predicate: Array, true_fn: Callable[..., Any], false_fn: Callable[..., Any], /, *operands: Any
     ) -> Any:
         if torch.compiler.is_compiling():
-            return torch.cond(predicate, _fresh(true_fn), _fresh(false_fn), operands)
+            return torch.cond(predicate, _without_shared_memory(true_fn), _without_shared_memory(false_fn), operands)
         if _recorded(predicate):
             return branches.cond(predicate, lambda: true_fn(*operands), lambda: false_fn(*operands))
         if torch._C._functorch.is_batchedtensor(predicate):  # another branch for each of a batch
@@ -65,8 +65,10 @@ class TorchControlFlow:
             def step(*leaves: Array) -> tuple[Array, ...]:
                 return tuple(optree.tree_leaves(body(optree.tree_unflatten(tree, leaves))))
 
-            outputs = torch._higher_order_ops.while_loop(
-                lambda *leaves: condition(optree.tree_unflatten(tree, leaves)), _fresh(step), tuple(leaves)
+            outputs = torch.while_loop(
+                lambda *leaves: condition(optree.tree_unflatten(tree, leaves)),
+                _without_shared_memory(step),
+                tuple(leaves),
             )
             return optree.tree_unflatten(tree, outputs)
         if now.recorder is not None:
@@ -93,7 +95,7 @@ class TorchControlFlow:
                 rows: Any = self.full((length, 1), 0, dtypes.int32)  # type: ignore[attr-defined]
             return self.scan(lambda carry, _: body(carry, xs), init, rows, length=length, reverse=reverse)
         if torch.compiler.is_dynamo_compiling() and length > _UNROLLED:  # whose operator asks Dynamo for the body
-            return torch._higher_order_ops.scan(_fresh(body), init, xs, reverse=reverse)
+            return torch._higher_order_ops.scan(_without_shared_memory(body), init, xs, reverse=reverse)
         if now.recorder is not None and length > _UNROLLED:
             return branches.scan(body, init, xs, reverse)
         leaves, tree = optree.tree_flatten(xs)

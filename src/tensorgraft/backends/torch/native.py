@@ -81,8 +81,8 @@ class Module(Part):
         for path, x in constants.items():
             owner, _, last = path.rpartition(".")
             self._owner(owner).register_buffer(last, x)
-        for path, seen in {"": (name or "Module", ""), **described}.items():
-            self._owner(path)._described = seen
+        for path, description in {"": (name or "Module", ""), **described}.items():
+            self._owner(path)._described = description
         self.train(not self._modes or any(self._modes.values()))
         for path, training in self._modes.items():
             self._owner(path).training = training
@@ -98,19 +98,19 @@ class Module(Part):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         parameters = dict(self.named_parameters(remove_duplicate=False))
         buffers = dict(self.named_buffers(remove_duplicate=False))
-        held = {**parameters, **buffers}
+        state = {**parameters, **buffers}
         if not self._stateful:
-            return self._call({name: held[name] for name in self._names}, *args, **kwargs)
+            return self._call({name: state[name] for name in self._names}, *args, **kwargs)
         # a buffer that is written is not what the backward pass has kept of it
-        values = {name: held[name] if name in parameters else held[name].clone() for name in self._names}
+        values = {name: state[name] if name in parameters else state[name].clone() for name in self._names}
         if self._modes:
             training = {path: self._owner(path).training for path in self._modes}
-            results, written = self._call.in_modes(training, values, args, kwargs)  # type: ignore[attr-defined]
+            results, new_state = self._call.in_modes(training, values, args, kwargs)  # type: ignore[attr-defined]
         else:
-            results, written = self._call(values, *args, **kwargs)
+            results, new_state = self._call(values, *args, **kwargs)
         with torch.no_grad():
-            for name, x in written.items():
-                held[name].copy_(x)
+            for name, x in new_state.items():
+                state[name].copy_(x)
         return results
 
     def __prepare_scriptable__(self) -> NoReturn:
@@ -123,16 +123,16 @@ class Module(Part):
 
 def _run(xp: Backend, function: Differentiable, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     transformed = _transformed()
-    wanted: tuple[int, ...] = ()
+    argnums: tuple[int, ...] = ()
     if torch.compiler.is_exporting() and not transformed:
         # an exported program keeps no rules: PyTorch would differentiate the operators, which may not be what is meant
         tensors = [t.detach() for t in tensors]
     if torch.is_grad_enabled():
-        wanted = tuple([i for i, t in enumerate(tensors) if t.requires_grad])
-    if not wanted and not transformed:
+        argnums = tuple([i for i, t in enumerate(tensors) if t.requires_grad])
+    if not argnums and not transformed:
         with xp.native_scope():
             return _without_shared_memory(function.primal(xp, tensors), tensors)
-    call = _Call(xp, function, wanted, lean=transformed)
+    call = _Call(xp, function, argnums, lean=transformed)
     return _Function.apply(call, *tensors)[: call.count]
 
 
@@ -143,11 +143,11 @@ def _transformed() -> bool:
 
 def _without_shared_memory(results: Sequence[Array], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Copy results that share memory, so that each has its own."""
-    seen = set(map(id, tensors))
+    seen_ids = set(map(id, tensors))
     separate = []
     for x in results:
-        separate.append(x.clone(memory_format=torch.contiguous_format) if id(x) in seen else arrays.own(x))
-        seen.add(id(separate[-1]))
+        separate.append(x.clone(memory_format=torch.contiguous_format) if id(x) in seen_ids else arrays.own(x))
+        seen_ids.add(id(separate[-1]))
     return tuple(separate)
 
 
@@ -158,7 +158,7 @@ class _Call:
     wanted: tuple[int, ...]
     lean: bool  # keeps arguments only: a transformation of PyTorch's sees no other residuals
     count: int = 0  # of results
-    places: list[int | None] = field(default_factory=list)  # of each residual: the argument that it is
+    argument_of_residual: list[int | None] = field(default_factory=list)  # of each residual: the argument that it is
 
 
 class _Function(torch.autograd.Function):
@@ -177,7 +177,7 @@ class _Function(torch.autograd.Function):
             results = _without_shared_memory(results, tensors)
         argument = {id(t): i for i, t in enumerate(tensors)}
         call.count = len(results)
-        call.places = [argument.get(id(r)) for r in residuals]
+        call.argument_of_residual = [argument.get(id(r)) for r in residuals]
         return (*results, *(r.detach() for r in residuals if id(r) not in argument))
 
     @staticmethod
@@ -195,33 +195,33 @@ class _Function(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
         call: _Call = ctx.call
         xp = call.xp
-        tensors, kept = ctx.saved_tensors[: ctx.count], iter(ctx.saved_tensors[ctx.count :])
+        tensors, saved = ctx.saved_tensors[: ctx.count], iter(ctx.saved_tensors[ctx.count :])
         incoming = [g for g, smooth in zip(gradients, ctx.smooth, strict=False) if smooth]
         cotangents = [
             torch.zeros(shape, dtype=dtype, device=device) if g is None else _conjugate(g)
             for g, (shape, dtype, device) in zip(incoming, ctx.results, strict=True)
         ]
-        wanted = tuple(i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed)
+        argnums = tuple(i for i, needs_grad in enumerate(ctx.needs_input_grad[1:]) if needs_grad)
         if call.lean or torch.is_grad_enabled():  # to be differentiated again
-            gradients_: Sequence[Array] = _run(xp, call.function.pullback(wanted), [*tensors, *cotangents])
+            gradients_: Sequence[Array] = _run(xp, call.function.pullback(argnums), [*tensors, *cotangents])
         else:
-            residuals = [next(kept) if i is None else tensors[i] for i in call.places]
+            residuals = [next(saved) if i is None else tensors[i] for i in call.argument_of_residual]
             with xp.native_scope():
                 all_ = call.function.backward(xp, residuals, cotangents, call.wanted)
-            gradients_ = [g for i, g in zip(call.wanted, all_, strict=True) if i in wanted]
+            gradients_ = [g for i, g in zip(call.wanted, all_, strict=True) if i in argnums]
         out: list[Tensor | None] = [None] * ctx.count
-        for i, g in zip(wanted, gradients_, strict=True):
+        for i, g in zip(argnums, gradients_, strict=True):
             out[i] = _conjugate(g)
         return None, *out
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> Any:
         call: _Call = ctx.call
-        wanted = tuple(i for i, t in enumerate(tangents[1:]) if t is not None)
+        argnums = tuple(i for i, t in enumerate(tangents[1:]) if t is not None)
         outputs = iter(
             _run(
                 call.xp,
-                call.function.pushforward(wanted),
+                call.function.pushforward(argnums),
                 [*ctx.saved_tensors[: ctx.count], *(t for t in tangents[1:] if t is not None)],
             )
         )

@@ -23,18 +23,14 @@ def followed(x: Tensor) -> bool:
 def _dense(x: Tensor) -> Tensor:
     """A matrix with strides that `torch._int_mm` reads rightly: an extent of 1 may have any, and then its results are
     what memory held (https://github.com/pytorch/pytorch, `_int_mm_out_cpu` hands them on to oneDNN)."""
-    (rows, columns), (down, along) = x.shape, x.stride()
-    if (along == 1 and down >= columns) or (down == 1 and along >= rows > 1):
+    (rows, columns), (down, column_stride) = x.shape, x.stride()
+    if (column_stride == 1 and down >= columns) or (down == 1 and column_stride >= rows > 1):
         return x
     return x.contiguous().as_strided((rows, columns), (columns, 1))
 
 
-def _int8_matmul(a: Tensor, b: Tensor) -> Tensor:
-    return torch._int_mm(_dense(a), _dense(b))
-
-
 LIBRARY.define("int8_matmul(Tensor a, Tensor b) -> Tensor")
-LIBRARY.impl("int8_matmul", _int8_matmul, "CPU")
+LIBRARY.impl("int8_matmul", lambda a, b: torch._int_mm(_dense(a), _dense(b)), "CPU")
 LIBRARY.impl("int8_matmul", lambda a, b: a.new_empty((a.shape[0], b.shape[1]), dtype=torch.int32), "Meta")
 
 

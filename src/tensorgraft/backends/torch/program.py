@@ -29,11 +29,11 @@ COMPILER = "TENSORGRAFT_TORCH_COMPILER"  # "inductor", or "none": graphs run ope
 @functools.cache
 def compiler() -> str:
     """Return how programs are run: as the environment says, else by Inductor where it can compile."""
-    chosen = os.environ.get(COMPILER)
-    if chosen in ("inductor", "none"):
-        return chosen
-    if chosen:
-        raise ValueError(f"{COMPILER} is {chosen!r}: expected 'inductor' or 'none'")
+    choice = os.environ.get(COMPILER)
+    if choice in ("inductor", "none"):
+        return choice
+    if choice:
+        raise ValueError(f"{COMPILER} is {choice!r}: expected 'inductor' or 'none'")
     has_compiler = any(map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++")))
     return "inductor" if has_compiler or torch.cuda.is_available() else "none"
 
@@ -103,10 +103,10 @@ class TorchProgram:
             if not programs:
                 programs.append(_compiled(module, inputs))
             # results have memory of their own, for they are written in place later: none is an input, or another result
-            seen, results = set(map(id, inputs)), []
+            seen_ids, results = set(map(id, inputs)), []
             for x in programs[0](*inputs):
-                results.append(x.clone(memory_format=torch.contiguous_format) if id(x) in seen else arrays.own(x))
-                seen.add(id(x))
+                results.append(x.clone(memory_format=torch.contiguous_format) if id(x) in seen_ids else arrays.own(x))
+                seen_ids.add(id(x))
             return tuple(results)
 
         return self._backend.compile(torch.no_grad()(run))

@@ -8,10 +8,6 @@ from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.random import _PARITY, _ROTATIONS
 
 
-def _rotated(x: torch.Tensor, r: int) -> torch.Tensor:
-    return (x << r) | ((x >> (32 - r)) & ((1 << r) - 1))
-
-
 class TorchRandom:
     def threefry2x32(self, key: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
         k0, k1 = key.view(torch.int32).unbind(0)
@@ -20,7 +16,7 @@ class TorchRandom:
         for group in range(5):
             for r in _ROTATIONS[group % 2]:
                 x0 = x0 + x1
-                x1 = _rotated(x1, r) ^ x0
+                x1 = ((x1 << r) | ((x1 >> (32 - r)) & ((1 << r) - 1))) ^ x0
             x0 = x0 + keys[(group + 1) % 3]
             x1 = x1 + (keys[(group + 2) % 3] + (group + 1))
         return x0.view(torch.uint32), x1.view(torch.uint32)

@@ -50,7 +50,7 @@ class StandIn(Tensor):
     __torch_function__ = torch.nn.Parameter.__torch_function__
 
     @staticmethod
-    def __new__(cls, like: Tensor, held: Tensor | None = None) -> StandIn:
+    def __new__(cls, like: Tensor, tensor: Tensor | None = None) -> StandIn:
         out = Tensor._make_wrapper_subclass(
             cls,
             like.shape,
@@ -59,7 +59,7 @@ class StandIn(Tensor):
             dtype=like.dtype,
             device=like.device,
         )
-        out.held, out.fake, out.home, out.node = held, None, None, None
+        out.held, out.fake, out.home, out.node = tensor, None, None, None
         return out
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
@@ -112,7 +112,7 @@ class Recorder:
         self.mode: FakeTensorMode = FakeTensorMode() if outer is None else outer.mode
         self.root: dict[str, fx.GraphModule] = {}  # sub-graphs by name
         self.inputs: list[Tensor] = []  # tensors from outside, in the order of their placeholders
-        self._places: dict[int, tuple[fx.Node, FakeTensor]] = {}
+        self._placeholders: dict[int, tuple[fx.Node, FakeTensor]] = {}
         self._last: fx.Node | None = None  # the last placeholder
 
     # ---- values ----------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class Recorder:
             node = self.graph.placeholder(f"input_{len(self.inputs)}")
         self._last = node
         self.inputs.append(x)
-        self._places[id(x)] = node, fake
+        self._placeholders[id(x)] = node, fake
         return node
 
     def argument(self, fake: FakeTensor) -> StandIn:
@@ -133,8 +133,8 @@ class Recorder:
 
     def place_of(self, x: Tensor) -> fx.Node | None:
         """The placeholder of a tensor, if it is an input."""
-        place = self._places.get(id(x))
-        return None if place is None else place[0]
+        entry = self._placeholders.get(id(x))
+        return None if entry is None else entry[0]
 
     def fake_of(self, x: Tensor) -> FakeTensor:
         """Return the fake of any tensor that a program may read."""
@@ -151,10 +151,10 @@ class Recorder:
         if isinstance(x, StandIn) and x.home is self:
             assert x.node is not None and x.fake is not None
             return x.node, x.fake
-        if id(x) not in self._places:
+        if id(x) not in self._placeholders:
             fake = self.fake_of(x)
             self.placeholder(x, fake)
-        return self._places[id(x)]
+        return self._placeholders[id(x)]
 
     def made(self, fake: FakeTensor, node: fx.Node) -> StandIn:
         out = StandIn(fake)
@@ -216,13 +216,13 @@ class Recorder:
         for node in self.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
             node.target = torch.ops.aten.reshape.default
         self.graph.eliminate_dead_code()
-        kept = []
+        used_inputs = []
         for node, x in zip(list(self.graph.find_nodes(op="placeholder")), self.inputs, strict=True):
             if node.users:
-                kept.append(x)
+                used_inputs.append(x)
             else:
                 self.graph.erase_node(node)
-        self.inputs = kept
+        self.inputs = used_inputs
 
     def module(self) -> Module:
         return Module(self.root, self.graph)

@@ -49,10 +49,10 @@ def _prod(x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     """PyTorch multiplies along one axis."""
     if len(axes) == 1:
         return torch.prod(x, axes[0], keepdims, dtype=x.dtype)
-    kept = tuple(a for a in range(x.ndim) if a not in axes)
-    lead = tuple(x.shape[a] for a in kept)
+    kept_axes = tuple(a for a in range(x.ndim) if a not in axes)
+    lead = tuple(x.shape[a] for a in kept_axes)
     n = math.prod(x.shape[a] for a in axes)
-    flat = x.permute(*kept, *axes).reshape(*lead, n)
+    flat = x.permute(*kept_axes, *axes).reshape(*lead, n)
     return torch.prod(flat, -1, dtype=x.dtype).reshape(_shape(x, axes, keepdims))
 
 
@@ -141,6 +141,9 @@ class TorchReduction:
     cummin = _running(torch.cummin)
 
     # ---- composites ------------------------------------------------------------------------------------------------
+
+    def cumlogsumexp(self, x: Array, axis: int) -> Array:
+        return widened(torch.logcumsumexp)(x, axis)
 
     def softmax(self, x: Array, axis: int) -> Array:
         return widened(torch.softmax)(x, axis)

@@ -19,14 +19,14 @@ _flipped = elementwise_move(torch.flip)
 _EXACT = frozenset((torch.int64, torch.int32, torch.float32, torch.float64))  # that `arange` fills by itself
 
 
-def _spread(x: Tensor, value: Any, config: Sequence[tuple[int, int, int]]) -> Tensor:
+def _padded(x: Tensor, value: Any, config: Sequence[tuple[int, int, int]]) -> Tensor:
     """Return `x` padded with a Python scalar."""
-    for axis, (_, _, gap) in enumerate(config):
+    for axis, (_, _, interior) in enumerate(config):
         n = x.shape[axis]
-        if gap and n > 1:
-            behind = x.ndim - axis - 1
-            apart = torch.constant_pad_nd(x.unsqueeze(axis + 1), (0, 0) * behind + (0, gap), value)
-            x = apart.flatten(axis, axis + 1).narrow(axis, 0, n * (gap + 1) - gap)
+        if interior and n > 1:
+            axes_after = x.ndim - axis - 1
+            padded = torch.constant_pad_nd(x.unsqueeze(axis + 1), (0, 0) * axes_after + (0, interior), value)
+            x = padded.flatten(axis, axis + 1).narrow(axis, 0, n * (interior + 1) - interior)
     ends = [max(n, 0) for low, high, _ in reversed(config) for n in (low, high)]
     if any(ends):
         x = torch.constant_pad_nd(x, ends, value)
@@ -101,11 +101,11 @@ class TorchShape:
     def pad(self, x: Array, value: Any, config: Sequence[tuple[int, int, int]], /) -> Array:
         dtype = x.dtype
         if not isinstance(value, Tensor) and dtype not in LIMITED:
-            return _spread(x, value, config)
+            return _padded(x, value, config)
         if not isinstance(value, Tensor):
             value = filled((), value, dtype, x.device)
-        inside = _spread(torch.ones_like(x, dtype=torch.bool), False, config)
-        return torch.where(inside, _spread(as_bits(x), 0, config), as_bits(value)).view(dtype)
+        is_operand = _padded(torch.ones_like(x, dtype=torch.bool), False, config)
+        return torch.where(is_operand, _padded(as_bits(x), 0, config), as_bits(value)).view(dtype)
 
     def slice(self, x: Array, start: Shape, stop: Shape, step: Shape, /) -> Array:
         return x[tuple(map(slice, start, stop, step))]

@@ -46,10 +46,10 @@ def _take_along_axis(x: Tensor, at: Tensor, axis: int) -> Tensor:
 
 class TorchSorting:
     def sort(self, operands: Sequence[Array], /, axis: int = -1, num_keys: int = 1) -> tuple[Array, ...]:
-        first, *others = operands
+        first, *rest = operands
         if num_keys == 1:
             values, at = _order(first, axis)
-            return (values, *(_take_along_axis(x, at, axis) for x in others))
+            return (values, *(_take_along_axis(x, at, axis) for x in rest))
         at = _order(operands[num_keys - 1], axis)[1]  # stable sorts by one key after the other, the last key first
         for key in reversed(operands[: num_keys - 1]):
             at = torch.gather(at, axis, _order(_take_along_axis(key, at, axis), axis)[1])
@@ -74,9 +74,9 @@ class TorchSorting:
             values, at = self.sort_with_indices(x, axis, descending=largest)
             return values.narrow(axis, 0, k), at.narrow(axis, 0, k)
         # `torch.topk` takes any of equal elements: the position, below the key, makes them different
-        behind = [1] * (x.ndim - axis % x.ndim - 1)
-        place = arange(n, dtype=torch.int64, device=x.device).reshape(n, *behind)
-        rank = (key << 32) | ((n - 1 - place) if largest else place)
-        chosen = torch.topk(rank, k, dim=axis, largest=largest)[0] & (2**32 - 1)
-        at = n - 1 - chosen if largest else chosen
+        axes_after = [1] * (x.ndim - axis % x.ndim - 1)
+        axis_positions = arange(n, dtype=torch.int64, device=x.device).reshape(n, *axes_after)
+        rank = (key << 32) | ((n - 1 - axis_positions) if largest else axis_positions)
+        picked = torch.topk(rank, k, dim=axis, largest=largest)[0] & (2**32 - 1)
+        at = n - 1 - picked if largest else picked
         return _take_along_axis(x, at, axis), at

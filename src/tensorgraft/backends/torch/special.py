@@ -22,9 +22,9 @@ def _next_of_bits(x: Tensor, y: Tensor) -> Tensor:
     carrier = _BITS[x.dtype]
     bits = x.contiguous().view(carrier)
     least = torch.iinfo(carrier).min
-    away = (y > x) == (x > 0)
-    stepped = torch.where(away, bits + 1, bits - 1)
+    away_from_zero = (y > x) == (x > 0)
+    next_bits = torch.where(away_from_zero, bits + 1, bits - 1)
     from_zero = torch.where(y > 0, torch.ones_like(bits), torch.full_like(bits, least + 1))
-    neighbour = torch.where(x == 0, from_zero, stepped).view(x.dtype)
+    neighbour = torch.where(x == 0, from_zero, next_bits).view(x.dtype)
     neighbour = torch.where(x == y, y, neighbour)
     return torch.where(torch.isnan(x) | torch.isnan(y), x + y, neighbour)

@@ -17,8 +17,8 @@ Tensor = torch.Tensor
 def shift_right(x: Tensor, y: Tensor) -> Tensor:
     """Zeros come in from the left. `x` and `y` are signed integers of the bits."""
     most = torch.iinfo(x.dtype).max
-    once = (x >> 1) & most
-    return torch.where(y == 0, x, once >> (y - 1))  # by less than 0, great numbers, PyTorch leaves the sign
+    halved = (x >> 1) & most
+    return torch.where(y == 0, x, halved >> (y - 1))  # by less than 0, great numbers, PyTorch leaves the sign
 
 
 def _divided(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -39,8 +39,8 @@ def _by_windows(x: Tensor, w: Tensor, strides: Ints, dilation: Ints, groups: int
     x = x.unflatten(1, (groups, channels // groups))  # (n, g, c, spatial...)
     w = w.unflatten(0, (groups, w.shape[0] // groups))  # (g, o, c, taps...)
     d = w.ndim - 3
-    for axis, (k, stride, gap) in enumerate(zip(w.shape[3:], strides, dilation, strict=True)):
-        x = _windows(x, 3 + axis, k, stride, gap)
+    for axis, (k, stride, dilation_) in enumerate(zip(w.shape[3:], strides, dilation, strict=True)):
+        x = _windows(x, 3 + axis, k, stride, dilation_)
     out = x.shape[3 : 3 + d]
     taps = tuple(range(3, 3 + d))
     product = dot_general(w, x, ((2, *taps), (2, *(t + d for t in taps))), ((0,), (1,)), x.dtype)  # (g, o, n, out...)
@@ -53,10 +53,10 @@ def _transposed(x: Tensor, w: Tensor, padding: Pads, dilation: Ints, rhs_dilatio
     n = len(taps)
     w = w.flip(tuple(range(2, n + 2))).unflatten(0, (groups, w.shape[0] // groups)).transpose(1, 2).flatten(0, 1)
     # PyTorch's has full padding, reduced by the same number on both sides
-    cut = [(d * (k - 1) - a, d * (k - 1) - b) for (a, b), k, d in zip(padding, taps, rhs_dilation, strict=True)]
-    both = tuple(max(min(a, b), 0) for a, b in cut)
-    y = _TRANSPOSED[n](x, w, None, dilation, both, 0, groups, rhs_dilation)
-    ends = [(p - a, p - b) for (a, b), p in zip(cut, both, strict=True)]
+    pads = [(d * (k - 1) - a, d * (k - 1) - b) for (a, b), k, d in zip(padding, taps, rhs_dilation, strict=True)]
+    symmetric = tuple(max(min(a, b), 0) for a, b in pads)
+    y = _TRANSPOSED[n](x, w, None, dilation, symmetric, 0, groups, rhs_dilation)
+    ends = [(p - a, p - b) for (a, b), p in zip(pads, symmetric, strict=True)]
     if any(e > 0 for low_high in ends for e in low_high):
         y = torch.constant_pad_nd(y, [max(e, 0) for low_high in reversed(ends) for e in low_high])
     inner = (slice(max(-low, 0), m + min(high, 0)) for (low, high), m in zip(ends, y.shape[2:], strict=True))
@@ -102,7 +102,7 @@ class TorchWindowed:
         native = native and all(out)
         if native and batch_groups == 1 and max(lhs_dilation) > 1 == max(strides):
             return _transposed(x, w, padding, tuple(lhs_dilation), tuple(rhs_dilation), groups).to(dtype)
-        config = [(0, 0, 0)] * 2 + [(*p, gap - 1) for p, gap in zip(padding, lhs_dilation, strict=True)]
+        config = [(0, 0, 0)] * 2 + [(*p, interior - 1) for p, interior in zip(padding, lhs_dilation, strict=True)]
         if any(map(any, config)):
             x = self.pad(x, 0, config)  # type: ignore[attr-defined]
         if native and groups == 1 and math.prod(w.shape[2:]) >= max(4 * math.prod(out), _GREAT):
@@ -154,7 +154,7 @@ class TorchWindowed:
         out = tuple(map(window_count, x.shape, window, strides, window_dilation))
         if 0 in out:
             return x.new_zeros(out)
-        for axis, (k, stride, gap) in enumerate(zip(window, strides, window_dilation, strict=True)):
+        for axis, (k, stride, dilation_) in enumerate(zip(window, strides, window_dilation, strict=True)):
             if k > 1 or stride > 1:
-                x = reduce(_windows(x, axis, k, stride, gap))
+                x = reduce(_windows(x, axis, k, stride, dilation_))
         return x

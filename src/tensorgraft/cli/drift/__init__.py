@@ -51,17 +51,19 @@ def hashed(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
 
-def differences(tested: Mapping[str, Mapping[str, str]], here: Mapping[str, Mapping[str, str]]) -> list[Drift]:
+def differences(tested: Mapping[str, Mapping[str, str]], installed: Mapping[str, Mapping[str, str]]) -> list[Drift]:
     """Return the drift of each kind; kinds that only one of the two knows are of another tensorgraft, and left out."""
     return [
         Drift(
             kind,
-            sorted(here[kind].keys() - tested[kind].keys()),
-            sorted(tested[kind].keys() - here[kind].keys()),
-            sorted(name for name, said in here[kind].items() if tested[kind].get(name, said) != said),
+            sorted(installed[kind].keys() - tested[kind].keys()),
+            sorted(tested[kind].keys() - installed[kind].keys()),
+            sorted(
+                name for name, definition in installed[kind].items() if tested[kind].get(name, definition) != definition
+            ),
         )
         for kind in tested
-        if kind in here
+        if kind in installed
     ]
 
 
@@ -73,13 +75,13 @@ def read_snapshot(path: Path = SNAPSHOT) -> dict[str, Any]:
 def write_snapshot(path: Path = SNAPSHOT) -> dict[str, Any]:
     """Write the snapshot of the frameworks that are installed; entries of others stay. The same frameworks give the
     same bytes."""
-    kept = read_snapshot(path) if path.exists() else {}
+    snapshot = read_snapshot(path) if path.exists() else {}
     for name in FRAMEWORKS:
         if importlib.util.find_spec(name) is not None:
-            kept[name] = inventory(name)
-            kept[name].pop("missing", None)
-    files.write(path, gzip.compress(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode(), mtime=0))
-    return kept
+            snapshot[name] = inventory(name)
+            snapshot[name].pop("missing", None)
+    files.write(path, gzip.compress(json.dumps(snapshot, sort_keys=True, separators=(",", ":")).encode(), mtime=0))
+    return snapshot
 
 
 def inventory(framework: str) -> dict[str, Any]:
@@ -92,10 +94,10 @@ def inventory(framework: str) -> dict[str, Any]:
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
     }
     command = [sys.executable, "-W", "ignore", "-m", __name__, framework]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=_LIMIT, check=False)
-    if done.returncode:
-        raise RuntimeError((done.stderr.strip().splitlines() or ["the process ended without any output"])[-1])
-    return json.loads(done.stdout.splitlines()[-1])
+    completed = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=_LIMIT, check=False)
+    if completed.returncode:
+        raise RuntimeError((completed.stderr.strip().splitlines() or ["the process ended without any output"])[-1])
+    return json.loads(completed.stdout.splitlines()[-1])
 
 
 def collected(framework: str) -> dict[str, Any]:
@@ -125,23 +127,23 @@ def print_drift(path: Path = SNAPSHOT) -> int:
         if importlib.util.find_spec(name) is None or name not in tested:
             continue
         try:
-            here = inventory(name)
+            installed = inventory(name)
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             drifted = True
             table.add_row(name, tested[name]["version"], "[red]cannot be told[/red]", escape(str(error)))
             continue
-        versions = [name, tested[name]["version"], here["version"]]
-        rows = differences(tested[name]["kinds"], here["kinds"])
-        if here["missing"]:
-            rows.append(Drift("private names", [], here["missing"], []))
+        versions = [name, tested[name]["version"], installed["version"]]
+        rows = differences(tested[name]["kinds"], installed["kinds"])
+        if installed["missing"]:
+            rows.append(Drift("private names", [], installed["missing"], []))
         for row in rows:
             counts = [f"[red]{len(x)}[/red]" if x else "0" for x in (row.new, row.gone, row.changed)]
             table.add_row(*versions, row.kind, *counts)
             versions = ["", "", ""]
-            for what, names in (("new", row.new), ("gone", row.gone), ("changed", row.changed)):
+            for change, names in (("new", row.new), ("gone", row.gone), ("changed", row.changed)):
                 if names:
-                    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-                    details.append(f"{name}, {row.kind}, {what}: {', '.join(names[:_SHOWN])}{more}")
+                    suffix = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+                    details.append(f"{name}, {row.kind}, {change}: {', '.join(names[:_SHOWN])}{suffix}")
             drifted |= bool(row)
     console.print(table)
     for line in details:

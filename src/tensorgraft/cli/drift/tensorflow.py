@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import tensorflow as tf
 
 from tensorgraft.cli.drift import Kinds, hashed
 
 
 def kinds() -> Kinds:
-    found, graph = {}, tf.Graph()
+    definitions, graph = {}, tf.Graph()
     for name in dir(tf.raw_ops):
-        with contextlib.suppress(tf.errors.NotFoundError):
-            found[name] = hashed(_definition_text(graph.op_def_for_type(name)))
-    return {"raw operations": found}
+        if not name.startswith("_"):
+            definitions[name] = hashed(_definition_text(graph.op_def_for_type(name)))
+    return {"raw operations": definitions}
 
 
 def _definition_text(definition: object) -> str:

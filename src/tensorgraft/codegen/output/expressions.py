@@ -101,11 +101,6 @@ def literal(value: Any) -> ast.expr:
     raise TypeError(f"a {type(value).__name__} cannot be written as Python: {value!r}")
 
 
-def subscript(x: ast.expr, index: Any) -> ast.expr:
-    """Return the expression `x[index]`; a tuple may hold slices, Ellipsis, None, numbers and expressions."""
-    return ast.Subscript(x, literal(index), ast.Load())
-
-
 def call(function: str, *args: ast.expr, **kwargs: ast.expr | None) -> ast.expr:
     """Return the expression `function(*args, **kwargs)`; keywords with None are left out."""
     keywords = [ast.keyword(k, v) for k, v in kwargs.items() if v is not None]

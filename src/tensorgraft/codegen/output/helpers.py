@@ -18,21 +18,21 @@ def helper_sources(target: Target) -> dict[str, str]:
     return {n: inspect.getsource(f).strip() for n, f in vars(target.helpers).items() if inspect.isfunction(f)}
 
 
-def helpers_of(target: Target, parts: Sequence[str], others: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+def helpers_of(target: Target, parts: Sequence[str], renamed: Mapping[str, str] = MappingProxyType({})) -> list[str]:
     """The text of the helpers that `parts` of a file name, and of those that they name, in the order of their module.
-    `others`: names that some have in the file in the place of their own."""
-    sources = {others.get(n, n): source for n, source in helper_sources(target).items()}
-    for n, other in others.items():
+    `renamed`: names that some have in the file in the place of their own."""
+    sources = {renamed.get(n, n): source for n, source in helper_sources(target).items()}
+    for n, other in renamed.items():
         call = re.compile(rf"(?<![.\w]){n}(?=\()")
         sources = {k: call.sub(other, source) for k, source in sources.items()}
     queue = [n for part in parts for n in global_names(ast.parse(part))]
-    needed: set[str] = set()
+    used: set[str] = set()
     while queue:
         n = queue.pop()
-        if n in sources and n not in needed:
-            needed.add(n)
+        if n in sources and n not in used:
+            used.add(n)
             queue += global_names(ast.parse(sources[n]))
-    return [source for n, source in sources.items() if n in needed]
+    return [source for n, source in sources.items() if n in used]
 
 
 def global_names(tree: ast.AST) -> set[str]:

@@ -13,7 +13,7 @@ from tensorgraft.codegen.output import weights
 from tensorgraft.codegen.output.expressions import fill, literal, name, renamed, text
 from tensorgraft.codegen.output.helpers import helper_sources, helpers_of
 from tensorgraft.codegen.output.writing import Statement, write_function
-from tensorgraft.codegen.recorders.calls import CannotBeSaidError
+from tensorgraft.codegen.recorders.calls import NotExpressibleError
 from tensorgraft.codegen.structure.functions import SourceFunction
 from tensorgraft.codegen.structure.size_merging import Extent
 from tensorgraft.codegen.styles import Definition, Style
@@ -67,19 +67,19 @@ def _function(f: SourceFunction, style: Style, trace: SourceTrace | None, used: 
     used |= _names(name(target.array))
     for s in statements:
         used |= _names(s.node)
-    alone = len(f.results) == 1 if result is None else isinstance(result, Var)
-    several = f"tuple[{', '.join([target.array] * len(f.results))}]" if result is None and f.results else ""
-    returns = target.array if alone else several
+    is_single = len(f.results) == 1 if result is None else isinstance(result, Var)
+    tuple_of_results = f"tuple[{', '.join([target.array] * len(f.results))}]" if result is None and f.results else ""
+    returns = target.array if is_single else tuple_of_results
     body = [line for s in statements for line in _lines(s)]
-    given = target.prelude.partition(" ")[0]
-    if given and any(given in _names(s.node) for s in statements):
+    prelude_module = target.prelude.partition(" ")[0]
+    if prelude_module and any(prelude_module in _names(s.node) for s in statements):
         if not names:
-            raise CannotBeSaidError(
+            raise NotExpressibleError(
                 f"{f.kind} creates arrays without having one as an argument to take the array namespace from: pass it"
                 " an array"
             )
         body.insert(0, text(fill(target.prelude.partition("=")[2], x=name(names[0]))))
-        body[0] = f"{given} = {body[0]}"
+        body[0] = f"{prelude_module} = {body[0]}"
     return style.definition(f, Definition(parameters, returns, _doc(f, style, names), body, trace is not None))
 
 
@@ -101,8 +101,8 @@ def _doc(f: SourceFunction, style: Style, names: list[str]) -> str:
         return f"({', '.join(map(size, v.shape))}{',' * (v.ndim == 1)})"
 
     shapes = ", ".join(f"{k}: {shape(v)}" for k, v in zip(names, f.arguments, strict=True))
-    what = f.doc.strip().rstrip(".").replace("\\", "\\\\").replace('"', "'")
-    return "\n\n".join(part for part in (what and f"{what}.", shapes) if part)
+    summary = f.doc.strip().rstrip(".").replace("\\", "\\\\").replace('"', "'")
+    return "\n\n".join(part for part in (summary and f"{summary}.", shapes) if part)
 
 
 def _lines(s: Statement) -> list[str]:
@@ -143,18 +143,18 @@ def formatted(source: str) -> str:
 
     ruff = find_ruff_bin()
     # where the user's folder has a `jax/`, that would be taken for a package of the user's own
-    others = ["lint.isort.known-third-party = ['equinox', 'flax', 'jax', 'keras', 'tensorflow', 'torch']"]
+    isort = ["lint.isort.known-third-party = ['equinox', 'flax', 'jax', 'keras', 'tensorflow', 'torch']"]
     config = ["--isolated", "--line-length", "100"]
     fix = subprocess.run(
-        [ruff, "check", *config, "--config", *others, "--select", "E,F,I", "--ignore", "E501,E741", "--fix", "-q", "-"],
+        [ruff, "check", *config, "--config", *isort, "--select", "E,F,I", "--ignore", "E501,E741", "--fix", "-q", "-"],
         input=source, capture_output=True, text=True,
     )  # fmt: skip
     if not fix.stdout:
         raise RuntimeError(f"ruff: {fix.stderr}\n{source}")
-    done = subprocess.run([ruff, "format", *config, "-"], input=fix.stdout, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"ruff: {done.stderr}")
-    return _usual_exponents(done.stdout)
+    completed = subprocess.run([ruff, "format", *config, "-"], input=fix.stdout, capture_output=True, text=True)
+    if completed.returncode:
+        raise RuntimeError(f"ruff: {completed.stderr}")
+    return _usual_exponents(completed.stdout)
 
 
 __all__ = ["Var", "formatted", "literal", "write"]

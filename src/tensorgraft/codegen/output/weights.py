@@ -52,49 +52,49 @@ def functions(trace: SourceTrace, target: Target, stateful: bool, trained: bool 
     if ties:
         parts.append(f"# names of one array, and the name that it has here\nTIES = {ties!r}")
     last = sorted({path.rsplit(".", 1)[-1] for path in trace.buffers})
-    among = "name.rsplit('.', 1)[-1] in BUFFERS"
+    condition = "name.rsplit('.', 1)[-1] in BUFFERS"
     if any(path.rsplit(".", 1)[-1] in last for path in trace.parameters):
-        last, among = list(trace.buffers), "name in BUFFERS"
+        last, condition = list(trace.buffers), "name in BUFFERS"
     if trace.buffers and (trained or trace.parameters or not stateful):
         parts.append(f"# arrays that are not trained\nBUFFERS = {{{', '.join(map(repr, last))}}}")
     parts += [NESTED, FLAT]
-    kept = " if name not in TIES" if ties else ""
+    without_ties = " if name not in TIES" if ties else ""
     if stateful and not trained:
-        some = f" if {among}" if trace.parameters else ""
-        some = kept + some.replace(" if ", " and ") if kept else some
+        filters = f" if {condition}" if trace.parameters else ""
+        filters = without_ties + filters.replace(" if ", " and ") if without_ties else filters
         parts.append(f'''
 def load_weights(path: str) -> dict:
     """The state in a safetensors file with the names of the original."""
-    return nested({{name: {array} for name, x in load_file(path).items(){some}}})
+    return nested({{name: {array} for name, x in load_file(path).items(){filters}}})
 ''')
     elif stateful:
         parts.append(f'''
 def load_weights(path: str) -> tuple[dict, dict]:
     """(parameters, buffers) of a safetensors file with the names of the original."""
-    weights = {{name: {array} for name, x in load_file(path).items(){kept}}}
-    buffers = {{name: x for name, x in weights.items() if {among}}}
+    weights = {{name: {array} for name, x in load_file(path).items(){without_ties}}}
+    buffers = {{name: x for name, x in weights.items() if {condition}}}
     params = {{name: x for name, x in weights.items() if name not in buffers}}
     return nested(params), nested(buffers)
 ''')
     else:
-        only = f"{{name: x for name, x in weights.items() if not {among}}}" if trace.buffers else "weights"
+        only = f"{{name: x for name, x in weights.items() if not {condition}}}" if trace.buffers else "weights"
         only = only.replace("not name in", "name not in").replace(
             "not name.rsplit('.', 1)[-1] in", "name.rsplit('.', 1)[-1] not in"
         )
         parts.append(f'''
 def load_weights(path: str) -> dict:
     """The parameters of a safetensors file with the names of the original."""
-    weights = {{name: {array} for name, x in load_file(path).items(){kept}}}
+    weights = {{name: {array} for name, x in load_file(path).items(){without_ties}}}
     return nested({only})
 ''')
     tied = "    weights |= {name: weights[source] for name, source in TIES.items()}\n" if ties else ""
-    taken = [name for name, is_taken in (("params", trained or not stateful), ("buffers", stateful)) if is_taken]
-    signature = ", ".join(f"{name}: dict" for name in taken)
-    everything = "{**flat(params), **flat(buffers)}" if len(taken) > 1 else f"flat({taken[0]})"
+    arguments = [name for name, is_taken in (("params", trained or not stateful), ("buffers", stateful)) if is_taken]
+    signature = ", ".join(f"{name}: dict" for name in arguments)
+    flattened = "{**flat(params), **flat(buffers)}" if len(arguments) > 1 else f"flat({arguments[0]})"
     parts.append(f'''
 def save_weights({signature}, path: str) -> None:
     """Write a file that the original loads."""
-    weights = {everything}
+    weights = {flattened}
 {tied}    save_file({{name: {target.save} for name, x in weights.items()}}, path)
 ''')
     return [p.strip() for p in parts]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.codegen.output.expressions import fill, literal, name, repeated, text
-from tensorgraft.codegen.recorders.calls import CannotBeSaidError, bound, defaults
+from tensorgraft.codegen.recorders.calls import NotExpressibleError, bound, defaults
 from tensorgraft.codegen.structure.functions import Invoke, Repeat, SourceFunction, Static
 from tensorgraft.codegen.structure.size_merging import Extent, Quantity
 from tensorgraft.codegen.structure.sizes import Sizes
@@ -43,11 +43,11 @@ _MOVING = frozenset(
 )
 
 
-class SizeError(CannotBeSaidError):
+class SizeError(NotExpressibleError):
     """A number depends on the sizes of the arguments, and there is no expression of them for it."""
 
 
-class _Again(Exception):
+class _NeedsNameError(Exception):
     """An expression is needed at two places: write the function again, with a name for it."""
 
     def __init__(self, v: Var, hold: bool = False) -> None:
@@ -79,11 +79,11 @@ def write_function(
         writer = FunctionWriter(function, style, kept, root, held)
         try:
             return writer.write(result), writer.argument_names
-        except _Again as again:
-            known = held if again.hold else kept
-            if again.v in known:
+        except _NeedsNameError as needed:
+            known = held if needed.hold else kept
+            if needed.v in known:
                 raise
-            known.add(again.v)
+            known.add(needed.v)
 
 
 class FunctionWriter:
@@ -151,8 +151,8 @@ class FunctionWriter:
                     yield from variables(x)
 
     def emit(self, node: ast.stmt, comment: str = "") -> None:
-        said = next((s.comment for s in reversed(self.statements) if s.comment), "")
-        comment = "" if comment == said else comment
+        last_comment = next((s.comment for s in reversed(self.statements) if s.comment), "")
+        comment = "" if comment == last_comment else comment
         self.statements.append(Statement(node, comment))
         self.refs = set()
 
@@ -243,10 +243,10 @@ class FunctionWriter:
 
     def size_now(self, v: Var, axis: int) -> ast.expr:
         if v in self.pending or v in self.spent:
-            raise _Again(v)
+            raise _NeedsNameError(v)
         at = self.names.get(v)
         if at is None or self.holder.get(at) is not v:
-            raise _Again(v, hold=True)
+            raise _NeedsNameError(v, hold=True)
         self.refs.add(v)
         return fill("shape[i]", shape=fill(self.target.shape, x=ast.Name(at)), i=literal(axis))
 
@@ -313,18 +313,18 @@ class FunctionWriter:
             return self.style.parameter(self, v)
         if v in self.pending:
             if v in self.spent:
-                raise _Again(v)
+                raise _NeedsNameError(v)
             self.spent.add(v)
             expression, refs = self.pending.pop(v)
             self.refs |= refs
             return expression
         if v in self.spent:
-            raise _Again(v)
+            raise _NeedsNameError(v)
         at = self.names.get(v)
         if at is None or self.holder.get(at) is not v:
             if v in self.held:
                 raise AssertionError(f"{self.function.name}: {v} has no name any more")
-            raise _Again(v, hold=True)  # a body of a loop in a loop looks at it
+            raise _NeedsNameError(v, hold=True)  # a body of a loop in a loop looks at it
         self.refs.add(v)
         return ast.Name(at)
 
@@ -337,7 +337,7 @@ class FunctionWriter:
         known = self.style.constants.get(key)
         if known is None:
             if value.size > 4096:
-                raise CannotBeSaidError(f"{self.where()}: a constant of {v} is too large for source")
+                raise NotExpressibleError(f"{self.where()}: a constant of {v} is too large for source")
             title = self.style.titles.get(key, "")
             expression = self.regular(value)
             if expression is not None and not title:
@@ -347,11 +347,11 @@ class FunctionWriter:
                 expression = fill(self.target.constant, x=self(wide), dtype=self(value.dtype))
             if value.size <= 8 and not title:
                 return expression
-            taken = {n for n, _ in self.style.constants.values()} | self.style.taken
+            used_names = {n for n, _ in self.style.constants.values()} | self.style.taken
             numbered = itertools.chain(
                 [title] if title else [], (f"{title or 'CONSTANT'}_{i}" for i in itertools.count(1))
             )
-            known = (next(n for n in numbered if n not in taken), expression)
+            known = (next(n for n in numbered if n not in used_names), expression)
             self.style.constants[key] = known
         return ast.Name(known[0])
 
@@ -389,11 +389,11 @@ class FunctionWriter:
 
     def call_outcome(self) -> Any:
         assert self.current is not None
-        return self.current.outcome
+        return self.current.results
 
     def where(self) -> str:
-        place = getattr(self.current, "place", "") if self.current is not None else ""
-        return f"{self.function.kind}{f' ({place})' if place else ''}"
+        location = getattr(self.current, "place", "") if self.current is not None else ""
+        return f"{self.function.kind}{f' ({location})' if location else ''}"
 
     # ---- bodies of loops and branches --------------------------------------------------------------------------------
 
@@ -404,9 +404,9 @@ class FunctionWriter:
         self.reserved.add(title)
         outer, self.statements = self.statements, []
         refs, self.refs = self.refs, set()
-        around = self.read_from_outside
+        outer_names = self.read_from_outside
         read = [u for v in variables(block) for u in (self.pending[v][1] if v in self.pending else (v,))]
-        self.read_from_outside = around | {self.names[v] for v in (*read, *self.held) if v in self.names}
+        self.read_from_outside = outer_names | {self.names[v] for v in (*read, *self.held) if v in self.names}
         holder, sources = self.holder, len(self.sources)
         self.holder = {n: v for n, v in holder.items() if n in self.read_from_outside}  # other names may be its own
         arguments: list[str] = []
@@ -420,18 +420,18 @@ class FunctionWriter:
             if isinstance(parameter, Var):
                 arguments.append(self.bind(parameter, names.get(parameter) or "x"))
                 continue
-            whole = next(c for c in itertools.chain(["state", "row"], (f"part{i}" for i in itertools.count()))
+            row_name = next(c for c in itertools.chain(["state", "row"], (f"part{i}" for i in itertools.count()))
                          if c not in arguments)  # fmt: skip
-            arguments.append(whole)
+            arguments.append(row_name)
             if parameter:
                 targets = [ast.Name(self.bind(v, names.get(v) or "x")) for v in parameter]
-                self.emit(ast.Assign([ast.Tuple([*targets])], ast.Name(whole)))
+                self.emit(ast.Assign([ast.Tuple([*targets])], ast.Name(row_name)))
         for call in block.calls:
             self.statement(
-                call if isinstance(call, SourceStep) else SourceStep(call.method, call.args, call.kwargs, call.outcome)
+                call if isinstance(call, SourceStep) else SourceStep(call.method, call.args, call.kwargs, call.results)
             )
         self.emit(ast.Return(self(block.result)))
-        inner, self.statements, self.refs, self.read_from_outside = self.statements, outer, refs, around
+        inner, self.statements, self.refs, self.read_from_outside = self.statements, outer, refs, outer_names
         self.holder = holder
         del self.sources[sources:]
         definition = ast.FunctionDef(
@@ -460,11 +460,11 @@ class FunctionWriter:
         expression = self.invocation(call) if isinstance(call, Invoke) else self.operation(call)
         for v in self.uses(call):
             self.remaining[v] -= 1
-        outcome = call.outcome
-        if isinstance(outcome, tuple | list) and len(outcome) == 1 and isinstance(call, Invoke):
-            outcome = outcome[0]
-        if isinstance(outcome, Var) and self.inlined(outcome, call, expression):
-            self.pending[outcome] = (expression, frozenset(self.refs))
+        target_tree = call.results
+        if isinstance(target_tree, tuple | list) and len(target_tree) == 1 and isinstance(call, Invoke):
+            target_tree = target_tree[0]
+        if isinstance(target_tree, Var) and self.inlined(target_tree, call, expression):
+            self.pending[target_tree] = (expression, frozenset(self.refs))
             self.refs = refs_before
             return
         position = 0
@@ -480,10 +480,10 @@ class FunctionWriter:
                 return ast.Name("_")
             return ast.Name(self.bind(tree, self.other_name(call, self.base_name(tree, call, position - 1))))
 
-        node = ast.Assign([target(outcome)], expression)
+        node = ast.Assign([target(target_tree)], expression)
         self.emit(node, self.shapes(call))
         self.refs = refs_before
-        for v in variables(outcome):
+        for v in variables(target_tree):
             self.add_sizes(v, False)
 
     def inlined(self, v: Var, call: SourceStep, expression: ast.expr) -> bool:
@@ -499,9 +499,9 @@ class FunctionWriter:
         return (most == SHORT or not any(call.names)) and len(text(expression)) <= most
 
     def shapes(self, call: SourceStep) -> str:
-        if call.method not in _MOVING or not isinstance(call.outcome, Var):
+        if call.method not in _MOVING or not isinstance(call.results, Var):
             return ""
-        sizes = [self.dimension(d) for d in call.outcome.shape]
+        sizes = [self.dimension(d) for d in call.results.shape]
         return f"({', '.join(sizes)})" if sizes.count("n") < 2 else ""
 
     def dimension(self, d: Any) -> str:
@@ -522,7 +522,7 @@ class FunctionWriter:
     def operation(self, call: SourceStep) -> ast.expr:
         rule = self.target.words.get(call.method)
         if rule is None:
-            raise CannotBeSaidError(f"{self.where()}: {call.method} cannot be written in {self.target.name}")
+            raise NotExpressibleError(f"{self.where()}: {call.method} cannot be written in {self.target.name}")
         arguments = bound(call.method, call.args, call.kwargs)
         if call.method == "reshape":
             arguments["shape"] = self.inferred(arguments["shape"])
@@ -572,7 +572,7 @@ class FunctionWriter:
                 names[j] = at
                 continue
             value = self(v)
-            names[j] = self.bind(last.outcome[k], hint or "x")
+            names[j] = self.bind(last.results[k], hint or "x")
             self.emit(ast.Assign([ast.Name(names[j])], value))
         over, callee, args = self.style.row(self, row)
         for j, v in enumerate(first.args):
@@ -581,13 +581,13 @@ class FunctionWriter:
             self.remaining[v] = self.remaining[v] if v in [first.args[j] for j in carried] else self.remaining[v] - 2
         keywords = [ast.keyword(k, self(v)) for k, v in first.statics.items()]
         by_result = {k: names[j] for k, j in row.carried}
-        targets: list[ast.expr] = [ast.Name(by_result.get(k, "_")) for k in range(len(first.outcome))]
+        targets: list[ast.expr] = [ast.Name(by_result.get(k, "_")) for k in range(len(first.results))]
         target = targets[0] if len(targets) == 1 else ast.Tuple(targets)
         call = ast.Call(callee, args, keywords)
         loop = ast.For(over[0], over[1], [ast.Assign([target], call)], [])
         self.emit(loop)
         for k, j in row.carried:
-            v = last.outcome[k]
+            v = last.results[k]
             self.names[v] = names[j]
             self.holder[names[j]] = v
             self.add_sizes(v, False)

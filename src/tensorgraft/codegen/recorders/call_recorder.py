@@ -19,7 +19,7 @@ class ProgramWatch(ABC):
 
     called: list[Called] = field(default_factory=list)
     names: dict[Any, dict[int, str]] = field(default_factory=dict)  # -> in which call (its number, -1: none) -> name
-    _around: list[int] = field(default_factory=list)
+    _call_stack: list[int] = field(default_factory=list)
 
     @abstractmethod
     def is_users(self, path: str) -> bool:
@@ -31,27 +31,27 @@ class ProgramWatch(ABC):
 
     def around(self) -> Called | None:
         """The call that is going on."""
-        return self.called[self._around[-1]] if self._around else None
+        return self.called[self._call_stack[-1]] if self._call_stack else None
 
     @contextlib.contextmanager
     def of_variables(self) -> Iterator[None]:
         """Context that notes the variables of the user's functions."""
-        with watched_functions(self._entered):
+        with watched_functions(self._trace_call):
             yield
 
-    def _entered(self, frame: Any, event: str, arg: Any) -> Any:
+    def _trace_call(self, frame: Any, event: str, arg: Any) -> Any:
         if not self.is_users(frame.f_code.co_filename):
             return None
-        seen = {name: id(x) for name, x in frame.f_locals.items()}
+        last_ids = {name: id(x) for name, x in frame.f_locals.items()}
 
         def line(frame: Any, event: str, arg: Any) -> Any:
             for name, x in frame.f_locals.items():
-                if seen.get(name) != id(x):
-                    seen[name] = id(x)
+                if last_ids.get(name) != id(x):
+                    last_ids[name] = id(x)
                     key = None if name.startswith((".", "__")) else self.key_of(name, x)
                     if key is not None:
-                        here = self._around[-1] if self._around else -1
-                        self.names.setdefault(key, {}).setdefault(here, name)
+                        caller = self._call_stack[-1] if self._call_stack else -1
+                        self.names.setdefault(key, {}).setdefault(caller, name)
             return line
 
         return line
@@ -70,10 +70,10 @@ def named_arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
 
 
 @contextlib.contextmanager
-def watched_functions(entered: Callable[[Any, str, Any], Any]) -> Iterator[None]:
-    """Inside, Python's tracing calls `entered` where a function begins."""
+def watched_functions(tracer: Callable[[Any, str, Any], Any]) -> Iterator[None]:
+    """Inside, Python's tracing calls `tracer` where a function begins."""
     before = sys.gettrace()
-    sys.settrace(entered)
+    sys.settrace(tracer)
     try:
         yield
     finally:
@@ -105,5 +105,5 @@ def first_sentence(doc: str | None, name: str = "") -> str:
     """Return the first sentence of a docstring; "" for one that a dataclass, `name`, made."""
     if not doc or doc.startswith(f"{name}("):
         return ""
-    said = " ".join(inspect.cleandoc(doc).split("\n\n")[0].split())
-    return said.partition(". ")[0].rstrip(".") + "." if said else ""
+    sentence = " ".join(inspect.cleandoc(doc).split("\n\n")[0].split())
+    return sentence.partition(". ")[0].rstrip(".") + "." if sentence else ""

@@ -10,7 +10,7 @@ from typing import Any
 from tensorgraft.codegen.words import definition
 
 
-class CannotBeSaidError(NotImplementedError):
+class NotExpressibleError(NotImplementedError):
     """Raised where a program does something that cannot be written in the target."""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tensorgraft.codegen.recorders.recording import ScopedRecorder
 from tensorgraft.codegen.simplification import idioms, simplifying, tensorflow_idioms
-from tensorgraft.codegen.simplification.rewriting import Rewritten, live, rewrite
+from tensorgraft.codegen.simplification.rewriting import Rewritten, rewrite, without_unused
 from tensorgraft.codegen.trace import Frame, SourceStep, inputs_of
 from tensorgraft.hub.recorded.block import Call, Tree, Var, variables
 
@@ -50,22 +50,17 @@ class Watched:
 
 
 def framed(
-    xp: ScopedRecorder,
-    watched: Watched,
-    calls: list[Call],
-    results: Tree,
-    arguments: list[tuple[str, Tree]],
-    name: str,
+    xp: ScopedRecorder, watched: Watched, calls: list[Call], results: Tree, arguments: list[tuple[str, Tree]], name: str
 ) -> tuple[Frame, Tree, set[Var]]:
     """Return (the program's frame, the rewritten results, the arrays that the remaining calls and the results use)."""
     tables = (simplifying.RULES, idioms.RULES, tensorflow_idioms.RULES)
     rules = {m: [rule for t in tables for rule in t.get(m, [])] for t in tables for m in t}
     replaced = []
     for table in (rules, idioms.SAID | {"add": [*simplifying.RULES["add"], *idioms.RULES["add"]]}, simplifying.LAST):
-        calls, some = rewrite(xp, calls, results, table)
-        replaced.append(some)
-        results = some(results)
-    calls = live(calls, results)
+        calls, rewritten = rewrite(xp, calls, results, table)
+        replaced.append(rewritten)
+        results = rewritten(results)
+    calls = without_unused(calls, results)
     used = {*variables(results), *(v for c in calls for v in variables([c.args, c.kwargs]))}
     root = _Numbered(name, "", arguments=arguments, result=results[0])
     _nest(root, calls, 0, watched.called)
@@ -88,41 +83,41 @@ class _Numbered(Frame):
 # ---- frames ----------------------------------------------------------------------------------------------------------
 
 
-def _nest(frame: _Numbered, calls: list[Any], depth: int, called: list[Called]) -> None:
+def _nest(frame: _Numbered, calls: list[Any], depth: int, calls_made: list[Called]) -> None:
     """Put consecutive steps of one call into a frame of it."""
     inner: _Numbered | None = None
     rest: list[Any] = []
     last = -1
 
-    def close() -> None:
+    def end_call() -> None:
         if inner is not None:
-            _nest(inner, rest, depth + 1, called)
+            _nest(inner, rest, depth + 1, calls_made)
 
     for step in calls:
         scope = getattr(step, "scope", ())
-        here = scope[depth] if len(scope) > depth else -1
-        if here == -1:
-            close()
+        number = scope[depth] if len(scope) > depth else -1
+        if number == -1:
+            end_call()
             inner, rest, last = None, [], -1
             frame.calls.append(step)
             continue
-        if here != last or inner is None:
-            close()
-            inner, rest, last = _frame(called[here], here), [], here
+        if number != last or inner is None:
+            end_call()
+            inner, rest, last = _frame(calls_made[number], number), [], number
             frame.calls.append(inner)
         rest.append(step)
-    close()
+    end_call()
 
 
-def _frame(called: Called, number: int) -> _Numbered:
+def _frame(call: Called, number: int) -> _Numbered:
     return _Numbered(
-        called.kind,
-        called.name,
-        arguments=list(called.arguments),
-        place=called.place,
-        doc=called.doc,
-        path=called.path,
-        is_module=called.is_module,
+        call.kind,
+        call.name,
+        arguments=list(call.arguments),
+        place=call.place,
+        doc=call.doc,
+        path=call.path,
+        is_module=call.is_module,
         number=number,
     )
 
@@ -145,33 +140,33 @@ def _dissolve(frame: Frame, libraries: Container[str]) -> None:
 
 def _unwrap(root: _Numbered) -> None:
     """Replace a program that only calls its model by the model."""
-    while len(root.calls) == 1 and isinstance(only := root.calls[0], _Numbered) and not only.path:
-        root.calls, root.number = only.calls, only.number
-        root.kind, root.doc, root.place, root.is_module = only.kind, only.doc, only.place, only.is_module
-        root.own_arguments = only.arguments
+    while len(root.calls) == 1 and isinstance(inner := root.calls[0], _Numbered) and not inner.path:
+        root.calls, root.number = inner.calls, inner.number
+        root.kind, root.doc, root.place, root.is_module = inner.kind, inner.doc, inner.place, inner.is_module
+        root.own_arguments = inner.arguments
 
 
-def _outcomes(frame: Frame, wanted: set[Var]) -> None:
+def _outcomes(frame: Frame, used: set[Var]) -> None:
     """Set the result of each inner frame: its arrays that are used after it."""
-    after = set(wanted)
+    used_later = set(used)
     for call in reversed(frame.calls):
         if isinstance(call, Frame):
-            own = [
+            made_inside = [
                 v
                 for c in call.calls
-                for v in (variables(c.outcome) if isinstance(c, SourceStep) else _outputs_within(c))
+                for v in (variables(c.results) if isinstance(c, SourceStep) else _outputs_within(c))
             ]
-            out = [v for v in dict.fromkeys(own) if v in after]
+            out = [v for v in dict.fromkeys(made_inside) if v in used_later]
             call.result = out[0] if len(out) == 1 else tuple(out)
             _outcomes(call, set(out))
-        after.update(inputs_of(call))
+        used_later.update(inputs_of(call))
 
 
 def _outputs_within(frame: Frame) -> list[Var]:
-    made: list[Var] = []
+    outputs: list[Var] = []
     for call in frame.calls:
-        made.extend(variables(call.outcome) if isinstance(call, SourceStep) else _outputs_within(call))
-    return made
+        outputs.extend(variables(call.results) if isinstance(call, SourceStep) else _outputs_within(call))
+    return outputs
 
 
 # ---- names -----------------------------------------------------------------------------------------------------------
@@ -185,8 +180,8 @@ class _Naming:
         self.names: dict[Var, dict[int, str]] = {}
         self.became: dict[Key, Any] = {}
         for key, value in watched.seen:
-            for some in replaced:
-                value = some(value)
+            for rewritten in replaced:
+                value = rewritten(value)
             self.became[key] = value
             if type(value) is Var and key in watched.names:
                 for number, name in watched.names[key].items():
@@ -198,8 +193,8 @@ class _Naming:
             used = set(inputs_of(frame))
             frame.arguments = [(n, tree) for n, x in frame.arguments if _is_known(tree := self.filled(x), used)]
         for call in frame.calls:
-            outcome = call.outcome if isinstance(call, SourceStep) else call.result
-            names = tuple([self._of(v, number) for v in variables(outcome)])
+            result_tree = call.results if isinstance(call, SourceStep) else call.result
+            names = tuple([self._of(v, number) for v in variables(result_tree)])
             call.names = names if any(names) else ()
             if isinstance(call, _Numbered):
                 self.name(call, False)
@@ -214,8 +209,8 @@ class _Naming:
 
 def _is_known(tree: Any, used: set[Var]) -> bool:
     """Say whether an argument has arrays, and the frame takes each of them."""
-    found = list(variables(tree))
-    return bool(found) and all(v in used for v in found)
+    arrays = list(variables(tree))
+    return bool(arrays) and all(v in used for v in arrays)
 
 
 __all__ = ["framed"]

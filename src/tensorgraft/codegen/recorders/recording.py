@@ -28,10 +28,10 @@ class ScopedRecorder(ProgramBackend):
         self.notes: list[str] = []
 
     def _append(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-        outcome = super()._append(method, args, kwargs, result)
+        result_vars = super()._append(method, args, kwargs, result)
         calls: list[Call] = self._local.calls
-        calls[-1] = ScopedStep(method, args, kwargs, outcome, place=self.at_place, scope=self.at_scope)
-        return outcome
+        calls[-1] = ScopedStep(method, args, kwargs, result_vars, place=self.at_place, scope=self.at_scope)
+        return result_vars
 
     def note(self, sentence: str) -> None:
         """Something for the report, once, with the place."""

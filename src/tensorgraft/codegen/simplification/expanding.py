@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tensorgraft.codegen.recorders.call_recorder import first_sentence
-from tensorgraft.codegen.recorders.calls import CannotBeSaidError, bound
+from tensorgraft.codegen.recorders.calls import NotExpressibleError, bound
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.trace import Block, Frame, HubName, SourceStep, SourceTrace, Tree, Var, prune, variables
 from tensorgraft.codegen.words import definition
@@ -19,8 +19,9 @@ MOST = 2  # operations that are written in the place of one; more are a function
 
 
 def expand(trace: SourceTrace, target: Target) -> None:
-    """Write the trace in the operations and words that the target has. Raises CannotBeSaidError for a primitive that it
-    lacks."""
+    """Write the trace in the operations and words that the target has.
+
+    Raises NotExpressibleError for a primitive that it lacks."""
     expander = _Expander(target)
     expander.frame(trace.root)
     trace.result = expander.substituted(trace.result)
@@ -56,7 +57,7 @@ class _Expander:
 
     def name(self, calls: list[SourceStep]) -> None:
         for step in calls:
-            step.names = step.names or tuple(self.names.get(v, "") for v in variables(step.outcome))
+            step.names = step.names or tuple(self.names.get(v, "") for v in variables(step.results))
 
     def frame(self, frame: Frame) -> None:
         calls: list[SourceStep | Frame] = []
@@ -70,7 +71,7 @@ class _Expander:
             if len(expanded) > MOST or any(isinstance(x, Block) for step in expanded for x in step.args):
                 self.name(expanded)
                 arguments = [(n, self.substituted(v)) for n, v in bound(call.method, call.args, call.kwargs).items()]
-                result = self.substituted(call.outcome)
+                result = self.substituted(call.results)
                 doc = first_sentence(definition(call.method).__doc__)
                 names = call.names
                 if not any(names) and isinstance(result, tuple):
@@ -83,12 +84,12 @@ class _Expander:
         frame.calls = calls
         frame.result = self.substituted(frame.result)
 
-    def calls(self, calls: Any, place: str) -> Iterator[SourceStep]:
+    def calls(self, calls: Any, location: str) -> Iterator[SourceStep]:
         for call in calls:
             args, kwargs = self.substituted(call.args), self.substituted(call.kwargs)
             if call.method in self.words:
                 names = getattr(call, "names", ())
-                yield SourceStep(call.method, args, kwargs, call.outcome, names, getattr(call, "place", place))
+                yield SourceStep(call.method, args, kwargs, call.results, names, getattr(call, "place", location))
                 continue
             fn = definition(call.method)
             xp = program_backend()
@@ -96,14 +97,14 @@ class _Expander:
                 with xp.recording() as inner, _variables(fn, self.names, self.arguments):
                     out = fn(xp, *args, **kwargs)
             except NotImplementedError:
-                raise CannotBeSaidError(
-                    f"{call.method} cannot be written in {self.target.name}{f' ({place})' if place else ''}"
+                raise NotExpressibleError(
+                    f"{call.method} cannot be written in {self.target.name}{f' ({location})' if location else ''}"
                 ) from None
-            for old, new in zip(variables(call.outcome), variables(_listed(out)), strict=True):
+            for old, new in zip(variables(call.results), variables(_listed(out)), strict=True):
                 self.stands[old] = new
                 if old in self.names:
                     self.names[new] = self.names[old]
-            yield from self.calls(inner, place)
+            yield from self.calls(inner, location)
 
 
 @contextlib.contextmanager
@@ -112,23 +113,23 @@ def _variables(fn: Callable[..., Any], names: dict[Var, str], arguments: dict[Va
     arguments."""
     before = sys.gettrace()
 
-    def entered(frame: Any, event: str, arg: Any) -> Any:
+    def tracer(frame: Any, event: str, arg: Any) -> Any:
         if frame.f_code.co_filename != fn.__code__.co_filename:
             return None
-        given = dict(frame.f_locals)
-        for name, x in given.items():
+        local_vars = dict(frame.f_locals)
+        for name, x in local_vars.items():
             if type(x) is Var:
                 arguments.setdefault(x, name)
 
         def line(frame: Any, event: str, arg: Any) -> Any:
             for name, x in frame.f_locals.items():
-                if type(x) is Var and given.get(name) is not x and not name.startswith("_"):
+                if type(x) is Var and local_vars.get(name) is not x and not name.startswith("_"):
                     names.setdefault(x, HubName(name))
             return line
 
         return line
 
-    sys.settrace(entered)
+    sys.settrace(tracer)
     try:
         yield
     finally:

@@ -35,11 +35,11 @@ class _Simplifier:
     def frame(self, frame: Frame) -> None:
         """Simplify the frames inside first, as this one goes on with what their results became."""
         xp = program_backend()
-        inside = Counter[Var]()
+        uses_inside = Counter[Var]()
         for step in steps(frame):
-            inside.update(variables([step.args, step.kwargs]))
+            uses_inside.update(variables([step.args, step.kwargs]))
         # what is looked at from outside, as an argument of the frame or behind its back
-        outside = [v for s in steps(frame) for v in variables(s.outcome) if self.uses[v] > inside[v]]
+        outside = [v for s in steps(frame) for v in variables(s.results) if self.uses[v] > uses_inside[v]]
         opaque: dict[int, Frame] = {}
         calls: list[Call] = []
         for call in frame.calls:
@@ -66,8 +66,8 @@ class _Simplifier:
             elif isinstance(c, SourceStep):
                 frame.calls.append(c)
             else:
-                place = getattr(c, "place", "")
-                frame.calls.append(SourceStep(c.method, c.args, c.kwargs, c.outcome, (), place))
+                location = getattr(c, "place", "")
+                frame.calls.append(SourceStep(c.method, c.args, c.kwargs, c.results, (), location))
         frame.result, frame.left = self.replaced(frame.result), self.replaced(frame.left)
 
     def substitute(self, call: SourceStep | Frame) -> None:
@@ -81,4 +81,4 @@ class _Simplifier:
 
 
 def _outputs_within(frame: Frame) -> list[Var]:
-    return [v for step in steps(frame) for v in variables(step.outcome)]
+    return [v for step in steps(frame) for v in variables(step.results)]

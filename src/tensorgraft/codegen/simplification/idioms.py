@@ -69,8 +69,8 @@ def _one_hot(m: dict[str, Any]) -> bool:
 RULES = table(
     # ---- reductions
     idiom("var(x, a, k)", "mean(square(subtract(x, mean(x, a, True))), a, k)",
-          "subtract(mean(square(x), a, k), square(mean(x, a, k)))", whole=False),
-    idiom("var(x, a, k)", "maximum(subtract(mean(square(x), a, k), square(mean(x, a, k))), 0.0)", whole=False),
+          "subtract(mean(square(x), a, k), square(mean(x, a, k)))", sole_use=False),
+    idiom("var(x, a, k)", "maximum(subtract(mean(square(x), a, k), square(mean(x, a, k))), 0.0)", sole_use=False),
     idiom("softmax(x, axis=a)",
           "divide((e := exp(subtract(x, max(x, a, True)))), sum(e, a, True))",
           "divide((e := exp(subtract(x, stop_gradient(max(x, a, True))))), sum(e, a, True))", when=_one_axis),
@@ -87,7 +87,7 @@ RULES = table(
           "multiply(multiply(x, 0.5), add(erf(divide(x, 1.4142135623730951)), 1.0))"),
     idiom("softplus(x)", "logaddexp(x, 0.0)"),
     idiom("b", "greater_equal(astype(b, t), 1)", "not_equal(astype(b, t), 0)", when=lambda m: m["b"].dtype == np.bool_,
-          whole=False),
+          sole_use=False),
     idiom("one_hot(i, n, t)", "astype(equal(expand_dims(i, -1), iota(n, d)), t)",
           "astype(equal(reshape(i, s), iota(n, d)), t)",
           when=_one_hot),
@@ -178,7 +178,7 @@ def einsum_of_moved(state: Rewriting, call: Call) -> New | None:
     return New("einsum", {"equation": f"{','.join(letters)}->{out}", "operands": tuple(operands)}) if changed else None
 
 
-def einsum_said(state: Rewriting, call: Call) -> New | None:
+def einsum_as_product(state: Rewriting, call: Call) -> New | None:
     """Rewrite an einsum as `linear` or `matmul` where it is one."""
     named = bound(call)
     if len(named["operands"]) != 2:
@@ -216,7 +216,7 @@ def biased(state: Rewriting, call: Call) -> New | None:
         inner = state.made_by(x, "linear")
         if inner is None or inner["bias"] is not None or state.uses[x] != 1 or type(b) is not Var:
             continue
-        if b.shape == (inner["weight"].shape[0],) and b.dtype == x.dtype and call.outcome.shape == x.shape:
+        if b.shape == (inner["weight"].shape[0],) and b.dtype == x.dtype and call.results.shape == x.shape:
             return New("linear", {**inner, "bias": b})
     return None
 
@@ -336,10 +336,10 @@ def grouped(state: Rewriting, call: Call) -> New | None:
         if scaled is None or state.uses[y] != 1:
             continue
         for z, w in ((scaled["x"], scaled["y"]), (scaled["y"], scaled["x"])):
-            after = state.made_by(z, "reshape")
-            normal = state.made_by(after["x"], "layer_norm") if after is not None else None
+            final_reshape = state.made_by(z, "reshape")
+            normal = state.made_by(final_reshape["x"], "layer_norm") if final_reshape is not None else None
             before = state.made_by(normal["x"], "reshape") if normal is not None else None
-            if after is None or normal is None or before is None or normal["weight"] is not None:
+            if final_reshape is None or normal is None or before is None or normal["weight"] is not None:
                 continue
             x, parts = before["x"], normal["x"].shape
             weight, bias = (_of_channels(state, v, x.ndim) for v in (w, b))
@@ -366,12 +366,12 @@ def pooled_unit(state: Rewriting, call: Call) -> New | None:
     inner = state.made_by(x, "reshape", "expand_dims")
     if inner is None or state.uses[x] != 1 or x.ndim != inner["x"].ndim + 1:
         return None
-    lead = x.ndim - len(named["window"])
+    axis = x.ndim - len(named["window"])
     y = inner["x"]
-    if x.shape[:lead].count(1) != y.shape[: lead - 1].count(1) + 1 or x.shape[lead:] != y.shape[lead - 1 :]:
+    if x.shape[:axis].count(1) != y.shape[: axis - 1].count(1) + 1 or x.shape[axis:] != y.shape[axis - 1 :]:
         return None
     arguments = {p.name: named[p.name] for p in parameters(call.method) if p.name != "x"}
-    return New("reshape", {"x": say(state.xp, call.method, y, **arguments), "shape": call.outcome.shape})
+    return New("reshape", {"x": say(state.xp, call.method, y, **arguments), "shape": call.results.shape})
 
 
 def unit_moved(state: Rewriting, call: Call) -> New | None:
@@ -386,7 +386,7 @@ def unit_moved(state: Rewriting, call: Call) -> New | None:
         return None
     rest = tuple(a - (a > unit) for a in axes if a != unit)
     moved = inner["x"] if rest == tuple(range(len(rest))) else state.xp.permute_dims(inner["x"], rest)
-    return New("reshape", {"x": moved, "shape": call.outcome.shape})
+    return New("reshape", {"x": moved, "shape": call.results.shape})
 
 
 for _method in ("max_pool", "avg_pool"):
@@ -396,7 +396,7 @@ RULES["divide"].append(mean_of_windows)
 RULES["add"] += [conv_biased, grouped]
 
 # When nothing else applies any more
-SAID: dict[str, list[Rule]] = {"einsum": [einsum_said, einsum_lettered], **table(
+SAID: dict[str, list[Rule]] = {"einsum": [einsum_as_product, einsum_lettered], **table(
     idiom("relu(x)", "maximum(x, 0.0)"),
     idiom("clip(x, low=l, high=h)", "minimum(maximum(x, l), h)", "minimum(maximum(l, x), h)",
           when=lambda m: _are_numbers(m["l"], m["h"])),

@@ -187,42 +187,42 @@ def rewrite(
     calls: list[Call],
     results: Any,
     rules: dict[str, list[Rule]],
-    around: dict[Var, Call] | None = None,
+    outer_calls: dict[Var, Call] | None = None,
 ) -> tuple[list[Call], Rewritten]:
     """The calls rewritten by rules (by the method of the call that they look at), and what replaces results."""
     replaced = Rewritten()
     for _ in range(30):
         uses: Counter[Var] = Counter(_used(calls))
         uses.update(variables(replaced(results)))
-        state = Rewriting(xp, dict(around or {}), uses)
+        state = Rewriting(xp, dict(outer_calls or {}), uses)
         changed = False
-        with xp.recording() as after:
+        with xp.recording() as new_calls:
             for call in calls:
                 call.args, call.kwargs = replaced(call.args), replaced(call.kwargs)
                 for x in leaves([call.args, call.kwargs]):
                     if type(x) is Block:
                         x.calls, inner = rewrite(xp, x.calls, x.result, rules, state.maker)
                         x.result = tuple_of_arrays(xp, inner(x.result))
-                before = len(after)
+                before = len(new_calls)
                 new = next((n for rule in rules.get(call.method, ()) if (n := rule(state, call)) is not None), None)
-                for extra in after[before:]:
+                for extra in new_calls[before:]:
                     _take_place(extra, call)
-                    for v in variables(extra.outcome):
+                    for v in variables(extra.results):
                         state.maker[v] = extra
                 if isinstance(new, New):
                     call.method = new.method
                     call.args, call.kwargs = unbound(new.method, new.arguments)
                 elif new is not None:
-                    replaced.instead[call.outcome] = new
+                    replaced.instead[call.results] = new
                     changed = True
                     continue
                 changed = changed or new is not None
-                after.append(call)
+                new_calls.append(call)
                 if call.method == "frame":  # a stand-in for what is in a frame: nobody looks into it
                     continue
-                for v in variables(call.outcome):
+                for v in variables(call.results):
                     state.maker[v] = call
-        alive = live(after, replaced(results))
+        alive = without_unused(new_calls, replaced(results))
         changed = changed or len(alive) < len(calls)
         calls = alive
         if not changed:
@@ -248,16 +248,16 @@ def _used(calls: Iterable[Call]) -> Iterable[Var]:
         yield from variables([call.args, call.kwargs])
 
 
-def live(calls: list[Call], results: Any) -> list[Call]:
+def without_unused(calls: list[Call], results: Any) -> list[Call]:
     """Return the calls without those whose results nobody uses."""
-    needed = set(variables(results))
-    kept = []
+    used = set(variables(results))
+    used_calls = []
     for call in reversed(calls):
-        if needed.isdisjoint(variables(call.outcome)):
+        if used.isdisjoint(variables(call.results)):
             continue
-        needed.update(variables([call.args, call.kwargs]))
-        kept.append(call)
-    return kept[::-1]
+        used.update(variables([call.args, call.kwargs]))
+        used_calls.append(call)
+    return used_calls[::-1]
 
 
 # ---- patterns ----------------------------------------------------
@@ -276,14 +276,14 @@ class Match:
         if isinstance(pattern, ast.Name):
             return self.bind(pattern.id, value)
         if isinstance(pattern, ast.Constant | ast.UnaryOp | ast.Tuple):
-            wanted = ast.literal_eval(pattern)
+            number = ast.literal_eval(pattern)
             if isinstance(value, Var):
                 value = self.state.number(value)
-                if value is None or isinstance(wanted, tuple):
+                if value is None or isinstance(number, tuple):
                     return False
-            if isinstance(wanted, bool | int | float) and isinstance(value, bool | int | float):
-                return isinstance(wanted, bool) == isinstance(value, bool) and math.isclose(wanted, value, rel_tol=2e-6)
-            return wanted == value
+            if isinstance(number, bool | int | float) and isinstance(value, bool | int | float):
+                return isinstance(number, bool) == isinstance(value, bool) and math.isclose(number, value, rel_tol=2e-6)
+            return number == value
         assert isinstance(pattern, ast.Call) and isinstance(pattern.func, ast.Name)
         call = self.state.maker.get(value) if type(value) is Var else None
         return call is not None and call.method == pattern.func.id and self.match_call(pattern, call)
@@ -297,12 +297,12 @@ class Match:
     def match_call(self, pattern: ast.Call, call: Call) -> bool:
         named = bound(call)
         names = list(named)
-        wanted: dict[str, ast.expr] = dict(zip(names, pattern.args, strict=False))
-        wanted |= {str(k.arg): k.value for k in pattern.keywords}
-        unsaid = [n for n in names if n not in wanted]
+        patterns: dict[str, ast.expr] = dict(zip(names, pattern.args, strict=False))
+        patterns |= {str(k.arg): k.value for k in pattern.keywords}
+        unsaid = [n for n in names if n not in patterns]
         if any(not _is_same(named[n], p.default) for p in parameters(call.method) for n in unsaid if p.name == n):
             return False
-        orders = [list(wanted.items())]
+        orders = [list(patterns.items())]
         if call.method in COMMUTATIVE:
             (a, first), (b, second) = orders[0]
             orders.append([(a, second), (b, first)])
@@ -316,44 +316,44 @@ class Match:
 
     def is_whole(self) -> bool:
         """Say whether only the result of the matched calls (of the one matched last) is used outside of them."""
-        inside: Counter[Var] = Counter()
+        uses_inside: Counter[Var] = Counter()
         distinct = list(dict.fromkeys(self.calls))
         for call in distinct:
-            inside.update(variables([call.args, call.kwargs]))
-        return all(self.state.uses[v] == inside[v] for call in distinct[:-1] for v in variables(call.outcome))
+            uses_inside.update(variables([call.args, call.kwargs]))
+        return all(self.state.uses[v] == uses_inside[v] for call in distinct[:-1] for v in variables(call.results))
 
 
 def idiom(
-    new: str, *patterns: str, when: Callable[[dict[str, Any]], Any] | None = None, whole: bool = True
+    new: str, *patterns: str, when: Callable[[dict[str, Any]], Any] | None = None, sole_use: bool = True
 ) -> list[tuple[str, Rule]]:
     """Rules for `new`, a call whose arguments are names in the patterns and literals. `when` is asked of what the names
-    stand for, and may add names to it. With `whole` nothing else may use what is inside."""
+    stand for, and may add names to it. With `sole_use` nothing else may use what is inside."""
     target = ast.parse(new, mode="eval").body
     rules: list[tuple[str, Rule]] = []
     for text in patterns:
         pattern = ast.parse(text.strip(), mode="eval").body
         assert isinstance(pattern, ast.Call) and isinstance(pattern.func, ast.Name)
         rules.append(
-            (pattern.func.id, functools.partial(_apply, pattern=pattern, target=target, when=when, whole=whole))
+            (pattern.func.id, functools.partial(_apply, pattern=pattern, target=target, when=when, sole_use=sole_use))
         )
     return rules
 
 
 def _apply(
-    state: Rewriting, call: Call, *, pattern: ast.Call, target: ast.expr, when: Any, whole: bool
+    state: Rewriting, call: Call, *, pattern: ast.Call, target: ast.expr, when: Any, sole_use: bool
 ) -> New | Var | Number | None:
-    found = Match(state)
-    if not found.match_call(pattern, call) or (whole and not found.is_whole()):
+    matcher = Match(state)
+    if not matcher.match_call(pattern, call) or (sole_use and not matcher.is_whole()):
         return None
-    if when is not None and not when(found.values):
+    if when is not None and not when(matcher.values):
         return None
     if isinstance(target, ast.Name):
-        return found.values[target.id]
+        return matcher.values[target.id]
     assert isinstance(target, ast.Call) and isinstance(target.func, ast.Name)
     method = target.func.id
 
     def value(node: ast.expr) -> Any:
-        return found.values[node.id] if isinstance(node, ast.Name) else ast.literal_eval(node)
+        return matcher.values[node.id] if isinstance(node, ast.Name) else ast.literal_eval(node)
 
     named = dict(zip([p.name for p in parameters(method)], map(value, target.args), strict=False))
     named |= {str(k.arg): value(k.value) for k in target.keywords}
@@ -365,7 +365,7 @@ def _apply(
 def table(*rules: Iterable[tuple[str, Rule]]) -> dict[str, list[Rule]]:
     """Rules by the method that they look at, in order."""
     out: dict[str, list[Rule]] = {}
-    for some in rules:
-        for method, rule in some:
+    for pairs in rules:
+        for method, rule in pairs:
             out.setdefault(method, []).append(rule)
     return out

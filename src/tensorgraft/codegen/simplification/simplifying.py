@@ -24,7 +24,7 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(sorted(int(a) % ndim for a in (axis if isinstance(axis, tuple | list) else (axis,))))
 
 
-def axis_said(axes: tuple[int, ...], ndim: int) -> Any:
+def written_axis(axes: tuple[int, ...], ndim: int) -> Any:
     """Return axes as people write them: None for all of them, negative numbers for the last ones."""
     if len(axes) == ndim:
         return None
@@ -37,11 +37,11 @@ def axis_said(axes: tuple[int, ...], ndim: int) -> Any:
 # ---- elementwise -----------------------------------------------------------------------------------------------------
 
 
-def _plain(state: Rewriting, x: Any, shape: tuple[int, ...], others: list[Any]) -> Any:
+def _plain(state: Rewriting, x: Any, shape: tuple[int, ...], operands: list[Any]) -> Any:
     """An operand without what broadcasting does by itself; a number where all its elements are that."""
     if type(x) is not Var:
         return x
-    arrays = [o for o in others if type(o) is Var and o is not x]
+    arrays = [o for o in operands if type(o) is Var and o is not x]
     number = state.number(x) if any(o.dtype == x.dtype for o in arrays) else None
     if number is not None and not _is_wide(number) and np.broadcast_shapes(*[o.shape for o in arrays]) == shape:
         return number
@@ -68,18 +68,18 @@ def _is_wide(number: Number) -> bool:
 def elementwise(state: Rewriting, call: Call) -> New | None:
     named = bound(call)
     names = [n for n, x in named.items() if n in ("x", "y", "condition")]
-    shape = call.outcome.shape
+    shape = call.results.shape
     changed = False
     for name in names:
-        others = [named[n] for n in names if n != name]
+        operands = [named[n] for n in names if n != name]
         if call.method == "where" and name != "condition":
-            others = [
-                *others,
+            operands = [
+                *operands,
                 *([Var(named["condition"].shape, named[name].dtype)] if type(named[name]) is Var else []),
             ]
             if state.number(named[name]) is not None and type(named["x" if name == "y" else "y"]) is not Var:
                 continue  # one of the two says the dtype
-        new = _plain(state, named[name], shape, others)
+        new = _plain(state, named[name], shape, operands)
         if new is not named[name]:
             named[name] = new
             changed = True
@@ -91,11 +91,11 @@ def where_known(state: Rewriting, call: Call) -> Any:
     condition = state.number(named["condition"])
     if condition is None:
         return None
-    kept = named["x"] if condition else named["y"]
-    if type(kept) is Var and kept.shape == call.outcome.shape:
-        return kept
-    if type(kept) is Var:
-        return New("broadcast_to", {"x": kept, "shape": call.outcome.shape})
+    selected = named["x"] if condition else named["y"]
+    if type(selected) is Var and selected.shape == call.results.shape:
+        return selected
+    if type(selected) is Var:
+        return New("broadcast_to", {"x": selected, "shape": call.results.shape})
     return None
 
 
@@ -106,9 +106,9 @@ def neutral(state: Rewriting, call: Call) -> Any:
     """Simplify x + 0, x * 1, x / 1, max(x, -inf) of floats and x & True to x."""
     named = bound(call)
     x, y = named["x"], named["y"]
-    kept: tuple[Any, Any] = (x, y)
-    for x, y in (kept, kept[::-1]) if call.method in COMMUTATIVE else (kept,):
-        if type(x) is not Var or x.shape != call.outcome.shape or (number := state.number(y)) is None:
+    operands: tuple[Any, Any] = (x, y)
+    for x, y in (operands, operands[::-1]) if call.method in COMMUTATIVE else (operands,):
+        if type(x) is not Var or x.shape != call.results.shape or (number := state.number(y)) is None:
             continue
         if type(number) is bool:
             if x.dtype.kind == "b" and number is _NEUTRAL.get(call.method):
@@ -116,8 +116,8 @@ def neutral(state: Rewriting, call: Call) -> Any:
             continue
         if isinstance(number, complex) or call.method in _NEUTRAL:
             continue
-        alone = {"add": 0, "subtract": 0, "multiply": 1, "divide": 1, "maximum": -math.inf, "minimum": math.inf}
-        if number == alone[call.method]:
+        neutral_of = {"add": 0, "subtract": 0, "multiply": 1, "divide": 1, "maximum": -math.inf, "minimum": math.inf}
+        if number == neutral_of[call.method]:
             return x
         if x.dtype.kind == "i" and call.method in ("maximum", "minimum"):
             limits = np.iinfo(x.dtype)
@@ -143,39 +143,41 @@ def same_shape(state: Rewriting, call: Call) -> Any:
     """Moves that change nothing; of moves by what was moved there."""
     named = bound(call)
     x = named["x"]
-    if type(x) is Var and x.shape == call.outcome.shape and call.method in _MOVES:
+    if type(x) is Var and x.shape == call.results.shape and call.method in _MOVES:
         return x
     if call.method in ("reshape", "squeeze", "expand_dims"):
         inner = state.made_by(x, "reshape", "expand_dims", "squeeze")
-        if inner is not None and inner["x"].shape == call.outcome.shape:
+        if inner is not None and inner["x"].shape == call.results.shape:
             return inner["x"]
         if inner is not None and call.method == "reshape":
-            return New("reshape", {"x": inner["x"], "shape": call.outcome.shape})
+            return New("reshape", {"x": inner["x"], "shape": call.results.shape})
         inner = state.made_by(x, *_REDUCTIONS) if call.method == "reshape" else None
         if inner is not None and not inner["keepdims"] and state.uses[x] == 1:
             axes = axes_of(inner["axis"], inner["x"].ndim)
-            kept = tuple(1 if a in axes else n for a, n in enumerate(inner["x"].shape))
-            if kept == call.outcome.shape:
-                return New(state.maker[x].method, {**inner, "axis": axis_said(axes, inner["x"].ndim), "keepdims": True})
-    if call.method in ("reshape", "broadcast_to") and type(x) is Var and x.size == call.outcome.size:
-        kept = _with_kept_axes(state, x, call.outcome.shape)
-        if kept is not None:
-            return kept
+            shape_with_axes = tuple(1 if a in axes else n for a, n in enumerate(inner["x"].shape))
+            if shape_with_axes == call.results.shape:
+                return New(
+                    state.maker[x].method, {**inner, "axis": written_axis(axes, inner["x"].ndim), "keepdims": True}
+                )
+    if call.method in ("reshape", "broadcast_to") and type(x) is Var and x.size == call.results.size:
+        shape_with_axes = _with_kept_axes(state, x, call.results.shape)
+        if shape_with_axes is not None:
+            return shape_with_axes
     if call.method == "broadcast_to":
         inner = state.made_by(x, "broadcast_to")
         if inner is not None:
-            return New("broadcast_to", {"x": inner["x"], "shape": call.outcome.shape})
+            return New("broadcast_to", {"x": inner["x"], "shape": call.results.shape})
         inner = state.made_by(x, "reshape", "expand_dims")
         if inner is not None:
             front = x.ndim - inner["x"].ndim
             if front > 0 and x.shape == (1,) * front + inner["x"].shape:
-                return New("broadcast_to", {"x": inner["x"], "shape": call.outcome.shape})
+                return New("broadcast_to", {"x": inner["x"], "shape": call.results.shape})
         if (number := state.number(x)) is not None:
-            return New("full", {"shape": call.outcome.shape, "value": number, "dtype": call.outcome.dtype})
-        if type(x) is Var and x.size == call.outcome.size:
-            return New("reshape", {"x": x, "shape": call.outcome.shape})
+            return New("full", {"shape": call.results.shape, "value": number, "dtype": call.results.dtype})
+        if type(x) is Var and x.size == call.results.size:
+            return New("reshape", {"x": x, "shape": call.results.shape})
     if call.method == "reshape" and (number := state.number(x)) is not None and x.value is None:
-        return New("full", {"shape": call.outcome.shape, "value": number, "dtype": call.outcome.dtype})
+        return New("full", {"shape": call.results.shape, "value": number, "dtype": call.results.dtype})
     return None
 
 
@@ -190,7 +192,7 @@ def _with_kept_axes(state: Rewriting, x: Any, shape: tuple[int, ...]) -> Any:
         axes = axes_of(named["axis"], named["x"].ndim)
         if tuple(1 if a in axes else n for a, n in enumerate(named["x"].shape)) == shape:
             method = getattr(state.xp, call.method)
-            return method(named["x"], axis=axis_said(axes, named["x"].ndim), keepdims=True)
+            return method(named["x"], axis=written_axis(axes, named["x"].ndim), keepdims=True)
     arrays = [n for n, v in named.items() if type(v) is Var]
     if call.method in _SMOOTH and len(arrays) == 1:
         inner = _with_kept_axes(state, named[arrays[0]], shape)
@@ -202,7 +204,7 @@ def _with_kept_axes(state: Rewriting, x: Any, shape: tuple[int, ...]) -> Any:
 def outward(state: Rewriting, call: Call) -> Any:
     """Move new leading axes (1, 1, n) of the operands behind an operation, to a reshape of its result."""
     named = bound(call)
-    shape = call.outcome.shape
+    shape = call.results.shape
     new: dict[str, Any] = {}
     stripped = False
     for name, v in named.items():
@@ -217,9 +219,9 @@ def outward(state: Rewriting, call: Call) -> Any:
     arrays = [v for v in new.values() if type(v) is Var]
     if not stripped or not arrays:
         return None
-    after = np.broadcast_shapes(*[v.shape for v in arrays])
-    front = len(shape) - len(after)
-    if front <= 0 or shape != (1,) * front + after:
+    operand_shape = np.broadcast_shapes(*[v.shape for v in arrays])
+    front = len(shape) - len(operand_shape)
+    if front <= 0 or shape != (1,) * front + operand_shape:
         return None
     return New("reshape", {"x": getattr(state.xp, call.method)(*new.values()), "shape": shape})
 
@@ -250,10 +252,10 @@ def moved(state: Rewriting, call: Call) -> Any:
     return x if named["source"] % x.ndim == named["target"] % x.ndim else None
 
 
-def whole(state: Rewriting, call: Call) -> Any:
+def full_slice(state: Rewriting, call: Call) -> Any:
     """Drop a slice of all there is."""
     named = bound(call)
-    return named["x"] if named["x"].shape == call.outcome.shape else None
+    return named["x"] if named["x"].shape == call.results.shape else None
 
 
 def reduction(state: Rewriting, call: Call) -> New | None:
@@ -265,10 +267,10 @@ def reduction(state: Rewriting, call: Call) -> New | None:
         before = axes_of(inner["axis"], inner["x"].ndim)
         if axes == before:
             return New(call.method, {**inner, "keepdims": False})
-    said = axis_said(axes, named["x"].ndim)
-    if said == named["axis"] and type(said) is type(named["axis"]):
+    axis = written_axis(axes, named["x"].ndim)
+    if axis == named["axis"] and type(axis) is type(named["axis"]):
         return None
-    return New(call.method, {**named, "axis": said})
+    return New(call.method, {**named, "axis": axis})
 
 
 def mean(state: Rewriting, call: Call) -> New | None:
@@ -298,7 +300,7 @@ for _name in _MOVES:
     RULES[_name] = [same_shape]
 RULES["permute_dims"] = [permuted]
 RULES["moveaxis"] = [moved]
-RULES["getitem"] = RULES["take_slice"] = [whole]
+RULES["getitem"] = RULES["take_slice"] = [full_slice]
 RULES["copy"] = [identity]
 RULES["optimization_barrier"] = [identity]
 for _name in ("divide", "multiply"):
@@ -319,7 +321,7 @@ def pieces(state: Rewriting, call: Call) -> Any:
     """A slice that is one of the arrays that were put together."""
     named = bound(call)
     x = named["x"]
-    if type(x) is Var and x.shape == call.outcome.shape and all(s == 1 for s in named["step"]):
+    if type(x) is Var and x.shape == call.results.shape and all(s == 1 for s in named["step"]):
         return x
     inner = state.made_by(x, "concat")
     if inner is None or any(s != 1 for s in named["step"]):
@@ -345,8 +347,8 @@ def restacked(state: Rewriting, call: Call) -> Any:
         return None
     inner = bound(first)
     x = inner["x"]
-    same = tuple(named["arrays"]) == tuple(first.outcome) and inner["axis"] % x.ndim == named["axis"] % x.ndim
-    return x if same else None
+    is_whole_stack = tuple(named["arrays"]) == tuple(first.results) and inner["axis"] % x.ndim == named["axis"] % x.ndim
+    return x if is_whole_stack else None
 
 
 # ---- at last ---------------------------------------------------------------------------------------------------------
@@ -367,14 +369,14 @@ def unit_axes(state: Rewriting, call: Call) -> New | None:
     if type(x) is not Var:
         return None
     if len(shape) == x.ndim + 1:
-        places = [a for a, n in enumerate(shape) if n == 1 and shape[:a] + shape[a + 1 :] == x.shape]
-        if places:
-            axis = places[-1]
+        unit_axes_ = [a for a, n in enumerate(shape) if n == 1 and shape[:a] + shape[a + 1 :] == x.shape]
+        if unit_axes_:
+            axis = unit_axes_[-1]
             return New("expand_dims", {"x": x, "axis": -1 if axis == x.ndim else axis})
     if len(shape) == x.ndim - 1:
-        places = [a for a, n in enumerate(x.shape) if n == 1 and x.shape[:a] + x.shape[a + 1 :] == shape]
-        if places:
-            axis = places[-1]
+        unit_axes_ = [a for a, n in enumerate(x.shape) if n == 1 and x.shape[:a] + x.shape[a + 1 :] == shape]
+        if unit_axes_:
+            axis = unit_axes_[-1]
             return New("squeeze", {"x": x, "axes": -1 if axis == x.ndim - 1 else axis})
     return None
 

@@ -21,7 +21,7 @@ def product_of_rows(state: Rewriting, call: Call) -> New | None:
         if inner is None or state.uses[product["x"]] != 1:
             return None
         product = inner
-    a, b, shape = product["a"], product["b"], call.outcome.shape
+    a, b, shape = product["a"], product["b"], call.results.shape
     if type(a) is not Var or type(b) is not Var or b.ndim != 2 or product.get("dtype") not in (None, a.dtype):
         return None
     x, w = _before_reshape(state, a), _before_reshape(state, b)
@@ -62,7 +62,7 @@ RULES: dict[str, list[Rule]] = table(
             for shift in ("subtract(b, multiply(m, s))", "add(multiply(negative(m), s), b)")
         ),
         when=_normal,
-        whole=False,
+        sole_use=False,
     )
 )
 for _method in ("reshape", "matmul"):

@@ -8,61 +8,61 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.codegen.simplification.rewriting import Rewritten
-from tensorgraft.codegen.structure.size_merging import same
+from tensorgraft.codegen.structure.size_merging import equal_sizes
 from tensorgraft.codegen.trace import Block, Frame, SourceStep, SourceTrace, Tree, Var, variables
 
 
 def tidy(trace: SourceTrace) -> None:
     simplifier = _Simplifier()
     simplifier.frame(trace.root, {})
-    trace.result = simplifier.now(trace.result)
-    trace.written = simplifier.now(trace.written)
+    trace.result = simplifier.replaced(trace.result)
+    trace.written = simplifier.replaced(trace.written)
 
 
 class _Simplifier:
     def __init__(self) -> None:
-        self.now = Rewritten()
+        self.replaced = Rewritten()
         self.makers: dict[Var, SourceStep] = {}
         self.homes: dict[Var, Frame] = {}
 
-    def frame(self, frame: Frame, around: dict[Any, Tree]) -> None:
-        known: dict[Any, Tree] = dict(around)  # what has been computed, here or around
+    def frame(self, frame: Frame, outer_values: dict[Any, Tree]) -> None:
+        known: dict[Any, Tree] = dict(outer_values)  # what has been computed, here or around
         calls: list[SourceStep | Frame] = []
         for call in frame.calls:
             if isinstance(call, Frame):
-                call.arguments = [(n, self.now(t)) for n, t in call.arguments]
+                call.arguments = [(n, self.replaced(t)) for n, t in call.arguments]
                 self.frame(call, known if not call.is_module else {})
                 calls.append(call)
                 continue
-            call.args, call.kwargs = self.now(call.args), self.now(call.kwargs)
+            call.args, call.kwargs = self.replaced(call.args), self.replaced(call.kwargs)
             self.step(call)
-            if isinstance(call.outcome, Var) and call.outcome in self.now.instead:
+            if isinstance(call.results, Var) and call.results in self.replaced.instead:
                 continue
             key = _key(call)
             before = known.get(key) if key is not None else None
             if before is not None:
-                self.replace(call.outcome, before)
+                self.replace(call.results, before)
                 continue
             if key is not None:
-                known[key] = call.outcome
-            for v in variables(call.outcome):
+                known[key] = call.results
+            for v in variables(call.results):
                 self.makers[v] = call
                 self.homes[v] = frame
             calls.append(call)
         frame.calls = calls
-        frame.result = self.now(frame.result)
+        frame.result = self.replaced(frame.result)
 
     def replace(self, old: Tree, new: Tree) -> None:
         for a, b in zip(variables(old), variables(new), strict=True):
-            self.now.instead[a] = b
+            self.replaced.instead[a] = b
 
     def step(self, call: SourceStep) -> None:
-        if not isinstance(call.outcome, Var):
+        if not isinstance(call.results, Var):
             return
         if call.method == "reshape":
-            self.repeated(call, call.outcome)
+            self.repeated(call, call.results)
         elif call.method == "permute_dims":
-            self.undone(call.args[0], tuple(call.args[1]), call.outcome)
+            self.undone(call.args[0], tuple(call.args[1]), call.results)
 
     def undone(self, x: Any, axes: tuple[int, ...], out: Var) -> None:
         """A transpose of what another function has transposed: it gives what it had before. Not that of a module, which
@@ -71,7 +71,7 @@ class _Simplifier:
         if maker is None or maker.method != "permute_dims" or self.homes[x].is_module:
             return
         if tuple(maker.args[1][a] for a in axes) == tuple(range(len(axes))):
-            self.now.instead[out] = maker.args[0]
+            self.replaced.instead[out] = maker.args[0]
 
     def repeated(self, call: SourceStep, out: Var) -> None:
         """Each element some times: a new axis that goes into the one before it."""
@@ -83,16 +83,20 @@ class _Simplifier:
             return
         x, wide = unit.args[0], list(call.args[0].shape)
         for axis in range(x.ndim):
-            one = [*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]]
-            if len(wide) != len(one) or type(wide[axis + 1]) is not int or not same(unit.outcome.shape, tuple(one)):
+            unit_ = [*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]]
+            if (
+                len(wide) != len(unit_)
+                or type(wide[axis + 1]) is not int
+                or not equal_sizes(unit.results.shape, tuple(unit_))
+            ):
                 continue
             n = wide[axis + 1]
             rest = [*x.shape[:axis], *x.shape[axis + 1 :]]
             if (
                 n > 1
-                and same(tuple(wide), (*one[: axis + 1], n, *one[axis + 2 :]))
+                and equal_sizes(tuple(wide), (*unit_[: axis + 1], n, *unit_[axis + 2 :]))
                 and out.ndim == x.ndim
-                and same((*out.shape[:axis], *out.shape[axis + 1 :]), tuple(rest))
+                and equal_sizes((*out.shape[:axis], *out.shape[axis + 1 :]), tuple(rest))
             ):
                 call.method, call.args, call.kwargs = "repeat", (x, n, axis), {}
                 call.names = call.names or broadcast.names

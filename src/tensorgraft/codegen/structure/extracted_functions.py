@@ -34,22 +34,27 @@ CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "Identity"})
 
 def functions_of(
     trace: SourceTrace,
-    each: int,
+    trace_count: int,
     modules: ModuleRules | None = None,
-    taken: Collection[str] = (),
-    apart: Collection[str] = (),
+    used_names: Collection[str] = (),
+    exact_methods: Collection[str] = (),
 ) -> list[SourceFunction]:
-    """The functions of a merged trace (of `each` traces), those that are called before those that call them; the last
-    one is the program. Their names are others than those that are `taken`. `modules`: for styles that write classes.
-    `apart`: operations whose numbers are the same in all calls of a function."""
-    return _Builder(trace, each, modules, taken, apart).build()
+    """Return the functions of a trace merged from `trace_count` traces, callees before callers; the last one is the
+    program. None has a name of `used_names`. `modules`: for styles that write classes. `exact_methods`: operations
+    whose numbers are the same in all calls of a function."""
+    return _Builder(trace, trace_count, modules, used_names, exact_methods).build()
 
 
 class _Builder:
     def __init__(
-        self, trace: SourceTrace, each: int, modules: ModuleRules | None, taken: Collection[str], apart: Collection[str]
+        self,
+        trace: SourceTrace,
+        trace_count: int,
+        modules: ModuleRules | None,
+        used_names: Collection[str],
+        exact_methods: Collection[str],
     ) -> None:
-        self.trace, self.each, self.modules = trace, each, modules
+        self.trace, self.trace_count, self.modules = trace, trace_count, modules
         self.paths: dict[Var, list[Path]] = defaultdict(list)
         owned = {**trace.parameters, **trace.buffers}
         for path, v in owned.items():
@@ -60,15 +65,15 @@ class _Builder:
         # otherwise a tied parameter is at the first of its paths alone, so that it has one derivative
         self.buffers = set(trace.buffers.values())
         self.functions: list[SourceFunction] = []
-        self.names = set(taken)
-        self.apart = apart
+        self.names = set(used_names)
+        self.apart = exact_methods
 
     def build(self) -> list[SourceFunction]:
         root = self.trace.root
         prune(self.trace)
         self.hints = {v: path.rsplit(".", 1)[-1] for path, v in self.trace.written.items()}
         if self.modules is not None:
-            self.modules.look(self.trace, self.paths)
+            self.modules.examine(self.trace, self.paths)
             self.hints |= {s.args[1]: s.names[0] for s in steps(root) if s.method == "assign"}
         counts = Counter(f.kind for f in frames(root))
         self.kinds = {snake(f.kind) for f in frames(root) if not isinstance(f.kind, HubName)}
@@ -97,12 +102,12 @@ class _Builder:
         calls: list[SourceStep | Frame] = []
         for call in frame.calls:
             if isinstance(call, Frame):
-                own = tuple(call.path.split(".")) if call.path else ()
-                below = path if not call.is_module else own
+                call_path = tuple(call.path.split(".")) if call.path else ()
+                below = path if not call.is_module else call_path
                 self.splice(call, below, counts)
                 self.absorb(call)
-                if not self.worthy(call, own, path, counts):
-                    if call.calls and call.names and not _has_names(call.calls[-1]):
+                if not self.worthy(call, call_path, path, counts):
+                    if call.calls and call.names and not any(call.calls[-1].names):
                         call.calls[-1].names = call.names
                     calls += call.calls
                     continue
@@ -115,14 +120,14 @@ class _Builder:
         if frame.is_module and isinstance(inner, Frame) and not inner.is_module:
             frame.calls = inner.calls
 
-    def worthy(self, frame: Frame, own: Path, around: Path, counts: Counter[str]) -> bool:
+    def worthy(self, frame: Frame, call_path: Path, outer_path: Path, counts: Counter[str]) -> bool:
         if not frame.calls:
             return False
-        if frame.is_module and own[: len(around)] != around:
+        if frame.is_module and call_path[: len(outer_path)] != outer_path:
             return False  # a module that is held elsewhere: its parameters are arguments
-        kept = None if self.modules is None else self.modules.keeps(frame)
-        if kept is not None:
-            return kept
+        keep = None if self.modules is None else self.modules.keeps(frame)
+        if keep is not None:
+            return keep
         if frame.kind in CONTAINERS and frame.is_module:
             return False
         if len(frame.calls) > 1:
@@ -130,7 +135,7 @@ class _Builder:
         if isinstance(frame.calls[0], Frame):
             return False
         parameters = {v for s in steps(frame) for v in variables([s.args, s.kwargs]) if v in self.paths}
-        if any(self.owned(v, own) is None for v in parameters):
+        if any(self.owned(v, call_path) is None for v in parameters):
             return False
         return frame.is_module and len(parameters) > 1 and counts[frame.kind] > 1
 
@@ -139,7 +144,7 @@ class _Builder:
     def hint(self, frame: Frame) -> None:
         """State that is written has the name of the buffer."""
         for step in steps(frame):
-            arrays = list(variables(step.outcome))
+            arrays = list(variables(step.results))
             if any(v in self.hints for v in arrays):
                 names = [*step.names, *[""] * (len(arrays) - len(step.names))]
                 step.names = tuple(n or self.hints.get(v, "") for n, v in zip(names, arrays, strict=True))
@@ -151,11 +156,11 @@ class _Builder:
         where: dict[Var, tuple[Frame, ...]] = {}
 
         def use(v: Var, chain: tuple[Frame, ...]) -> None:
-            made = where.get(v, ())
+            sources = where.get(v, ())
             for f in chain:
-                if f not in made:
+                if f not in sources:
                     self.inputs[f][v] = None
-            for f in made:
+            for f in sources:
                 if f not in chain:
                     self.outputs[f][v] = None
 
@@ -186,9 +191,9 @@ class _Builder:
         for v in self.inputs[frame]:
             if v.value is not None:
                 continue
-            own = self.owned(v, path) if frame.is_module or frame is self.trace.root else None
-            if own is not None:
-                parameters[v] = own
+            parameter_path = self.owned(v, path) if frame.is_module or frame is self.trace.root else None
+            if parameter_path is not None:
+                parameters[v] = parameter_path
             else:
                 inputs.append(v)
         inputs, names = self.named(frame, inputs)
@@ -198,8 +203,8 @@ class _Builder:
                 call.path = call.path[len(path) :]
         outputs = list(self.outputs[frame])
         if frame is self.trace.root:
-            given = dict.fromkeys([*variables(self.trace.result), *variables(self.trace.written)])
-            outputs = [v for v in given if v.value is None]  # a constant is written where it is returned
+            results = dict.fromkeys([*variables(self.trace.result), *variables(self.trace.written)])
+            outputs = [v for v in results if v.value is None]  # a constant is written where it is returned
         layer = None
         if self.modules is not None and frame.is_module and frame is not self.trace.root:
             layer = self.modules.layer(frame, calls, inputs, parameters)
@@ -235,12 +240,12 @@ class _Builder:
         if len(bodies) == 1:
             calls, arguments, parameters = first.calls, first.inputs, first.parameters
             buffers = {v for v in parameters if v in self.buffers}
-            n = self.each
+            n = self.trace_count
             results = outputs[0]
             originals = [first.calls]
         else:
-            m = Merger(each=self.each, ranks=first.any_rank)
-            n = self.each * len(bodies)
+            m = Merger(trace_count=self.trace_count, ranks=first.any_rank)
+            n = self.trace_count * len(bodies)
             arguments = [m.var(vs) for vs in zip(*(b.inputs for b in bodies), strict=True)]
             by_path = [{p: v for v, p in b.parameters.items()} for b in bodies]
             parameters = {m.var([d[p] for d in by_path]): p for p in by_path[0]}
@@ -288,13 +293,13 @@ class _Builder:
         config: dict[str, Any],
     ) -> Invoke:
         """The call of a function in place of one of its bodies."""
-        given = _or_unused(body.layer.gives, outputs) if body.layer else None
+        layer_outputs = _or_unused(body.layer.gives, outputs) if body.layer else None
         return Invoke(
             "",
             tuple(body.inputs),
             {},
-            tuple(outputs) if given is None else given,
-            self.outcome_names(body.frame, outputs if given is None else list(variables(given))),
+            tuple(outputs) if layer_outputs is None else layer_outputs,
+            self.outcome_names(body.frame, outputs if layer_outputs is None else list(variables(layer_outputs))),
             body.frame.place,
             function=function,
             path=body.path if body.frame.is_module else None,
@@ -316,9 +321,9 @@ class _Builder:
     def common_outputs(self, bodies: list[SourceBody]) -> list[list[Var]]:
         """Return for each body the arrays that any of the bodies outputs, in one order."""
         orders = [{v: i for i, v in enumerate(b.made())} for b in bodies]
-        places = list(dict.fromkeys(order[v] for b, order in zip(bodies, orders, strict=True) for v in b.outputs))
+        positions = list(dict.fromkeys(order[v] for b, order in zip(bodies, orders, strict=True) for v in b.outputs))
         backs = [list(order) for order in orders]
-        return [[back[i] for i in places] for back in backs]
+        return [[order_of_vars[i] for i in positions] for order_of_vars in backs]
 
     def name(self, kind: str, is_class: bool = False) -> str:
         base = kind if is_class and kind.isidentifier() else snake(kind)
@@ -337,15 +342,11 @@ def _merged(m: Merger, calls: Sequence[SourceStep]) -> SourceStep:
         return changed(
             first,
             args=m.tree([c.args for c in calls]),
-            outcome=m.tree([c.outcome for c in calls]),
+            results=m.tree([c.results for c in calls]),
             statics={k: m.tree([c.statics[k] for c in calls]) for k in first.statics},  # type: ignore[attr-defined]
             config={k: m.tree([c.config[k] for c in calls]) for k in first.config},  # type: ignore[attr-defined]
         )
     return m.call(calls)
-
-
-def _has_names(call: SourceStep | Frame) -> bool:
-    return any(call.names)
 
 
 def _height(frame: Frame, levels: dict[int, list[Frame]]) -> int:
@@ -356,7 +357,7 @@ def _height(frame: Frame, levels: dict[int, list[Frame]]) -> int:
 
 def _instance(values: dict[str, list[Any]], i: int) -> dict[str, Any]:
     """The values that an instance has for each name."""
-    return {name: each[i] for name, each in values.items()}
+    return {name: traces[i] for name, traces in values.items()}
 
 
 def _or_unused(tree: Tree, used: Sequence[Var]) -> Any:

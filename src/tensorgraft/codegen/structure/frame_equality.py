@@ -51,8 +51,8 @@ class SourceBody:
             and all(v.ndim for v in arrays)
         )
 
-    def key(self, apart: Collection[str]) -> Any:
-        """Return a key that is equal for bodies that differ only in numbers, but not in those of operations `apart`."""
+    def key(self, exact_methods: Collection[str]) -> Any:
+        """Return a key, equal for bodies that differ only in numbers of operations that are not in `exact_methods`."""
         exact = False
         number: dict[Var, Any] = {v: ("parameter", p) for v, p in self.parameters.items()}
         number |= {v: ("argument", i) for i, v in enumerate(self.inputs)}
@@ -84,12 +84,12 @@ class SourceBody:
 
         def call(c: Any) -> Any:
             if isinstance(c, Invoke):
-                return id(c.function), c.path, of(c.args), of(c.statics), of(c.outcome)
+                return id(c.function), c.path, of(c.args), of(c.statics), of(c.results)
             nonlocal exact
-            exact = c.method in apart
+            exact = c.method in exact_methods
             arguments = of(c.args), of(c.kwargs)
             exact = False
-            return c.method, *arguments, of(c.outcome)
+            return c.method, *arguments, of(c.results)
 
         layer = self.layer and self.layer.callee
         return self.frame.kind, layer, tuple(self.names), tuple(map(of, self.inputs)), tuple(map(call, self.calls))

@@ -66,7 +66,7 @@ class SourceFunction:
 
 @dataclass(eq=False)
 class Invoke(SourceStep):
-    """A call of a function: `args` are arrays, `outcome` is a tuple of them."""
+    """A call of a function: `args` are arrays, `results` is a tuple of them."""
 
     function: SourceFunction = None  # type: ignore[assignment]
     path: Path | None = None  # of the module, from the module around; None for what is no module
@@ -89,14 +89,14 @@ class ModuleRules(Protocol):
 
     ties: bool  # two modules may hold one parameter
 
-    def look(self, trace: SourceTrace, paths: Mapping[Var, Sequence[Path]]) -> None:
+    def examine(self, trace: SourceTrace, paths: Mapping[Var, Sequence[Path]]) -> None:
         """Examine the frames of a trace; called before `keeps`."""
 
     def keeps(self, frame: Frame) -> bool | None:
         """Say whether a frame stays a module of its own; None if that is decided as for functions."""
 
     def layer(
-        self, frame: Frame, calls: Sequence[SourceStep], inputs: Sequence[Var], own: Mapping[Var, Path]
+        self, frame: Frame, calls: Sequence[SourceStep], inputs: Sequence[Var], parameters: Mapping[Var, Path]
     ) -> Layer | None:
         """Return the class of the target that does this, or None if there is none."""
 

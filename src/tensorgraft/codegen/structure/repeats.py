@@ -35,7 +35,7 @@ def _row(calls: Sequence[Any], i: int, used: Counter[Var]) -> Repeat | None:
         return None
     start = int(first.path[-1])
     row = [first]
-    carried: list[tuple[int, int]] | None = None
+    common_links: list[tuple[int, int]] | None = None
     for call in calls[i + 1 :]:
         last = row[-1]
         if (
@@ -45,18 +45,18 @@ def _row(calls: Sequence[Any], i: int, used: Counter[Var]) -> Repeat | None:
             or repr(call.statics) != repr(first.statics)
         ):
             break
-        links = [(last.outcome.index(a), j) for j, a in enumerate(call.args) if a in last.outcome]
+        links = [(last.results.index(a), j) for j, a in enumerate(call.args) if a in last.results]
         rest = all(a is b for j, (a, b) in enumerate(zip(call.args, last.args, strict=True))
                    if j not in {k for _, k in links})  # fmt: skip
-        if not links or not rest or (carried is not None and links != carried):
+        if not links or not rest or (common_links is not None and links != common_links):
             break
-        if any(used[v] - call.args.count(v) > 0 for v in last.outcome):
+        if any(used[v] - call.args.count(v) > 0 for v in last.results):
             break  # somebody else looks at what is between
-        carried = links
+        common_links = links
         row.append(call)
-    if len(row) < 2 or carried is None:
+    if len(row) < 2 or common_links is None:
         return None
-    passed = {r for r, _ in carried}
-    if any(used[v] for k, v in enumerate(row[-1].outcome) if k not in passed):
+    passed = {r for r, _ in common_links}
+    if any(used[v] for k, v in enumerate(row[-1].results) if k not in passed):
         return None
-    return Repeat(row, first.path[:-1], start, carried)
+    return Repeat(row, first.path[:-1], start, common_links)

@@ -59,10 +59,10 @@ def joined(values: Sequence[Any]) -> Any:
     return Quantity(values)
 
 
-def same(a: Any, b: Any) -> bool:
+def equal_sizes(a: Any, b: Any) -> bool:
     """Return True for equal numbers or shapes at every size."""
     if isinstance(a, tuple | list) and isinstance(b, tuple | list):
-        return len(a) == len(b) and all(map(same, a, b))
+        return len(a) == len(b) and all(map(equal_sizes, a, b))
     x, y = getattr(a, "values", None), getattr(b, "values", None)
     if x is None and y is None:
         return bool(a == b)
@@ -73,16 +73,16 @@ def same(a: Any, b: Any) -> bool:
 class Merger:
     """Walks along several trees at once, and makes one of them, with arrays of its own."""
 
-    def __init__(self, each: int = 1, ranks: bool = False) -> None:
-        """`each`: how many values a number of one tree has already. `ranks`: arrays may have other numbers of axes;
+    def __init__(self, trace_count: int = 1, ranks: bool = False) -> None:
+        """`trace_count`: how many values a number of one tree has already. `ranks`: arrays may differ in their ranks;
         that of the merged one does not count."""
-        self.each, self.ranks = each, ranks
+        self.trace_count, self.ranks = trace_count, ranks
         self.counterparts: dict[Var, tuple[Var, ...]] = {}
         self.merged: dict[Var, Var] = {}
         self.at = ""
 
-    def differ(self, what: str) -> PartingError:
-        return PartingError(f"{what}{f', at {self.at}' if self.at else ''}")
+    def differ(self, difference: str) -> PartingError:
+        return PartingError(f"{difference}{f', at {self.at}' if self.at else ''}")
 
     def var(self, variables: Sequence[Var]) -> Var:
         first = variables[0]
@@ -103,7 +103,7 @@ class Merger:
         return self.merged[first]
 
     def number(self, numbers: Sequence[Any]) -> Any:
-        return joined([v for x in numbers for v in values_of(x, self.each)])
+        return joined([v for x in numbers for v in values_of(x, self.trace_count)])
 
     def tree(self, trees: Sequence[Any]) -> Any:
         first = trees[0]
@@ -158,10 +158,10 @@ class Merger:
             raise self.differ(f"{' and '.join(dict.fromkeys(c.method for c in calls))} are called")
         args = self.tree([c.args for c in calls])
         kwargs = self.tree([c.kwargs for c in calls])
-        outcome = self.tree([c.outcome for c in calls])
+        result_vars = self.tree([c.results for c in calls])
         if isinstance(first, SourceStep):
-            return SourceStep(first.method, args, kwargs, outcome, first.names, first.place)
-        return Call(first.method, args, kwargs, outcome)
+            return SourceStep(first.method, args, kwargs, result_vars, first.names, first.place)
+        return Call(first.method, args, kwargs, result_vars)
 
     def frame(self, frames: Sequence[Frame]) -> Frame:
         first = frames[0]
@@ -194,7 +194,7 @@ def merge(traces: Sequence[SourceTrace]) -> SourceTrace:
     key = None if first.key is None else m.var([t.key for t in traces if t.key is not None])
     root = m.frame([t.root for t in traces])
     result = m.tree([t.result for t in traces])
-    written = m.tree([t.written for t in traces])
+    written_vars = m.tree([t.written for t in traces])
     return SourceTrace(
         **{
             **vars(first),
@@ -203,7 +203,7 @@ def merge(traces: Sequence[SourceTrace]) -> SourceTrace:
             "root": root,
             "arguments": arguments,
             "result": result,
-            "written": written,
+            "written": written_vars,
         }
     )
 

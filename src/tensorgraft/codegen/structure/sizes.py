@@ -91,15 +91,15 @@ class Sizes:
                         yield lambda p=write, q=other, r=third: fill("a * b * c", a=p(), b=q(), c=r())  # type: ignore[misc]
 
     def _float(self, v: Values) -> ast.expr | None:
-        for template, back in _FLOATS.items():
-            whole = []
+        for template, inverse in _FLOATS.items():
+            integers = []
             for x in v:
-                n = back(x) if x > 0 else math.nan
+                n = inverse(x) if x > 0 else math.nan
                 if not (math.isfinite(n) and abs(n - round(n)) < 1e-6 * max(1, abs(n))):
                     break
-                whole.append(round(n))
+                integers.append(round(n))
             else:
-                expression = self._integer(tuple(whole)) if len(set(whole)) > 1 else literal(whole[0])
+                expression = self._integer(tuple(integers)) if len(set(integers)) > 1 else literal(integers[0])
                 if expression is not None:
                     return fill(template, n=expression)
         return None

@@ -30,21 +30,22 @@ def extract_numbers(
     numbers = _VaryingNumbers(function, n, root, attributes)
     for i, call in enumerate(function.calls):
         assert isinstance(call, SourceStep)
-        others = [calls[i] for calls in originals]
+        other_calls = [calls[i] for calls in originals]
         if isinstance(call, Invoke):
             statics = {
-                k: numbers.settled(v, [o.statics[k] for o in others], k)  # type: ignore[attr-defined]
+                k: numbers.settled(v, [o.statics[k] for o in other_calls], k)  # type: ignore[attr-defined]
                 for k, v in call.statics.items()
             }
             function.calls[i] = changed(call, statics=statics)
         else:
             names = parameter_names(call.method)
             args = tuple(
-                numbers.settled(a, [o.args[j] for o in others], names[min(j, len(names) - 1)], call.method)
+                numbers.settled(a, [o.args[j] for o in other_calls], names[min(j, len(names) - 1)], call.method)
                 for j, a in enumerate(call.args)
             )
             kwargs = {
-                k: numbers.settled(v, [o.kwargs[k] for o in others], k, call.method) for k, v in call.kwargs.items()
+                k: numbers.settled(v, [o.kwargs[k] for o in other_calls], k, call.method)
+                for k, v in call.kwargs.items()
             }
             function.calls[i] = changed(call, args=args, kwargs=kwargs)
         numbers.see(outputs_of(call))
@@ -56,21 +57,21 @@ class _VaryingNumbers:
 
     def __init__(self, function: SourceFunction, n: int, root: bool, attributes: Sequence[Mapping[str, Any]]) -> None:
         self._function, self._n, self._root, self._attributes = function, n, root, attributes
-        self._seen: list[tuple[Any, Any]] = []
+        self._known_extents: list[tuple[Any, Any]] = []
         self.see([*function.arguments, *function.parameters])
         self.statics: dict[str, list[Any]] = {}
         self._named: dict[str, Static] = {}
 
     def see(self, arrays: Iterable[Var]) -> None:
         for v in arrays:
-            self._seen += [(_values(d, self._n), None) for d in v.shape if d is not Ellipsis]
+            self._known_extents += [(_values(d, self._n), None) for d in v.shape if d is not Ellipsis]
 
     def settled(self, tree: Any, trees: list[Any], name: str, method: str = "") -> Any:
         """An argument of a call, with statics for numbers that are told by nothing else; `trees`: that argument in each
         instance."""
         if not _varies(tree):
             return tree
-        sizes = Sizes(self._seen)
+        sizes = Sizes(self._known_extents)
         if _is_expressible(tree, sizes) and any(map(_varies, trees)):
             return tree
         if name in _EXTENTS and isinstance(tree, tuple) and all(d in sizes for d in tree):
@@ -91,11 +92,11 @@ class _VaryingNumbers:
             if repr(values) == repr(trees) and known.rstrip("0123456789_") == name:
                 return self._named[known]
         known_as = attribute_of(trees, self._attributes)
-        fresh = next(k for k in itertools.chain(known_as, [name], (f"{name}_{i}" for i in itertools.count(2)))
+        static_name = next(k for k in itertools.chain(known_as, [name], (f"{name}_{i}" for i in itertools.count(2)))
                      if k not in self.statics and k not in self._function.argument_names)  # fmt: skip
-        self.statics[fresh] = trees
-        self._named[fresh] = Static(fresh)
-        return self._named[fresh]
+        self.statics[static_name] = trees
+        self._named[static_name] = Static(static_name)
+        return self._named[static_name]
 
 
 def _is_inferred(shape: Any, sizes: Sizes) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tensorgraft.codegen.structure.functions import Invoke, ModuleRules, Repeat, SourceFunction, Static
-from tensorgraft.codegen.structure.size_merging import Extent, same
+from tensorgraft.codegen.structure.size_merging import Extent, equal_sizes
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.trace import SourceStep, SourceTrace, Var, variables
 
@@ -104,10 +104,10 @@ class Style:
         """The arrays of a call, as what is called takes them."""
         takes = call.function.layer and call.function.layer.takes
 
-        def of(place: Any) -> ast.expr:
-            return arrays[place] if isinstance(place, int) else ast.Tuple([of(p) for p in place])
+        def of(position: Any) -> ast.expr:
+            return arrays[position] if isinstance(position, int) else ast.Tuple([of(p) for p in position])
 
-        return [of(place) for place in takes] if takes else arrays
+        return [of(position) for position in takes] if takes else arrays
 
     def row(self, writer: Writer, row: Repeat) -> tuple[tuple[ast.expr, ast.expr], ast.expr, list[ast.expr]]:
         """Return ((target, iterable) of the loop, what is called in it, its arguments before the arrays)"""
@@ -137,7 +137,7 @@ def labels_of(trace: SourceTrace) -> dict[tuple[int, ...], str]:
     usual = {2: ["batch", "length"], 3: ["batch", "length", "width"], 4: ["batch", "channels", "height", "width"]}
     for v in variables([tree for _, tree in trace.arguments]):
         names = usual.get(v.ndim, ["batch"])
-        if v.ndim == 4 and same(v.shape[2], v.shape[3]):
+        if v.ndim == 4 and equal_sizes(v.shape[2], v.shape[3]):
             names = ["batch", "channels", "size", "size"]
         for axis, extent in enumerate(v.shape):
             if isinstance(extent, Extent) and extent.values not in labels:

@@ -11,12 +11,12 @@ from tensorgraft.codegen.targets import Target
 def style_of(name: str | None, target: Target) -> type[Style]:
     """Return a style of the target, by default its first. Raises ValueError for a name that it has not."""
     styles = STYLES.get(target.name, {"functions": "nested.Nested"})
-    place = next(iter(styles.values())) if name is None else styles.get(name)
-    if place is None:
+    class_path = next(iter(styles.values())) if name is None else styles.get(name)
+    if class_path is None:
         raise ValueError(
             f"style={name!r} is not a style of {target.name}: expected one of {', '.join(map(repr, styles))}"
         )
-    module, cls = place.split(".")
+    module, cls = class_path.split(".")
     return getattr(importlib.import_module(f"tensorgraft.codegen.styles.{module}"), cls)
 
 

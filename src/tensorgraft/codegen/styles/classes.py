@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorgraft.codegen.output.expressions import fill, literal, name, text
-from tensorgraft.codegen.recorders.calls import CannotBeSaidError
+from tensorgraft.codegen.recorders.calls import NotExpressibleError
 from tensorgraft.codegen.structure.functions import Invoke, Path, Repeat, SourceFunction, Static
 from tensorgraft.codegen.styles import Definition, Style, Writer
 from tensorgraft.codegen.styles.modules import Multiple
@@ -23,7 +23,7 @@ from tensorgraft.codegen.trace import SourceStep, SourceTrace, Var, variables
 Scope = dict[str, ast.expr]  # what arguments of a constructor are written as
 
 
-class TwoWaysError(CannotBeSaidError):
+class TwoWaysError(NotExpressibleError):
     """Modules (by `paths`) are called in two ways, which one method cannot say."""
 
     def __init__(self, parted: dict[str, SourceFunction]) -> None:
@@ -90,13 +90,13 @@ class Classes(Style):
 
     def written(self, functions: list[SourceFunction]) -> list[SourceFunction]:
         """Leave out what classes of the framework do, and what only these would have called."""
-        needed = {functions[-1]}
+        used_functions = {functions[-1]}
         for f in reversed(functions):
-            if f in needed and (f.layer is None or not f.layer.callee):
+            if f in used_functions and (f.layer is None or not f.layer.callee):
                 for call in f.calls:
                     invokes = call.invokes if isinstance(call, Repeat) else [call]
-                    needed.update(c.function for c in invokes if isinstance(c, Invoke))
-        return [f for f in functions if f in needed and f.layer is None]
+                    used_functions.update(c.function for c in invokes if isinstance(c, Invoke))
+        return [f for f in functions if f in used_functions and f.layer is None]
 
     def parameter(self, writer: Writer, v: Var) -> ast.expr:
         return self.at(writer.function.parameters[v], writer.function)
@@ -121,10 +121,10 @@ class Classes(Style):
         return f"{part}_" if part in self.clashing or keyword.iskeyword(part) else part
 
     def clashes(self) -> bool:
-        def inside(node: Member) -> bool:
-            return any(self.attribute(k) != k or inside(n) for k, n in node.children.items() if not k.isdigit())
+        def clashes_below(node: Member) -> bool:
+            return any(self.attribute(k) != k or clashes_below(n) for k, n in node.children.items() if not k.isdigit())
 
-        return any(map(inside, self.trees.values()))
+        return any(map(clashes_below, self.trees.values()))
 
     def base_of(self, d: Definition) -> str:
         return self.base
@@ -135,17 +135,17 @@ class Classes(Style):
         return self.at(call.path, writer.function), []
 
     def row(self, writer: Writer, row: Repeat) -> tuple[tuple[ast.expr, ast.expr], ast.expr, list[ast.expr]]:
-        whole = self.at(row.path, writer.function)
+        modules = self.at(row.path, writer.function)
         stop = row.first + len(row.invokes)
         node = self.trees[writer.function]
         for part in row.path:
             node = node.children[part]
         if row.first or stop != 1 + max(map(int, node.children)):
-            whole = ast.Subscript(whole, ast.Slice(literal(row.first) if row.first else None, literal(stop)))
+            modules = ast.Subscript(modules, ast.Slice(literal(row.first) if row.first else None, literal(stop)))
         last = row.path[-1] if row.path else "blocks"
         title = last[:-1] if last.endswith("s") and len(last) > 2 else "block"
-        each = ast.Name(writer.fresh(title, "block", "layer", f"{title}_"))
-        return (each, whole), each, []
+        block = ast.Name(writer.fresh(title, "block", "layer", f"{title}_"))
+        return (block, modules), block, []
 
     def static(self, writer: Writer, value: Static) -> ast.expr:
         if value.name in writer.function.config:
@@ -238,11 +238,11 @@ class Classes(Style):
             head = f"def {f.name}({', '.join(d.arguments)}){returns}:"
             return "\n".join([head, *d.docstring(), *("    " + line for line in d.body)])
         self.current = f
-        what, _, shapes = d.doc.rpartition("\n\n")
-        if f.doc and not what:
-            what, shapes = d.doc, ""
+        summary, _, shapes = d.doc.rpartition("\n\n")
+        if f.doc and not summary:
+            summary, shapes = d.doc, ""
         lines = [f"class {f.name}({self.base_of(d)}):"]
-        lines += Definition([], "", what, [], False).docstring() + [""] * bool(what)
+        lines += Definition([], "", summary, [], False).docstring() + [""] * bool(summary)
         fields = self.fields(f)
         if fields:
             lines += [*fields, ""]
@@ -299,11 +299,11 @@ class Classes(Style):
         """Yield the members in the order of the source: parameters, then modules, as these were made."""
         prefix = ".".join(f.paths[0]) if f.paths else ""
 
-        def place(item: tuple[str, Member]) -> tuple[int, int]:
+        def order_of(item: tuple[str, Member]) -> tuple[int, int]:
             path = f"{prefix}.{item[0]}" if prefix else item[0]
             return item[1].parameter is None, self.order.get(path, len(self.order))
 
-        yield from sorted(tree.children.items(), key=place)
+        yield from sorted(tree.children.items(), key=order_of)
 
     # ---- what is made at random -----------------------------------------------------------------------------------
 
@@ -357,18 +357,18 @@ class Classes(Style):
         names without a place)."""
         trace = self.trace
         ties: dict[str, str] = {}
-        instead: dict[str, str] = {}
+        renamed: dict[str, str] = {}
         unused: list[str] = []
         for path in trace.weights:
-            others = [a for a, c in trace.aliases.items() if c == path and self.declares(a.split("."))]
+            alias_names = [a for a, c in trace.aliases.items() if c == path and self.declares(a.split("."))]
             if self.declares(path.split(".")):
-                ties.update(dict.fromkeys(others, path))
-            elif others:
-                instead[path] = others[0]
-                ties.update(dict.fromkeys(others[1:], others[0]))
+                ties.update(dict.fromkeys(alias_names, path))
+            elif alias_names:
+                renamed[path] = alias_names[0]
+                ties.update(dict.fromkeys(alias_names[1:], alias_names[0]))
             else:
                 unused.append(path)
-        return ties, instead, unused
+        return ties, renamed, unused
 
     def spelled(self, path: str) -> str:
         """The name of a parameter in the classes: numbers are no names of attributes."""
@@ -404,7 +404,7 @@ def _trees(functions: list[SourceFunction]) -> dict[SourceFunction, Member]:
                     at = put_once(inner, path[i:])
                     if at is not None:
                         return at
-                    raise CannotBeSaidError(
+                    raise NotExpressibleError(
                         f"{user.kind} ({user.place}): the content of a module ({'.'.join(path)}) is used from"
                         " outside, but not in other modules of its class"
                     )
@@ -425,18 +425,18 @@ def _trees(functions: list[SourceFunction]) -> dict[SourceFunction, Member]:
 
     for f in reversed(functions):  # those that call others first
         invokes = [i for call in f.calls for i in (call.invokes if isinstance(call, Repeat) else [call])]
-        called = [(i.path, i) for i in invokes
+        module_calls = [(i.path, i) for i in invokes
                   if isinstance(i, Invoke) and i.function.is_module and i.path is not None]  # fmt: skip
-        for path, invoke in sorted(called, key=lambda c: len(c[0])):
+        for path, invoke in sorted(module_calls, key=lambda c: len(c[0])):
             if not path:
-                raise CannotBeSaidError(f"{f.kind} ({f.place}): a module calls itself")
+                raise NotExpressibleError(f"{f.kind} ({f.place}): a module calls itself")
             node = put(f, path, f)
             if node is not None and node.invoke is None:
                 node.invoke = invoke
         used = set(variables([f.results, *([c.args, c.kwargs] for c in f.calls if isinstance(c, SourceStep)),
                               *(i.args for i in invokes if isinstance(i, Invoke))]))  # fmt: skip
         for v, path in f.parameters.items():
-            outside = any(path[: len(p)] == p for p, _ in called)  # a module that is called may use it, and f not
+            outside = any(path[: len(p)] == p for p, _ in module_calls)  # a module that is called may use it, and f not
             node = None if outside and v not in used else put(f, path, f)
             if node is not None:
                 node.parameter = v

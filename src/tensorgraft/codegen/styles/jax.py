@@ -90,7 +90,7 @@ class Equinox(_JaxClasses):
             return []
         model = self.functions[-1]
         table, of, _ = table_of_names(self)
-        made = "key=jax.random.key(0)" if self.takes_key(model) else ""
+        constructor_args = "key=jax.random.key(0)" if self.takes_key(model) else ""
         return [
             *table,
             f'''
@@ -104,7 +104,7 @@ def named(model: {model.name}) -> tuple[dict, jax.tree_util.PyTreeDef]:
 def load_weights(path: str) -> {model.name}:
     """The model with the weights of a safetensors file with the names of the original."""
     weights = load_file(path)
-    names, structure = named(eqx.filter_eval_shape(lambda: {model.name}({made})))
+    names, structure = named(eqx.filter_eval_shape(lambda: {model.name}({constructor_args})))
     return jax.tree_util.tree_unflatten(structure, [jnp.asarray(weights[name]) for name in names])
 '''.strip(),
             f'''
@@ -164,7 +164,7 @@ class Flax(_JaxClasses):
             return []
         model = self.functions[-1]
         table, of, has_table = table_of_names(self)
-        made = "rngs=nnx.Rngs(0)" if self.takes_key(model) else ""
+        constructor_args = "rngs=nnx.Rngs(0)" if self.takes_key(model) else ""
         return [
             *table,
             f'''
@@ -178,7 +178,7 @@ def named(model: {model.name}) -> dict[str, nnx.Variable]:
             f'''
 def load_weights(path: str) -> {model.name}:
     """The model with the weights of a safetensors file with the names of the original."""
-    model = {model.name}({made})
+    model = {model.name}({constructor_args})
     weights = load_file(path)
     for name, variable in named(model).items():
         variable[...] = jnp.asarray(weights[name])

@@ -66,8 +66,8 @@ def _of_last_axes(callee: str, eps: float | None) -> Callable[[Values], Layer | 
     def rule(v: Values) -> Layer | None:
         if v["weight"] is None or not _float32(v["weight"]):
             return None
-        more = {"bias": (v["bias"] is not None, True)} if "bias" in v else {}
-        return layer(callee, tuple(v["weight"].shape), eps=(v["eps"], eps), **more)
+        options = {"bias": (v["bias"] is not None, True)} if "bias" in v else {}
+        return layer(callee, tuple(v["weight"].shape), eps=(v["eps"], eps), **options)
 
     return rule
 
@@ -106,13 +106,13 @@ def _pool(kind: str) -> Callable[[Values], Layer | None]:
         n, padding = len(v["window"]), paired(v["padding"])
         if not 1 <= n <= 3 or padding is None or v["x"].ndim != n + 2:
             return None
-        more: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         if kind == "Max":
-            more["dilation"] = (v["dilation"] or (1,) * n, (1,) * n)
+            options["dilation"] = (v["dilation"] or (1,) * n, (1,) * n)
         else:
-            more["count_include_pad"] = (v["count_padding"], True)
+            options["count_include_pad"] = (v["count_padding"], True)
         return layer(
-            f"nn.{kind}Pool{n}d", v["window"], stride=(v["stride"], v["window"]), padding=(padding, (0,) * n), **more
+            f"nn.{kind}Pool{n}d", v["window"], stride=(v["stride"], v["window"]), padding=(padding, (0,) * n), **options
         )
 
     return rule

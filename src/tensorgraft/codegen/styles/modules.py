@@ -53,7 +53,7 @@ class ModuleForms:
 
     # ---- which frames are modules ---------------------------------------------------------------------------------
 
-    def look(self, trace: SourceTrace, paths: Mapping[Var, Sequence[Path]]) -> None:
+    def examine(self, trace: SourceTrace, paths: Mapping[Var, Sequence[Path]]) -> None:
         self.paths = paths
         self.see(trace.root, trace.root)
 
@@ -61,35 +61,35 @@ class ModuleForms:
         """Return whether a frame has parameters or randomness, and note it for this frame and all inside it."""
         if frame is not root and frame.is_module and not frame.path:
             frame.is_module = False  # a module that no module holds
-        found = False
+        is_stateful = False
         for call in frame.calls:
             if isinstance(call, Frame):
-                found |= self.see(call, root)
+                is_stateful |= self.see(call, root)
             else:
                 used = [v for v in variables([call.args, call.kwargs]) if v in self.paths]
-                found |= (call.method == "dropout" and call.method in self.table) or any(
+                is_stateful |= (call.method == "dropout" and call.method in self.table) or any(
                     self.belongs(v, frame.path) for v in used
                 )
-        self.own[frame] = found
+        self.own[frame] = is_stateful
         if self.rows and frame.is_module and self.in_a_row(frame):
             self.chained.add(frame)
             self.members.update(c for c in frame.calls if isinstance(c, Frame))
-        return found
+        return is_stateful
 
     def in_a_row(self, frame: Frame) -> bool:
         """Say whether a frame calls modules 0, 1, ... that each take the result of the one before, and nothing else."""
         last: Var | None = None
-        place = -1
+        last_index = -1
         for call in frame.calls:
             if not isinstance(call, Frame) or not call.is_module or not isinstance(call.result, Var) or call.left:
                 return False
             head, _, name = call.path.rpartition(".")  # numbers are names of modules in an nn.Sequential alone
-            if head != frame.path or not name.isdigit() or int(name) <= place:
+            if head != frame.path or not name.isdigit() or int(name) <= last_index:
                 return False
-            place = int(name)
+            last_index = int(name)
             inputs = {v for v in inputs_of(call) if v.value is None and not self.belongs(v, call.path)}
-            made = set(_outputs_within(call))
-            inputs -= made
+            outputs = set(_outputs_within(call))
+            inputs -= outputs
             if len(inputs) != 1 or (last is not None and inputs != {last}):
                 return False
             last = call.result
@@ -111,36 +111,36 @@ class ModuleForms:
     # ---- layers ---------------------------------------------------------------------------------------------------
 
     def layer(
-        self, frame: Frame, calls: Sequence[SourceStep], inputs: Sequence[Var], own: Mapping[Var, Path]
+        self, frame: Frame, calls: Sequence[SourceStep], inputs: Sequence[Var], parameters: Mapping[Var, Path]
     ) -> Layer | None:
         if frame in self.chained:
             return Layer("", {})
         if frame.kind in self.recurrent:
-            return recurrent(frame, calls, inputs, own, self.recurrent[frame.kind])
+            return recurrent(frame, calls, inputs, parameters, self.recurrent[frame.kind])
         main = self.single(calls)
         if main is None or isinstance(main, Invoke) or main.method not in self.table:
             return None
         values = bound(main.method, main.args, main.kwargs)
         for name, v in values.items():
-            if isinstance(v, Var) and v in own:
-                if own[v] != (_PARAMETERS.get(name, name),):
+            if isinstance(v, Var) and v in parameters:
+                if parameters[v] != (_PARAMETERS.get(name, name),):
                     return None
             elif isinstance(v, Var) and v.value is not None:
                 return None
         used = set(variables(list(values.values())))
-        if {v for v in used if v not in own} != set(inputs) or len(inputs) != 1:
+        if {v for v in used if v not in parameters} != set(inputs) or len(inputs) != 1:
             return None
-        if any(own[v] != ("num_batches_tracked",) for v in own if v not in used):
+        if any(parameters[v] != ("num_batches_tracked",) for v in parameters if v not in used):
             return None
         return self.table[main.method](values)
 
     def single(self, calls: Sequence[SourceStep]) -> SourceStep | None:
         """Return the only call of a body, beside those that write its state; None if there are several."""
-        written = [c for c in calls if c.method == "assign"]
+        assigns = [c for c in calls if c.method == "assign"]
         rest = [c for c in calls if c.method not in ("assign", "stop_gradient")]
-        if written and self.reassigned and any(c.method == "batch_norm_training" for c in rest):
+        if assigns and self.reassigned and any(c.method == "batch_norm_training" for c in rest):
             rest = [c for c in rest if c.method != "add"]
-            return rest[0] if len(rest) == 1 and len(written) >= 2 else None
+            return rest[0] if len(rest) == 1 and len(assigns) >= 2 else None
         return calls[0] if len(calls) == 1 else None
 
     # ---- what constructors take -----------------------------------------------------------------------------------
@@ -164,13 +164,13 @@ class ModuleForms:
                 config[name] = statics.pop(name)
         taken_names = {*function.argument_names, *statics, *(p[0] for p in function.parameters.values())}
 
-        def tell(value: Any, hint: str) -> Any:
+        def argument_of(value: Any, hint: str) -> Any:
             if isinstance(value, tuple | list):
-                return type(value)([tell(v, hint) for v in value])
+                return type(value)([argument_of(v, hint) for v in value])
             if not isinstance(value, Extent | Quantity):
                 return value
-            each = len(value.values) // count
-            values = [value.values[i * each] for i in range(count)]
+            per_function = len(value.values) // count
+            values = [value.values[i * per_function] for i in range(count)]
             known = next((k for k, v in config.items() if v == values and (k == hint or isinstance(v[0], int))), None)
             if known is not None:
                 return Static(known)
@@ -182,55 +182,55 @@ class ModuleForms:
             names = itertools.chain(
                 attribute_of(values, attributes), [hint], (f"{hint}_{i}" for i in itertools.count(2))
             )
-            fresh = next(n for n in names if n not in config and n not in taken_names and not keyword.iskeyword(n))
-            config[fresh] = values
-            return Static(fresh)
+            static = next(n for n in names if n not in config and n not in taken_names and not keyword.iskeyword(n))
+            config[static] = values
+            return Static(static)
 
         for v, path in function.parameters.items():
             if len(path) == 1:
                 hints = {1: ["size"], 2: ["rows", "columns"]}.get(v.ndim, ["size"] * v.ndim)
-                told = tuple(tell(d, hint) for d, hint in zip(v.shape, hints, strict=True))
-                function.shapes[path] = told
+                shape = tuple(argument_of(d, hint) for d, hint in zip(v.shape, hints, strict=True))
+                function.shapes[path] = shape
         for call in function.calls:
             for invoke in call.invokes if isinstance(call, Repeat) else [call]:
                 if isinstance(invoke, Invoke):
-                    invoke.config = {k: tell(v, _hint(k, invoke)) for k, v in invoke.config.items()}
+                    invoke.config = {k: argument_of(v, _hint(k, invoke)) for k, v in invoke.config.items()}
         order = {name: i for i, name in enumerate(attributes[0])} if attributes else {}
         for name in sorted(config, key=lambda k: order.get(k, len(order))):  # as in the source
             config[name] = config.pop(name)
 
 
 def recurrent(
-    frame: Frame, calls: Sequence[SourceStep], inputs: Sequence[Var], own: Mapping[Var, Path], callee: str
+    frame: Frame, calls: Sequence[SourceStep], inputs: Sequence[Var], parameters: Mapping[Var, Path], callee: str
 ) -> Layer | None:
     """A call of PyTorch's LSTM or GRU: a step for each layer and direction, and what leads to them."""
     a = frame.attributes
     word = frame.kind.lower()
-    names = {p[0] for p in own.values()}
+    names = {p[0] for p in parameters.values()}
     if (
         "hidden_size" not in a
         or "weight_ih_l0" not in names
         or not all(n[:7] in ("weight_", "bias_ih", "bias_hh") for n in names)
     ):
         return None
-    both = "weight_ih_l0_reverse" in names
-    said = [c.function.kind if isinstance(c, Invoke) else c.method for c in calls]
-    if said.count(word) != a["num_layers"] * (1 + both) or "dropout" in said:
+    two_way = "weight_ih_l0_reverse" in names
+    kinds = [c.function.kind if isinstance(c, Invoke) else c.method for c in calls]
+    if kinds.count(word) != a["num_layers"] * (1 + two_way) or "dropout" in kinds:
         return None
     state = dict(frame.arguments).get("hx")
-    given = list(variables(state)) if state is not None else []
+    states = list(variables(state)) if state is not None else []
     x = dict(frame.arguments).get("input")
-    if not isinstance(x, Var) or list(inputs) != [x, *given] or x.ndim != 3:
+    if not isinstance(x, Var) or list(inputs) != [x, *states] or x.ndim != 3:
         return None
     arguments = {"num_layers": (a["num_layers"], 1), "bias": ("bias_ih_l0" in names, True),
-                 "batch_first": (bool(a.get("batch_first")), False), "bidirectional": (both, False)}  # fmt: skip
+                 "batch_first": (bool(a.get("batch_first")), False), "bidirectional": (two_way, False)}  # fmt: skip
     if a.get("proj_size"):
         arguments["proj_size"] = (a["proj_size"], 0)
     return Layer(
         callee,
         {"0": a["input_size"], "1": a["hidden_size"]} | {k: v for k, (v, _) in arguments.items()},
         {k: d for k, (_, d) in arguments.items()},
-        takes=None if len(given) < 2 else (0, (1, 2)),
+        takes=None if len(states) < 2 else (0, (1, 2)),
         gives=frame.result,
     )
 
@@ -268,4 +268,4 @@ def _outputs_within(frame: Frame) -> Iterator[Var]:
         if isinstance(call, Frame):
             yield from _outputs_within(call)
         else:
-            yield from variables(call.outcome)
+            yield from variables(call.results)

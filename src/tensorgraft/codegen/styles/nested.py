@@ -40,8 +40,8 @@ class Nested(Style):
         needs = self.needs[function]
         if function is next(reversed(self.needs)):
             return {*self.roots(True)}
-        wanted = (needs.parameters, needs.buffers)
-        return {r for r, needed in zip(self.roots(False), wanted, strict=True) if needed}
+        needs_of_roots = (needs.parameters, needs.buffers)
+        return {r for r, needed_root in zip(self.roots(False), needs_of_roots, strict=True) if needed_root}
 
     def roots(self, is_root: bool) -> tuple[str, str]:
         return ("params", "buffers") if is_root else ("p", "b")
@@ -61,18 +61,18 @@ class Nested(Style):
         iterables, names = [], []
         titles = self.roots(False) if writer.is_root else ("block", "state")
         for root, title in zip(self.given(writer, f), titles, strict=False):
-            whole = _item_at(root, row.path)
+            modules = _item_at(root, row.path)
             if row.first or stop != _length(writer.function, row.path):
-                whole = ast.Subscript(whole, ast.Slice(literal(row.first) if row.first else None, literal(stop)))
-            iterables.append(whole)
+                modules = ast.Subscript(modules, ast.Slice(literal(row.first) if row.first else None, literal(stop)))
+            iterables.append(modules)
             names.append(ast.Name(writer.fresh(title, f"{title}_p", f"{title}_params")))
         args: list[ast.expr] = [*names]
         if not names:
             return (ast.Name("_"), ast.Call(ast.Name("range"), [literal(len(row.invokes))], [])), ast.Name(f.name), []
         if len(names) == 1:
             return (names[0], iterables[0]), ast.Name(f.name), args
-        together = ast.Call(ast.Name("zip"), iterables, [ast.keyword("strict", ast.Constant(True))])
-        return (ast.Tuple([*names]), together), ast.Name(f.name), args
+        zipped = ast.Call(ast.Name("zip"), iterables, [ast.keyword("strict", ast.Constant(True))])
+        return (ast.Tuple([*names]), zipped), ast.Name(f.name), args
 
     def stateful_result(self, trace: SourceTrace) -> Any:
         return trace.result, _nested({p: trace.written.get(p, v) for p, v in trace.buffers.items()})

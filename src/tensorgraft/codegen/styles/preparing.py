@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensorgraft.codegen.recorders.calls import CannotBeSaidError
+from tensorgraft.codegen.recorders.calls import NotExpressibleError
 from tensorgraft.codegen.trace import Block, Frame, SourceStep, SourceTrace, Var, outputs_of, steps, variables
 
 RANDOM = frozenset(
@@ -12,12 +12,12 @@ RANDOM = frozenset(
 )
 
 
-def without_keys(trace: SourceTrace, only: str = "") -> None:
-    """Random numbers come from a generator of the framework: operations take None for a key. `only`: the operation that
-    can; a trace with others stays as it is."""
+def without_keys(trace: SourceTrace, only_method: str = "") -> None:
+    """Take random numbers from a generator of the framework: operations get None for a key. `only_method`: the one
+    operation that can; a trace with other random ones stays as it is."""
     if trace.key is None:
         return
-    if only and not {s.method for s in steps(trace.root)}.isdisjoint(RANDOM - {only}):
+    if only_method and not {s.method for s in steps(trace.root)}.isdisjoint(RANDOM - {only_method}):
         return
     keys = {trace.key}
 
@@ -29,7 +29,7 @@ def without_keys(trace: SourceTrace, only: str = "") -> None:
         if isinstance(tree, dict):
             return {k: clean(x) for k, x in tree.items()}
         if isinstance(tree, Block) and not keys.isdisjoint(variables(tree)):
-            raise CannotBeSaidError(
+            raise NotExpressibleError(
                 "random numbers in the body of a loop, whose key is carried, cannot be written as source"
             )
         return tree
@@ -40,7 +40,7 @@ def without_keys(trace: SourceTrace, only: str = "") -> None:
             if isinstance(call, Frame):
                 walk(call)
             elif call.method in ("split_key", "fold_in") and not keys.isdisjoint(variables(call.args)):
-                keys.update(variables(call.outcome))
+                keys.update(variables(call.results))
                 continue
             else:
                 call.args, call.kwargs = clean(call.args), clean(call.kwargs)
@@ -87,6 +87,6 @@ def with_assignments(trace: SourceTrace) -> None:
         inner = [f for f in chain if f.is_module and f.path and parts[: f.path.count(".") + 1] == f.path.split(".")]
         owner = inner[-1] if inner else trace.root
         if old in returned or last_use.get(old, 0) > ends[owner]:
-            raise CannotBeSaidError(f"{path} is written in place, but its old value is used afterwards")
+            raise NotExpressibleError(f"{path} is written in place, but its old value is used afterwards")
         owner.calls.append(SourceStep("assign", (old, new), {}, (), (parts[-1],), owner.place))
     trace.written = {}

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 def table_of_names(style: Classes) -> tuple[list[str], Callable[[str], str], bool]:
     """Return (the text of a table, how a name of the classes is looked up in it, there is one)."""
-    ties, instead, unused = style.names()
-    stored = {p: p for p in style.trace.weights if p not in unused and p not in instead}
-    stored |= {**ties, **{new: old for old, new in instead.items()}}
-    spelled = {style.spelled(p): name for p, name in stored.items()}
-    stored = {p: name for p, name in spelled.items() if p != name}
+    ties, renamed, unused = style.names()
+    stored = {p: p for p in style.trace.weights if p not in unused and p not in renamed}
+    stored |= {**ties, **{new: old for old, new in renamed.items()}}
+    names_in_file = {style.spelled(p): name for p, name in stored.items()}
+    stored = {p: name for p, name in names_in_file.items() if p != name}
     if not stored:
         return [], lambda name: name, False
     lines = ",\n    ".join(f"{k!r}: {v!r}" for k, v in stored.items())

@@ -26,7 +26,7 @@ class TensorFlowModules(Classes):
 
     @classmethod
     def prepare(cls, trace: SourceTrace) -> None:
-        without_keys(trace, only="dropout")
+        without_keys(trace, only_method="dropout")
         with_assignments(trace)
 
     @classmethod

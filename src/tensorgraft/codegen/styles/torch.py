@@ -50,8 +50,8 @@ class TorchModules(Classes):
         size: list[ast.expr] = shape if v.ndim else [ast.Tuple([])]
         dtype = None if v.dtype.name == "float32" else name(self.target.dtype(v.dtype))
         maker = {"normal": "randn"}.get(kind := self.initial_kind(node), kind)
-        made: ast.expr = ast.Call(name(f"torch.{maker}"), size, [] if dtype is None else [ast.keyword("dtype", dtype)])
-        return fill("0.02 * x", x=made) if maker == "randn" else made
+        value: ast.expr = ast.Call(name(f"torch.{maker}"), size, [] if dtype is None else [ast.keyword("dtype", dtype)])
+        return fill("0.02 * x", x=value) if maker == "randn" else value
 
     def base_of(self, d: Definition) -> str:
         return "nn.Sequential" if any(k.isdigit() for k in self.trees[self.current].children) else self.base
@@ -64,14 +64,14 @@ class TorchModules(Classes):
         self.trees[f] = Member((), {k: n for k, n in tree.children.items() if not k.isdigit()})
         lines = super().constructor(f, d)[1:]
         self.trees[f] = tree
-        made: ast.expr = ast.Call(name("super().__init__"), [self.element(n, None) for n in filled(row)], [])
-        return [text(made), *lines]
+        super_call: ast.expr = ast.Call(name("super().__init__"), [self.element(n, None) for n in filled(row)], [])
+        return [text(super_call), *lines]
 
     def definition(self, f: SourceFunction, d: Definition) -> str:
-        whole = super().definition(f, d)
+        class_text = super().definition(f, d)
         if not (f.is_module and _is_row(f)):
-            return whole
-        return whole[: whole.index("    def forward(")].rstrip()  # that of nn.Sequential
+            return class_text
+        return class_text[: class_text.index("    def forward(")].rstrip()  # that of nn.Sequential
 
     def element(self, node: Member | None, scope: Scope | None) -> ast.expr:
         if node is not None and self.is_linear(node):
@@ -115,16 +115,16 @@ class TorchModules(Classes):
         if not trace.weights:
             return []
         model = self.functions[-1].name
-        ties, instead, unused = self.names()
-        there = {path: self.spelled(path) for path in trace.weights if path not in (*instead, *unused)}
-        instead |= {path: name for path, name in there.items() if name != path}
-        if not (ties or instead or unused):
+        ties, renamed, unused = self.names()
+        names_in_file = {path: self.spelled(path) for path in trace.weights if path not in (*renamed, *unused)}
+        renamed |= {path: name for path, name in names_in_file.items() if name != path}
+        if not (ties or renamed or unused):
             load, save = ["    model.load_state_dict(load_file(path))"], ["    save_file(model.state_dict(), path)"]
         else:
             load, save = ["    weights = load_file(path)"], ["    weights = model.state_dict()"]
-            load += [f"    weights[{new!r}] = weights.pop({old!r})" for old, new in instead.items()]
+            load += [f"    weights[{new!r}] = weights.pop({old!r})" for old, new in renamed.items()]
             save += [f"    del weights[{a!r}]" for a in ties]
-            save += [f"    weights[{old!r}] = weights.pop({new!r})" for old, new in instead.items()]
+            save += [f"    weights[{old!r}] = weights.pop({new!r})" for old, new in renamed.items()]
             load += [f"    weights[{a!r}] = weights[{c!r}]" for a, c in ties.items()]
             if unused:
                 load += ["    for name in UNUSED:", "        weights.pop(name, None)"]
@@ -156,7 +156,7 @@ def _is_row(f: SourceFunction) -> bool:
     for call in f.calls:
         if not isinstance(call, Invoke) or not call.path or len(call.path) > 1 or not call.path[0].isdigit():
             return False
-        if list(call.args) != [x] or len(call.outcome) != 1:
+        if list(call.args) != [x] or len(call.results) != 1:
             return False
-        x = call.outcome[0]
+        x = call.results[0]
     return bool(f.calls) and f.results == [x]

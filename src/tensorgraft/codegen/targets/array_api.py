@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.recorders.calls import CannotBeSaidError
-from tensorgraft.codegen.targets import Rule, Target, Var, Writing, rules, worded
+from tensorgraft.codegen.recorders.calls import NotExpressibleError
+from tensorgraft.codegen.targets import Rule, Target, Var, Writing, rules, shared_words
 from tensorgraft.codegen.targets.helpers import array_api as helpers
 from tensorgraft.hub import dtypes
 
@@ -21,7 +21,7 @@ _KNOWN = (dtypes.bool_, *dtypes.INTEGER, dtypes.float32, dtypes.float64, *dtypes
 
 def _dtype(dtype: np.dtype) -> str:
     if dtype not in _KNOWN:
-        raise CannotBeSaidError(f"the Array API standard has no {dtype}")
+        raise NotExpressibleError(f"the Array API standard has no {dtype}")
     return "xp.bool" if dtype == np.bool_ else f"xp.{dtype.name}"
 
 
@@ -43,9 +43,9 @@ def _astype(w: Writing, x: Var, dtype: np.dtype) -> ast.expr:
 
 def _reduced(name: str) -> Rule:
     def rule(w: Writing, x: Var, axis: Any = None, keepdims: bool = False) -> ast.expr:
-        told = x.dtype if name in ("sum", "prod") and x.dtype in rules.NARROW_INTEGERS else None
+        result_dtype = x.dtype if name in ("sum", "prod") and x.dtype in rules.NARROW_INTEGERS else None
         return w.fill(f"xp.{name}(x, axis=axis, keepdims=keepdims, dtype=dtype)", x=x, axis=axis,
-                      keepdims=keepdims or None, dtype=told)  # fmt: skip
+                      keepdims=keepdims or None, dtype=result_dtype)  # fmt: skip
 
     return rule
 
@@ -56,8 +56,8 @@ def _extreme(name: str, identity: Any) -> Rule:
             return w.fill("xp.full(shape, value, dtype=dtype)", shape=w.call_outcome().shape, value=identity(x.dtype),
                           dtype=x.dtype)  # fmt: skip
         if x.dtype == np.bool_:
-            whole = {"max": "any", "min": "all"}[name]
-            return w.fill(f"xp.{whole}(x, axis=axis, keepdims=keepdims)", x=x, axis=axis, keepdims=keepdims or None)
+            reduction = {"max": "any", "min": "all"}[name]
+            return w.fill(f"xp.{reduction}(x, axis=axis, keepdims=keepdims)", x=x, axis=axis, keepdims=keepdims or None)
         return w.fill(f"xp.{name}(x, axis=axis, keepdims=keepdims)", x=x, axis=axis, keepdims=keepdims or None)
 
     return rule
@@ -73,8 +73,8 @@ def _position(name: str) -> Rule:
 
 def _cumulative(name: str) -> Rule:
     def rule(w: Writing, x: Var, axis: int) -> ast.expr:
-        told = x.dtype if x.dtype in rules.NARROW_INTEGERS else None
-        return w.fill(f"xp.cumulative_{name}(x, axis=axis, dtype=dtype)", x=x, axis=axis, dtype=told)
+        result_dtype = x.dtype if x.dtype in rules.NARROW_INTEGERS else None
+        return w.fill(f"xp.cumulative_{name}(x, axis=axis, dtype=dtype)", x=x, axis=axis, dtype=result_dtype)
 
     return rule
 
@@ -94,7 +94,7 @@ def _iota(w: Writing, n: Any, dtype: np.dtype) -> ast.expr:
 
 
 def _eye(w: Writing, n: Any, m: Any, dtype: np.dtype, k: int = 0) -> ast.expr:
-    template = "xp.eye(n, k=k, dtype=dtype)" if rules.same(n, m) else "xp.eye(n, m, k=k, dtype=dtype)"
+    template = "xp.eye(n, k=k, dtype=dtype)" if rules.equal_sizes(n, m) else "xp.eye(n, m, k=k, dtype=dtype)"
     return w.fill(template, n=n, m=m, k=k or None, dtype=dtype)
 
 
@@ -133,7 +133,7 @@ def _tri(name: str) -> Rule:
 
 def _sort(w: Writing, operands: Any, axis: int = -1, num_keys: int = 1) -> ast.expr:
     if len(operands) > 1:
-        raise CannotBeSaidError("the Array API standard cannot sort several arrays together")
+        raise NotExpressibleError("the Array API standard cannot sort several arrays together")
     return ast.Tuple([w.fill("xp.sort(x, axis=axis)", x=operands[0], axis=None if axis == -1 else axis)], ast.Load())
 
 
@@ -142,11 +142,11 @@ def _argsort(w: Writing, x: Var, axis: int = -1, descending: bool = False) -> as
                   descending=descending or None)  # fmt: skip
 
 
-def _product(w: Writing, template: str, a: Var, b: Var, dtype: np.dtype | None, **more: Any) -> ast.expr:
+def _product(w: Writing, template: str, a: Var, b: Var, dtype: np.dtype | None, **fields: Any) -> ast.expr:
     out = a.dtype if dtype is None else dtype
     wide = dtypes.int32 if out == np.bool_ else out  # the standard multiplies numbers
     left, right = (w(x) if x.dtype == wide else w.fill("xp.astype(x, dtype)", x=x, dtype=wide) for x in (a, b))
-    y = w.fill(template, a=left, b=right, **more)
+    y = w.fill(template, a=left, b=right, **fields)
     return y if wide == out else w.fill("y != 0", y=y)
 
 
@@ -251,14 +251,14 @@ WORDS: dict[str, Rule] = {
     "diagonal": "xp.linalg.diagonal(x, offset=offset)",
     # indexing and sorting
     "gather": rules.gather,
-    "index": worded.index,
+    "index": shared_words.index,
     "embedding": lambda w, weight, indices, padding=None: _take(w, weight, indices, 0),
     "nonzero": "xp.nonzero(x)",
     "take": _take,
     "take_along_axis": _take_along_axis,
     "sort": _sort,
     "argsort": _argsort,
-    "sort_with_indices": worded.sort_with_indices,
+    "sort_with_indices": shared_words.sort_with_indices,
     "searchsorted": lambda w, boundaries, values, right=False: w.fill(
         "xp.searchsorted(b, v, side=side)" if boundaries.ndim == 1 else "searchsorted(b, v, side=side)", b=boundaries,
         v=values, side="right" if right else None),
@@ -275,19 +275,19 @@ WORDS: dict[str, Rule] = {
     "solve": "xp.linalg.solve(a, b)",
     "inv": "xp.linalg.inv(x)",
     # windows and transforms
-    "convolution": worded.convolution,
-    "reduce_window": worded.reduce_window({"sum": "xp.add", "max": "xp.maximum", "min": "xp.minimum"}),
+    "convolution": shared_words.convolution,
+    "reduce_window": shared_words.reduce_window({"sum": "xp.add", "max": "xp.maximum", "min": "xp.minimum"}),
     **{name: f"xp.fft.{name}(x, axis=axis)" for name in _TRANSFORMS},
     "irfft": "xp.fft.irfft(x, n=n, axis=axis)",
     # control flow
-    "cond": worded.cond,
-    "while_loop": worded.while_loop,
-    "scan": worded.scan(),
+    "cond": shared_words.cond,
+    "while_loop": shared_words.while_loop,
+    "scan": shared_words.scan(),
     "optimization_barrier": lambda w, x, after: w(x),
     "constrain": lambda w, x, placement: w(x),
     # words
     "stop_gradient": "x",
-    "arange": worded.arange("xp.arange"),
+    "arange": shared_words.arange("xp.arange"),
 }  # fmt: skip
 
 TARGET = Target(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.targets import Block, Rule, Target, Var, Writing, numpylike, rules, worded
+from tensorgraft.codegen.targets import Block, Rule, Target, Var, Writing, numpylike, rules, shared_words
 from tensorgraft.codegen.targets.helpers import jax as helpers
 from tensorgraft.hub import dtypes
 
@@ -106,7 +106,7 @@ def _running(name: str) -> Rule:
 def _pad(w: Writing, x: Var, value: Any, config: Any) -> ast.expr:
     if not x.ndim:
         return w(x)
-    if all(low >= 0 and high >= 0 and gap == 0 for low, high, gap in config):
+    if all(low >= 0 and high >= 0 and interior == 0 for low, high, interior in config):
         widths = tuple((low, high) for low, high, _ in config)
         constant = None if not isinstance(value, Var) and value == 0 else value
         return w.fill("jnp.pad(x, widths, constant_values=value)", x=x, widths=widths, value=constant)
@@ -115,8 +115,8 @@ def _pad(w: Writing, x: Var, value: Any, config: Any) -> ast.expr:
 
 
 def _updated(w: Writing, x: Var, index: list[Any], update: Any, mode: str = "set") -> ast.expr:
-    place = rules.indexed(w, w.fill("x.at", x=x), index or [Ellipsis])
-    return w.fill(f"place.{mode}(update)", place=place, update=update)
+    target = rules.indexed(w, w.fill("x.at", x=x), index or [Ellipsis])
+    return w.fill(f"place.{mode}(update)", place=target, update=update)
 
 
 def _slice_update(w: Writing, x: Var, update: Var, start: Any, step: Any) -> ast.expr:
@@ -352,7 +352,7 @@ WORDS: dict[str, Rule] = {
     "one_hot": "jax.nn.one_hot(indices, n, dtype=dtype)",
     "sort": _sort,
     "argsort": _argsort,
-    "sort_with_indices": worded.sort_with_indices,
+    "sort_with_indices": shared_words.sort_with_indices,
     "searchsorted": _searchsorted,
     # products and factorisations
     "matmul": _matmul,
@@ -396,14 +396,15 @@ WORDS: dict[str, Rule] = {
     "jax_fold_in": "jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(key), data))",
     "stop_gradient": "jax.lax.stop_gradient(x)",
     "dropout": "dropout(x, key, rate)",
-    "resize": worded.resize,
+    "resize": shared_words.resize,
     "leaky_relu": "jax.nn.leaky_relu(x, negative_slope=slope)",
     "elu": "jax.nn.elu(x, alpha=alpha)",
     **{name: f"jax.nn.{name}(x)" for name in ("selu", "mish", "log_sigmoid", "relu6", "hard_sigmoid", "hard_silu")},
-    "index": worded.index,
-    "index_update": lambda w, x, indices, values, mode="set": _updated(w, x, worded.index_of(indices), values, mode),
-    "arange": worded.arange("jnp.arange"),
-    "einsum": worded.einsum("jnp.einsum"),
+    "index": shared_words.index,
+    "index_update": lambda w, x, indices, values, mode="set": _updated(
+        w, x, shared_words.index_of(indices), values, mode),
+    "arange": shared_words.arange("jnp.arange"),
+    "einsum": shared_words.einsum("jnp.einsum"),
     "conv_channels_last": _conv_channels_last,
     "split_key": "jax.random.split(key)",
     "embedding": _embedding,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.targets import Rule, Target, Var, Writing, numpylike, rules, worded
+from tensorgraft.codegen.targets import Rule, Target, Var, Writing, numpylike, rules, shared_words
 from tensorgraft.codegen.targets.helpers import numpy as helpers
 from tensorgraft.hub import dtypes
 
@@ -62,8 +62,8 @@ def _all_widened(rule: Rule) -> Callable[..., ast.expr]:
             return rule(w, **arguments)  # type: ignore[operator]
         arguments = {k: rules.mapped(lambda v: _float32(w, v), v) for k, v in arguments.items()}
         y = rule(w, **arguments)  # type: ignore[operator]
-        outcome = w.call_outcome()
-        if isinstance(outcome, Var):
+        result_vars = w.call_outcome()
+        if isinstance(result_vars, Var):
             return w.fill("y.astype(dtype)", y=y, dtype=dtype)
         return w.fill("tuple([y.astype(dtype) for y in ys])", ys=y, dtype=dtype)
 
@@ -87,8 +87,8 @@ def _pow(w: Writing, x: Any, y: Any) -> ast.expr:
 
 def _clip(w: Writing, x: Var, low: Any = None, high: Any = None) -> ast.expr:
     if x.dtype in _FOREIGN:
-        held = w(x) if low is None else w.fill("np.maximum(x, low)", x=x, low=low)
-        return held if high is None else w.fill("np.minimum(x, high)", x=held, high=high)
+        bounded = w(x) if low is None else w.fill("np.maximum(x, low)", x=x, low=low)
+        return bounded if high is None else w.fill("np.minimum(x, high)", x=bounded, high=high)
     return w.fill("np.clip(x, low, high)", x=x, low=low, high=high)
 
 
@@ -126,10 +126,10 @@ def _total(name: str) -> Callable[..., ast.expr]:
 
     def rule(w: Writing, x: Var, axis: Any = None, keepdims: bool = False) -> ast.expr:
         narrow = x.dtype in _NARROW
-        told = dtypes.float32 if narrow else x.dtype if x.dtype in rules.NARROW_INTEGERS else None
+        result_dtype = dtypes.float32 if narrow else x.dtype if x.dtype in rules.NARROW_INTEGERS else None
         out = w.fill(
             f"np.{name}(x, axis=axis, keepdims=keepdims, dtype=dtype)",
-            x=x, axis=axis, keepdims=keepdims or None, dtype=told,
+            x=x, axis=axis, keepdims=keepdims or None, dtype=result_dtype,
         )  # fmt: skip
         return w.fill("y.astype(dtype)", y=out, dtype=x.dtype) if narrow else out
 
@@ -139,8 +139,8 @@ def _total(name: str) -> Callable[..., ast.expr]:
 def _scan_along(name: str) -> Callable[..., ast.expr]:
     def rule(w: Writing, x: Var, axis: int) -> ast.expr:
         narrow = x.dtype in _NARROW
-        told = dtypes.float32 if narrow else x.dtype if x.dtype in rules.NARROW_INTEGERS else None
-        out = w.fill(f"np.{name}(x, axis=axis, dtype=dtype)", x=x, axis=axis, dtype=told)
+        result_dtype = dtypes.float32 if narrow else x.dtype if x.dtype in rules.NARROW_INTEGERS else None
+        out = w.fill(f"np.{name}(x, axis=axis, dtype=dtype)", x=x, axis=axis, dtype=result_dtype)
         return w.fill("y.astype(dtype)", y=out, dtype=x.dtype) if narrow else out
 
     return rule
@@ -178,7 +178,7 @@ def _scatter(w: Writing, x: Var, indices: Any, updates: Any, mode: str = "set") 
 
 
 def _index_update(w: Writing, x: Var, indices: Any, values: Any, mode: str = "set") -> ast.expr:
-    return _scatter(w, x, worded.index_of(indices), values, mode)
+    return _scatter(w, x, shared_words.index_of(indices), values, mode)
 
 
 def _put_along_axis(w: Writing, x: Var, indices: Var, updates: Any, axis: int, mode: str = "set") -> ast.expr:
@@ -190,7 +190,7 @@ def _put_along_axis(w: Writing, x: Var, indices: Var, updates: Any, axis: int, m
 def _pad(w: Writing, x: Var, value: Any, config: Any) -> ast.expr:
     if not x.ndim:
         return w(x)
-    if all(low >= 0 and high >= 0 and gap == 0 for low, high, gap in config):
+    if all(low >= 0 and high >= 0 and interior == 0 for low, high, interior in config):
         constant = None if not isinstance(value, Var) and value == 0 else value
         return w.fill("np.pad(x, widths, constant_values=value)", x=x,
                       widths=tuple((low, high) for low, high, _ in config), value=constant)  # fmt: skip
@@ -230,11 +230,11 @@ def _searchsorted(w: Writing, boundaries: Var, values: Any, right: bool = False)
 # ---- products --------------------------------------------------------------------------------------------------------
 
 
-def _product(w: Writing, template: str, a: Var, b: Var, dtype: np.dtype | None, **more: Any) -> ast.expr:
+def _product(w: Writing, template: str, a: Var, b: Var, dtype: np.dtype | None, **fields: Any) -> ast.expr:
     out = a.dtype if dtype is None else dtype
     wide = dtypes.float32 if out in _NARROW else out
     left, right = (w(x) if x.dtype == wide else w.fill("x.astype(dtype)", x=x, dtype=wide) for x in (a, b))
-    y = w.fill(template, a=left, b=right, **more)
+    y = w.fill(template, a=left, b=right, **fields)
     return y if wide == out else w.fill("y.astype(dtype)", y=y, dtype=out)
 
 
@@ -303,8 +303,8 @@ WORDS: dict[str, Rule] = {
     "full": _full,
     "pad": _of_one_dtype(_pad),
     "slice_update": _slice_update,
-    "dynamic_slice": worded.dynamic_slice,
-    "dynamic_update_slice": worded.dynamic_update_slice,
+    "dynamic_slice": shared_words.dynamic_slice,
+    "dynamic_update_slice": shared_words.dynamic_update_slice,
     "copy": "x.copy()",
     # indexing and sorting
     "scatter": _scatter,
@@ -312,7 +312,7 @@ WORDS: dict[str, Rule] = {
     "one_hot": "(indices[..., None] == np.arange(n)).astype(dtype)",
     "sort": _sort,
     "argsort": _argsort,
-    "sort_with_indices": worded.sort_with_indices,
+    "sort_with_indices": shared_words.sort_with_indices,
     "searchsorted": _searchsorted,
     # products and factorisations
     "matmul": _matmul,
@@ -324,11 +324,11 @@ WORDS: dict[str, Rule] = {
     "eig": lambda w, x: w.fill("np.linalg.eig(x)" if dtypes.is_complex(x.dtype) else "np.linalg.eig(x.astype(dtype))",
                                x=x, dtype=dtypes.complex_dtype(x.dtype)),
     "lu": "lu(x)",
-    "triangular_solve": worded.triangular_solve,
+    "triangular_solve": shared_words.triangular_solve,
     "householder_product": "householder_product(a, tau)",
     # windows
-    "convolution": worded.convolution,
-    "reduce_window": worded.reduce_window({"sum": "np.sum", "max": "np.max", "min": "np.min"}),
+    "convolution": shared_words.convolution,
+    "reduce_window": shared_words.reduce_window({"sum": "np.sum", "max": "np.max", "min": "np.min"}),
     # random numbers: a key is a numpy.random.Generator
     "fold_in": "key",
     "random_bits": "tuple(key.integers(2**32, size=(2, *shape), dtype=np.uint32))",
@@ -340,26 +340,26 @@ WORDS: dict[str, Rule] = {
     "randint": "key.integers(low, high, size=shape, dtype=dtype)",
     "permutation": "key.permutation(n)",
     # control flow
-    "cond": worded.cond,
-    "while_loop": worded.while_loop,
-    "scan": worded.scan(),
+    "cond": shared_words.cond,
+    "while_loop": shared_words.while_loop,
+    "scan": shared_words.scan(),
     "optimization_barrier": lambda w, x, after: w(x),
     # words
     "relu": _of_one_dtype(lambda w, x: w.fill("np.maximum(x, zero)", x=x, zero=_zero(w, x))),
     **{f"jax_{name}": f"jax_{name}(key, shape)" for name in ("bits", "uniform", "normal", "split")},
     "jax_fold_in": "jax_fold_in(key, data)",
     "stop_gradient": "x",
-    "resize": _all_widened(worded.resize),
+    "resize": _all_widened(shared_words.resize),
     "linear": _all_widened(numpylike.linear),
     "dropout": "dropout(x, key, rate)",
     "leaky_relu": _widened("np.where(x > 0, x, slope * x)"),
     "relu6": _widened("np.clip(x, 0, 6)"),
     "hard_sigmoid": _widened("np.clip(x + 3, 0, 6) / 6"),
     "hard_silu": _widened("x * np.clip(x + 3, 0, 6) / 6"),
-    "index": worded.index,
+    "index": shared_words.index,
     "index_update": _index_update,
-    "arange": worded.arange("np.arange"),
-    "einsum": _all_widened(worded.einsum("np.einsum")),
+    "arange": shared_words.arange("np.arange"),
+    "einsum": _all_widened(shared_words.einsum("np.einsum")),
     "split_key": lambda w, key: w((key, key)),
 }  # fmt: skip
 

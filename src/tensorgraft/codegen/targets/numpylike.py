@@ -68,31 +68,31 @@ BINARY = {
 
 def words(module: str) -> dict[str, Rule]:
     """The table, for a module that is called so."""
-    own = _Rules(module)
+    module_rules = _Rules(module)
     return {
         **rules.infix(),
-        **{name: own.named(template) for name, template in {**_TEMPLATES, **BINARY}.items()},
-        "pad_reflect": rules.pad(own.named("np.pad(x, widths, mode='reflect')")),
-        "pad_edge": rules.pad(own.named("np.pad(x, widths, mode='edge')")),
-        "max": own.extreme("max", dtypes.lowest),
-        "min": own.extreme("min", dtypes.highest),
-        "full": own.full,
-        "iota": own.iota,
-        "eye": own.eye,
+        **{name: module_rules.named(template) for name, template in {**_TEMPLATES, **BINARY}.items()},
+        "pad_reflect": rules.pad(module_rules.named("np.pad(x, widths, mode='reflect')")),
+        "pad_edge": rules.pad(module_rules.named("np.pad(x, widths, mode='edge')")),
+        "max": module_rules.extreme("max", dtypes.lowest),
+        "min": module_rules.extreme("min", dtypes.highest),
+        "full": module_rules.full,
+        "iota": module_rules.iota,
+        "eye": module_rules.eye,
         "permute_dims": permute_dims,
-        "reshape": rules.spread("x.reshape(shape)"),
+        "reshape": rules.unpacked_arguments("x.reshape(shape)"),
         "matrix_transpose": rules.matrix_transpose,
-        "expand_dims": rules.expand_dims(own.named("np.expand_dims(x, axis)")),
+        "expand_dims": rules.expand_dims(module_rules.named("np.expand_dims(x, axis)")),
         "slice": rules.slice_,
         "take_slice": rules.take_slice,
         "getitem": rules.getitem,
-        "split": own.split,
-        "tril": own.triangle("tril"),
-        "triu": own.triangle("triu"),
-        "triangle_mask": own.triangle_mask,
+        "split": module_rules.split,
+        "tril": module_rules.triangle("tril"),
+        "triu": module_rules.triangle("triu"),
+        "triangle_mask": module_rules.triangle_mask,
         "gather": rules.gather,
-        "take": own.take,
-        "take_along_axis": own.take_along_axis,
+        "take": module_rules.take,
+        "take_along_axis": module_rules.take_along_axis,
         "linear": linear,
         "embedding": lambda w, weight, indices, padding=None: rules.indexed(w, weight, [indices]),
         "constrain": lambda w, x, placement: w(x),
@@ -129,14 +129,14 @@ class _Rules:
         return w.fill(self.named("np.arange(n, dtype=dtype)"), n=n, dtype=None if dtype == dtypes.int64 else dtype)
 
     def eye(self, w: Writing, n: Any, m: Any, dtype: np.dtype, k: int = 0) -> ast.expr:
-        template = "np.eye(n, k=k, dtype=dtype)" if rules.same(n, m) else "np.eye(n, m, k=k, dtype=dtype)"
+        template = "np.eye(n, k=k, dtype=dtype)" if rules.equal_sizes(n, m) else "np.eye(n, m, k=k, dtype=dtype)"
         return w.fill(self.named(template), n=n, m=m, k=k or None, dtype=dtype)
 
     def split(self, w: Writing, x: Var, sizes: Any, axis: int = 0) -> ast.expr:
         even, ends, rest = rules.sizes_of_split(x, sizes, axis)
         at = len(sizes) if even else tuple(ends)
-        whole = w.fill(self.named("np.split(x, ends, axis=axis)"), x=x, ends=at, axis=axis or None)
-        return w.fill("pieces[:-1]", pieces=whole) if rest else whole
+        parts = w.fill(self.named("np.split(x, ends, axis=axis)"), x=x, ends=at, axis=axis or None)
+        return w.fill("pieces[:-1]", pieces=parts) if rest else parts
 
     def triangle(self, name: str) -> Rule:
         def rule(w: Writing, x: Var, k: Any = 0) -> ast.expr:
@@ -151,7 +151,7 @@ class _Rules:
     def triangle_mask(self, w: Writing, n: Any, m: Any, k: Any = 0) -> ast.expr:
         if isinstance(k, Var):
             return w.fill(self.named("np.arange(n)[:, None] + k >= np.arange(m)"), n=n, m=m, k=k)
-        template = "np.tri(n, k=k, dtype=bool)" if rules.same(n, m) else "np.tri(n, m, k=k, dtype=bool)"
+        template = "np.tri(n, k=k, dtype=bool)" if rules.equal_sizes(n, m) else "np.tri(n, m, k=k, dtype=bool)"
         return w.fill(self.named(template), n=n, m=m, k=k or None)
 
     def take(self, w: Writing, x: Var, indices: Any, axis: int) -> ast.expr:

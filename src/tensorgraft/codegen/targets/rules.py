@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.codegen.output import expressions
-from tensorgraft.codegen.structure.size_merging import joined, same, values_of
+from tensorgraft.codegen.structure.size_merging import equal_sizes, joined, values_of
 from tensorgraft.codegen.targets import Rule, Var, Writing
 from tensorgraft.hub import dtypes
 
@@ -78,7 +78,7 @@ def unpacked(node: ast.expr) -> ast.expr:
     return node
 
 
-def spread(template: str) -> Rule:
+def unpacked_arguments(template: str) -> Rule:
     """A template of a method whose one argument is a tuple that people write as several."""
 
     def rule(w: Writing, **arguments: Any) -> ast.expr:
@@ -96,10 +96,10 @@ def pad(template: str) -> Rule:
     return rule
 
 
-def minus(number: Any, *others: Any) -> Any:
+def minus(number: Any, *subtrahends: Any) -> Any:
     """The difference of sizes, at every size of the program."""
-    n = max((len(x.values) for x in (number, *others) if hasattr(x, "values")), default=1)
-    rows = zip(*(values_of(x, n) for x in (number, *others)), strict=True)
+    n = max((len(x.values) for x in (number, *subtrahends) if hasattr(x, "values")), default=1)
+    rows = zip(*(values_of(x, n) for x in (number, *subtrahends)), strict=True)
     return joined([a - sum(rest) for a, *rest in rows])
 
 
@@ -122,12 +122,12 @@ def slice_expression(w: Writing, s: slice) -> ast.expr:
     return ast.Slice(*(None if v is None else w(v) for v in (s.start, s.stop, s.step)))
 
 
-def cut(n: Any, start: Any, stop: Any, step: Any = 1) -> slice:
+def slice_of(n: Any, start: Any, stop: Any, step: Any = 1) -> slice:
     """Return `start:stop:step` for an axis of `n` elements, in its shortest form."""
     return slice(
-        None if same(start, 0) else start,
-        None if same(stop, n) else stop,
-        None if same(step, 1) else step,
+        None if equal_sizes(start, 0) else start,
+        None if equal_sizes(stop, n) else stop,
+        None if equal_sizes(step, 1) else step,
     )
 
 
@@ -136,13 +136,13 @@ def last_first(x: Var, index: list[Any]) -> list[Any]:
     lead = 0
     while lead < len(index) and index[lead] == slice(None):
         lead += 1
-    whole = len(index) == x.ndim and index[-1:] != [slice(None)]
-    return [Ellipsis, *index[lead:]] if lead > 1 and whole else index
+    is_last_only = len(index) == x.ndim and index[-1:] != [slice(None)]
+    return [Ellipsis, *index[lead:]] if lead > 1 and is_last_only else index
 
 
 def slice_(w: Writing, x: Var, start: Any, stop: Any, step: Any) -> ast.expr:
     return indexed(
-        w, x, last_first(x, [cut(n, a, b, c) for n, a, b, c in zip(x.shape, start, stop, step, strict=True)])
+        w, x, last_first(x, [slice_of(n, a, b, c) for n, a, b, c in zip(x.shape, start, stop, step, strict=True)])
     )
 
 
@@ -150,9 +150,9 @@ def region(x: Var, update: Var, start: Any, step: Any) -> list[Any]:
     """Return the index at which `slice_update` writes."""
     index = []
     for n, m, a, by in zip(x.shape, update.shape, start, step, strict=True):
-        whole = same(n, m) and same(a, 0) and same(by, 1)
+        is_full_axis = equal_sizes(n, m) and equal_sizes(a, 0) and equal_sizes(by, 1)
         # the last of them, not the least multiple: m = 0 writes nothing
-        index.append(slice(None) if whole else cut(n, a, _end(a, m, by), by))
+        index.append(slice(None) if is_full_axis else slice_of(n, a, _end(a, m, by), by))
     return last_first(x, index) if x.ndim else [Ellipsis]
 
 
@@ -168,7 +168,7 @@ def take_slice(w: Writing, x: Var, axis: int, start: Any, stop: Any, step: Any) 
     n = x.shape[axis]
     index: list[Any] = [slice(None)] * x.ndim
     beyond = not hasattr(n, "values") and not hasattr(stop, "values") and stop > n
-    index[axis] = cut(n, start, n if beyond else stop, step)
+    index[axis] = slice_of(n, start, n if beyond else stop, step)
     return indexed(w, x, last_first(x, index))
 
 
@@ -260,7 +260,7 @@ def is_plain_zero_or_one(value: Any) -> bool:
 def part_as_long(x: Var, indices: Var, axis: int) -> list[Any]:
     """The part of `x` that is as long as the indices on the axes that they go along, as an index."""
     return [
-        slice(None) if a == axis % x.ndim or same(n, m) else slice(None, m)
+        slice(None) if a == axis % x.ndim or equal_sizes(n, m) else slice(None, m)
         for a, (n, m) in enumerate(zip(x.shape, indices.shape, strict=True))
     ]
 
@@ -282,8 +282,8 @@ def sizes_of_split(x: Var, sizes: Sequence[Any], axis: int) -> tuple[bool, list[
     for n in sizes:
         at = plus(at, n)
         ends.append(at)
-    rest = not same(at, x.shape[axis % x.ndim])
-    return all(same(n, sizes[0]) for n in sizes) and not rest, ends if rest else ends[:-1], rest
+    rest = not equal_sizes(at, x.shape[axis % x.ndim])
+    return all(equal_sizes(n, sizes[0]) for n in sizes) and not rest, ends if rest else ends[:-1], rest
 
 
 # ---- windows ---------------------------------------------------------------------------------------------------------

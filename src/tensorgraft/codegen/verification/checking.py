@@ -71,14 +71,14 @@ def check(
     random: bool,
     key: bool = False,
     epsilon: float = 0.0,
-    spelled: Mapping[str, str] | None = None,
+    names_in_file: Mapping[str, str] | None = None,
 ) -> Checked:
     """A row for the results at each of the `examples`, and for the gradients of the first. Of an example there may be
     several sizes: the first is taken at which the program itself runs.
 
     `epsilon` is that of the narrowest float that the program computes with: results that went through bfloat16 are as
-    far apart as its roundings, whatever their own dtype is. `spelled`: names that parameters have in the file -> the
-    program's.
+    far apart as its roundings, whatever their own dtype is. `names_in_file`: names that parameters have in the file
+    -> the program's.
 
     Raises RuntimeError with what the file printed, where it does not run.
     """
@@ -87,32 +87,34 @@ def check(
     rows: list[Row] = []
     data: dict[str, np.ndarray] = {}
     with tempfile.TemporaryDirectory() as folder:
-        chosen, notes = _evaluated(program, examples, target.trains, random)
-        for k, ((_, args, kwargs), _) in enumerate(chosen):
+        examples_with_results, notes = _evaluated(program, examples, target.trains, random)
+        for k, ((_, args, kwargs), _) in enumerate(examples_with_results):
             arrays = [program.numpy(x) for x in program.flatten(args, kwargs)[0]]
             if key:  # the last argument of what is written: where its random numbers come from
                 arrays.append(np.array([0, 1], target.key))
             wide |= any(map(_is_wide, arrays))
-            asked = {"gradients": not k and target.trains, "buffers": stateful, "numbers": random, "key": key}
-            flags: dict[str, Any] = {name: 1 for name, value in asked.items() if value}
+            requests = {"gradients": not k and target.trains, "buffers": stateful, "numbers": random, "key": key}
+            flags: dict[str, Any] = {name: 1 for name, value in requests.items() if value}
             np.savez(os.path.join(folder, f"inputs_{k}.npz"), **{f"a{i}": x for i, x in enumerate(arrays)} | flags)
         if wide:
             open(os.path.join(folder, "wide"), "w").close()
         _run(source, weights, function, target, folder)
-        for k, ((sizes, _, _), expected) in enumerate(chosen):
-            inputs, found = (dict(np.load(os.path.join(folder, f"{name}_{k}.npz"))) for name in ("inputs", "outputs"))
+        for k, ((sizes, _, _), expected) in enumerate(examples_with_results):
+            inputs, files = (dict(np.load(os.path.join(folder, f"{name}_{k}.npz"))) for name in ("inputs", "outputs"))
             data |= {f"{k}/{n}": v for n, v in inputs.items()}
-            wanted = expected.outputs
+            expected_outputs = expected.outputs
             if stateful:
-                wanted = {"0" if n == "result" else f"0.{n}": v for n, v in wanted.items()}
-                wanted |= {f"1.{n}": v for n, v in expected.buffers.items()}
-            if wanted:  # not what has random numbers of its framework
-                data |= {f"{k}/o:{n}": v for n, v in wanted.items()}
+                expected_outputs = {"0" if n == "result" else f"0.{n}": v for n, v in expected_outputs.items()}
+                expected_outputs |= {f"1.{n}": v for n, v in expected.buffers.items()}
+            if expected_outputs:  # not what has random numbers of its framework
+                data |= {f"{k}/o:{n}": v for n, v in expected_outputs.items()}
                 data |= {f"{k}/g:{n}": v for n, v in expected.gradients.items()}
-                outputs = {n[2:]: v for n, v in found.items() if n.startswith("o:")}
-                rows.append(_row("results", sizes, wanted, outputs, forward, 0.0))
+                outputs = {n[2:]: v for n, v in files.items() if n.startswith("o:")}
+                rows.append(_row("results", sizes, expected_outputs, outputs, forward, 0.0))
                 if expected.gradients:
-                    gradients = {(spelled or {}).get(n[2:], n[2:]): v for n, v in found.items() if n.startswith("g:")}
+                    gradients = {
+                        (names_in_file or {}).get(n[2:], n[2:]): v for n, v in files.items() if n.startswith("g:")
+                    }
                     rows.append(_gradient_row(sizes, expected.gradients, gradients, gradient))
     return Checked(rows, data, target.runner, function, wide, (forward, gradient), notes)
 
@@ -128,30 +130,30 @@ def _run(source: str, weights: Mapping[str, np.ndarray], function: str, target: 
         file.write(source)
     write_weights(weights, checkpoint)
     command = [sys.executable, "-I", "-c", script(target.runner), model, checkpoint, function, folder]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        _, trace, rest = done.stderr.partition("Traceback (most recent call last)")  # not what frameworks log
-        raise RuntimeError(f"the generated file does not run:\n{(trace + rest or done.stderr)[-3000:]}")
+    completed = subprocess.run(command, capture_output=True, text=True)
+    if completed.returncode:
+        _, trace, rest = completed.stderr.partition("Traceback (most recent call last)")  # not what frameworks log
+        raise RuntimeError(f"the generated file does not run:\n{(trace + rest or completed.stderr)[-3000:]}")
 
 
-def _gradient_row(sizes: str, wanted: Mapping[str, np.ndarray], found: dict[str, np.ndarray], limit: float) -> Row:
-    for n, g in wanted.items():  # a parameter that no result depends on is not there
-        found.setdefault(n, np.zeros_like(g))
-    top = max((float(np.abs(g).max(initial=0)) for g in wanted.values()), default=0.0)
-    return _row("gradients", sizes, wanted, found, limit, LEAST * top)
+def _gradient_row(sizes: str, expected: Mapping[str, np.ndarray], actual: dict[str, np.ndarray], limit: float) -> Row:
+    for n, g in expected.items():  # a parameter that no result depends on is not there
+        actual.setdefault(n, np.zeros_like(g))
+    top = max((float(np.abs(g).max(initial=0)) for g in expected.values()), default=0.0)
+    return _row("gradients", sizes, expected, actual, limit, LEAST * top)
 
 
 def _evaluated(
     program: SourceProgram, examples: Sequence[Sequence[Example]], gradients: bool, random: bool
 ) -> tuple[list[tuple[Example, Evaluation]], list[str]]:
     """Return the examples to compare with what the program gives for them, and notes on what is not compared."""
-    chosen: list[tuple[Example, Evaluation]] = []
+    evaluated: list[tuple[Example, Evaluation]] = []
     notes: list[str] = []
     for k, sizes in enumerate(examples):
         reason = ""
         for example in sizes:
             try:
-                chosen.append((example, program.evaluate(*example[1:], not k and gradients, random)))
+                evaluated.append((example, program.evaluate(*example[1:], not k and gradients, random)))
                 break
             except Exception as error:  # whatever the program raises at a size that is not the user's
                 if not k:
@@ -159,38 +161,38 @@ def _evaluated(
                 reason = reason or f"{example[0]} is not compared, the program itself fails: {error_line(error)}"
         else:
             notes.append(reason)
-    return chosen, notes + [evaluation.note for _, evaluation in chosen if evaluation.note]
+    return evaluated, notes + [evaluation.note for _, evaluation in evaluated if evaluation.note]
 
 
 def epsilon_of(trace: SourceTrace) -> float:
     """Return the machine epsilon of the narrowest 16-bit float that is computed with, or 0 if there is none."""
-    computed = (v.dtype for step in steps(trace.root) for v in variables(step.outcome))
+    computed = (v.dtype for step in steps(trace.root) for v in variables(step.results))
     narrow = {dtype for dtype in computed if dtypes.is_floating(dtype) and dtype.itemsize == 2}
     return max((float(dtypes.finfo(dtype).eps) for dtype in narrow), default=0.0)
 
 
 def _row(
-    what: str,
+    kind: str,
     sizes: str,
-    wanted: Mapping[str, np.ndarray],
-    found: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
+    actual: Mapping[str, np.ndarray],
     limit: float,
     least: float,
 ) -> Row:
-    worst, detail = 0.0, ""
-    for name, w in wanted.items():
-        f = found.get(name, found.get("result") if len(wanted) == 1 else None)
+    worst_error, detail = 0.0, ""
+    for name, w in expected.items():
+        f = actual.get(name, actual.get("result") if len(expected) == 1 else None)
         if f is None:
-            error, why = float("inf"), "is missing"
+            error, reason = float("inf"), "is missing"
         elif f.shape != w.shape:
-            error, why = float("inf"), f"has the shape {f.shape}, expected {w.shape}"
+            error, reason = float("inf"), f"has the shape {f.shape}, expected {w.shape}"
         elif f.dtype.kind != w.dtype.kind and w.dtype.isbuiltin == 1:
-            error, why = float("inf"), f"is {f.dtype}, expected {w.dtype}"
+            error, reason = float("inf"), f"is {f.dtype}, expected {w.dtype}"
         else:
-            error, why = _error(w, f, least)
-        if not error <= worst:
-            worst, detail = error, f"{name} {why}"
-    return Row(what, sizes, len(wanted), worst, limit, detail if not worst <= limit else "")
+            error, reason = _error(w, f, least)
+        if not error <= worst_error:
+            worst_error, detail = error, f"{name} {reason}"
+    return Row(kind, sizes, len(expected), worst_error, limit, detail if not worst_error <= limit else "")
 
 
 def _error(w: np.ndarray, f: np.ndarray, least: float) -> tuple[float, str]:

@@ -55,7 +55,7 @@ def test_of(model: str, function: str, runner: str, wide: bool, forward: float, 
         "MODEL": model, "FUNCTION": function, "IS_WIDE": str(wide), "FORWARD_LIMIT": repr(forward),
         "GRADIENT_LIMIT": repr(gradient), "RUNNER_TEXT": script(runner),
     }  # fmt: skip
-    written = _TEST.strip() + "\n"
+    source = _TEST.strip() + "\n"
     for name, value in parts.items():
-        written = written.replace(name, value)
-    return written
+        source = source.replace(name, value)
+    return source

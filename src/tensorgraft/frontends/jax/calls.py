@@ -42,28 +42,28 @@ def number_dtype(x: Any) -> np.dtype | None:
 
 
 class JaxCall:
-    """Arguments taken apart: `slots` are their leaves, and then what the objects among them hold.
+    """The flattened arguments of a call: `slots` are their leaves, then the values in objects of nnx among them.
 
-    `held`: objects that come first, those of a module, and as operands what they hold.
+    `objects`: objects that precede the arguments, those of a module; `values`: their values, as operands.
     """
 
     def __init__(
-        self, args: Any, kwargs: Any, operand: Operand, held: Objects | None = None, values: Sequence[Any] = ()
+        self, args: Any, kwargs: Any, operand: Operand, objects: Objects | None = None, values: Sequence[Any] = ()
     ) -> None:
         plain, self.structure = flatten((args, kwargs))
         self.is_node = [is_object(x) for x in plain]
-        self.objects: Objects | None = held
-        self.held, self.leading = len(values), 0 if held is None else 1
+        self.objects: Objects | None = objects
+        self.state_count, self.leading = len(values), 0 if objects is None else 1
         if True in self.is_node:
             nodes = [x for x, node in zip(plain, self.is_node, strict=True) if node]
             plain = [x for x, node in zip(plain, self.is_node, strict=True) if not node]
-            self.objects = Objects(nodes if held is None else [*held.again(), *nodes])
+            self.objects = Objects(nodes if objects is None else [*objects.again(), *nodes])
         self.count = len(plain)
         self.slots, self.operands = plain, [operand(x) for x in plain]
         if self.objects is not None:
-            own = self.objects.values[self.held :]
-            self.slots = [*plain, *(array for array, _ in values), *own]
-            self.operands += [*values, *map(operand, own)]
+            own_values = self.objects.values[self.state_count :]
+            self.slots = [*plain, *(array for array, _ in values), *own_values]
+            self.operands += [*values, *map(operand, own_values)]
         self.numbers = {i: d for i, x in enumerate(self.slots) if self.operands[i] is None and (d := number_dtype(x))}
 
     def key(self) -> Any:
@@ -88,13 +88,13 @@ class JaxCall:
     def arguments(self, values: Sequence[Any]) -> tuple[Any, Any, Callable[[Sequence[Any]], ObjectsAfter] | None]:
         """Return (positional, by name, what tells what became of objects) with other values in the slots."""
         nodes: list[Any] = []
-        outcome = None
+        outcome_of = None
         if self.objects is not None:
-            nodes, outcome = self.objects.inside(values[self.count :])
+            nodes, outcome_of = self.objects.inside(values[self.count :])
         plain, inner = iter(values[: self.count]), iter(nodes[self.leading :])
         leaves = [next(inner) if node else next(plain) for node in self.is_node]
         args, kwargs = jax.tree.unflatten(self.structure, leaves)
-        return (*nodes[: self.leading], *args), kwargs, outcome
+        return (*nodes[: self.leading], *args), kwargs, outcome_of
 
 
 class JaxResult(NamedTuple):
@@ -121,34 +121,34 @@ class JaxTrace:
         ]
         self.structure: Any = None
         self.results: list[JaxResult] = []
-        self.outcome: ObjectsAfter | None = None
+        self.objects_after: ObjectsAfter | None = None
         self.state: list[JaxResult] = []  # what objects hold then: kinds "array", "same" (as a slot), "value"
         specs = [o[1] if (o := call.operands[i]) is not None else ((), call.numbers[i]) for i in self.inputs]
         self.has_numbers = any(i in call.numbers for i in self.inputs)
         trace: list[weakref.ref[Any]] = []
-        seen: list[dict[int, int]] = []  # numbers, by what stands for them
+        numbers_seen: list[dict[int, int]] = []  # numbers, by what stands for them
 
         def flat(*arrays: Any) -> list[Any]:
             trace.append(weakref.ref(recording()))
             values = list(call.slots)
-            seen.append({})
+            numbers_seen.append({})
             for i, x in zip(self.inputs, arrays, strict=True):
                 values[i] = _number(x) if i in call.numbers else x
                 if i in call.numbers:
-                    seen[0][id(values[i])] = i
+                    numbers_seen[0][id(values[i])] = i
             try:
                 return self._run(fn, call, values)
             except Exception as error:
                 numbers = [i for i in self.inputs if i in call.numbers]
                 raise traced_value_errors.Failed(error, numbers, self.inputs, recording()) from error
 
-        with collecting_new_objects() as older:
+        with collecting_new_objects() as old_ids:
             self.closed = stage(flat, specs)
-            left, made = side_effects.arrays_left(trace[0], older)
+            left, new_ids = side_effects.arrays_left(trace[0], old_ids)
         self.keeps: frozenset[int] = frozenset()  # the numbers that the program keeps somewhere
         returned = [self.structure, *(r.value for r in (*self.results, *self.state) if r.kind == "value")]
-        for x, holder in side_effects.kept_arrays(left, made, returned) if left else ():
-            number = seen[0].get(id(x))
+        for x, holder in side_effects.kept_arrays(left, new_ids, returned) if left else ():
+            number = numbers_seen[0].get(id(x))
             if number is None:
                 side_effects.refuse_keeping(x, holder, fn)
             else:
@@ -163,17 +163,19 @@ class JaxTrace:
                 return JaxResult("array", len(arrays) - 1)
             return JaxResult("value", x)
 
-        args, kwargs, outcome = call.arguments(values)
+        args, kwargs, outcome_of = call.arguments(values)
         with side_effects.refused((args, kwargs), fn):
             out = fn(*args, **kwargs)
-        whole = outcome is not None and not call.leading  # an object that is a result may be one that is an argument
-        leaves, self.structure = flatten(out) if whole else jax.tree.flatten(out)
-        nodes = [x for x in leaves if whole and is_object(x)]
+        objects = (
+            outcome_of is not None and not call.leading
+        )  # an object that is a result may be one that is an argument
+        leaves, self.structure = flatten(out) if objects else jax.tree.flatten(out)
+        nodes = [x for x in leaves if objects and is_object(x)]
         order = iter(range(len(nodes)))
-        self.results = [JaxResult("object", next(order)) if whole and is_object(x) else result(x) for x in leaves]
-        if outcome is None:
+        self.results = [JaxResult("object", next(order)) if objects and is_object(x) else result(x) for x in leaves]
+        if outcome_of is None:
             return arrays
-        self.outcome = became = outcome(nodes)
+        self.objects_after = became = outcome_of(nodes)
         before = {id(x): i for i, x in enumerate(values) if i >= call.count}
         self.state = [
             JaxResult("same", before[id(x)]) if is_arraylike(x) and id(x) in before else result(x)
@@ -181,10 +183,12 @@ class JaxTrace:
         ]
         became.values = []
         changed = [k for k, r in enumerate(self.state) if r != ("same", call.count + k)]
-        if call.leading and not (became.same and all(self.state[k].kind == "array" for k in changed if k < call.held)):
+        if call.leading and not (
+            became.is_unchanged and all(self.state[k].kind == "array" for k in changed if k < call.state_count)
+        ):
             side_effects.refuse_new_state(fn)
-        if became.same and not changed and not nodes:
-            self.outcome = None
+        if became.is_unchanged and not changed and not nodes:
+            self.objects_after = None
         return arrays
 
     def finish(
@@ -194,29 +198,29 @@ class JaxTrace:
         other objects are written: `keep` and `into_jax` make of an array what an object holds, `into_jax` where it held
         arrays of JAX (and is told the dtype)."""
         objects: list[Any] = []
-        written: dict[int, Array] = {}
-        if self.outcome is not None and call.objects is not None:
-            written = {
-                k: keep(arrays[r.value]) for k, r in enumerate(self.state) if k < call.held and r.kind == "array"
+        new_values: dict[int, Array] = {}
+        if self.objects_after is not None and call.objects is not None:
+            new_values = {
+                k: keep(arrays[r.value]) for k, r in enumerate(self.state) if k < call.state_count and r.kind == "array"
             }
             state = []
             for k, (kind, x) in enumerate(self.state):
-                was = self.outcome.old[k]
+                old_position = self.objects_after.old[k]
                 if kind == "same":
                     state.append(call.slots[x])
-                elif kind == "value" or k < call.held:
+                elif kind == "value" or k < call.state_count:
                     state.append(x)
-                elif was is None:  # held by something that is new
+                elif old_position is None:  # held by something that is new
                     state.append(arrays[x])
-                elif is_arraylike(call.slots[call.count + was]):
+                elif is_arraylike(call.slots[call.count + old_position]):
                     state.append(into_jax(arrays[x], self.closed.out_avals[x].dtype))
                 else:
                     state.append(keep(arrays[x]))
             if len(call.objects.nodes) > call.leading:
-                objects = call.objects.update(self.outcome, state)
+                objects = call.objects.update(self.objects_after, state)
         of_kind = {"array": arrays, "object": objects}
         leaves = [x if kind == "value" else of_kind[kind][x] for kind, x in self.results]
-        return jax.tree.unflatten(self.structure, leaves), written
+        return jax.tree.unflatten(self.structure, leaves), new_values
 
 
 def _number(x: Any) -> Any:
@@ -233,7 +237,7 @@ class Traces:
         self.fn, self.name = fn, name
         self._families: dict[Any, Family] = {}
 
-    def family(self, call: JaxCall, name: str, what: str) -> Family:
+    def family(self, call: JaxCall, name: str, expected: str) -> Family:
         """Raises TypeError for static arguments that are not hashable."""
         try:
             key = current(), call.key()
@@ -241,7 +245,7 @@ class Traces:
         except TypeError:
             odd = call.unhashable()
             raise TypeError(
-                f"{name} got a {type(odd).__qualname__}, which is neither {what} nor hashable: pass arrays,"
+                f"{name} got a {type(odd).__qualname__}, which is neither {expected} nor hashable: pass arrays,"
                 " numbers, strings, or containers of them"
             ) from None
         if known is None:
@@ -255,39 +259,39 @@ class Family:
     def __init__(self, fn: Callable[..., Any], name: str, is_open: bool) -> None:
         self.fn, self.name, self.is_open = fn, name, is_open
         self.fixed: frozenset[int] = frozenset()  # the numbers that are looked at
-        self.made: dict[Any, Any] = {}  # by their values
+        self.by_values: dict[Any, Any] = {}  # by their values
 
     def get(self, call: JaxCall, make: Callable[[JaxTrace], Any]) -> Any:
         """Return what `make` makes of the trace that is right for a call."""
         while True:
             key = tuple([exact(call.slots[i]) for i in sorted(self.fixed)])
-            kept = self.made.get(key)
-            if kept is not None:
-                return kept
+            cached = self.by_values.get(key)
+            if cached is not None:
+                return cached
             fixed = self.fixed
             trace = self._trace(call)
             if self.fixed == fixed:
-                kept = self.made[key] = make(trace)
-                return kept
-            self.made.clear()
-            self.made[tuple([exact(call.slots[i]) for i in sorted(self.fixed)])] = make(trace)
+                cached = self.by_values[key] = make(trace)
+                return cached
+            self.by_values.clear()
+            self.by_values[tuple([exact(call.slots[i]) for i in sorted(self.fixed)])] = make(trace)
 
     def get_open(self, call: JaxCall, stage: Stage, make: Callable[[JaxTrace], Any]) -> Any:
         """Return the same as `get` for a call with open extents; `stage` traces with what stands for these."""
         key = tuple([exact(call.slots[i]) for i in call.numbers])
-        if key not in self.made:
+        if key not in self.by_values:
             try:
                 trace = JaxTrace(self.fn, call, frozenset(call.numbers), stage)
             except traced_value_errors.Failed as error:
                 failed = error
             else:
-                self.made[key] = make(trace)
-                return self.made[key]
+                self.by_values[key] = make(trace)
+                return self.by_values[key]
             traced_value_errors.raise_(failed, self.name, self.fn)
-        return self.made[key]
+        return self.by_values[key]
 
     def _trace(self, call: JaxCall) -> JaxTrace:
-        everything = frozenset(call.numbers)
+        all_numbers = frozenset(call.numbers)
         while True:
             trace = self._attempt(call, self.fixed)
             if isinstance(trace, JaxTrace):
@@ -295,15 +299,15 @@ class Family:
                     return trace
                 self.fixed |= trace.keeps
                 continue
-            seen = trace.numbers()
-            if seen is None and not everything <= self.fixed:
+            seen_numbers = trace.numbers()
+            if seen_numbers is None and not all_numbers <= self.fixed:
                 # perhaps of something that takes Python's own numbers only; if it is not that, the error is theirs
-                trace = self._attempt(call, everything)
+                trace = self._attempt(call, all_numbers)
                 if isinstance(trace, JaxTrace):
-                    self.fixed = everything
+                    self.fixed = all_numbers
                     return trace
-            elif seen is not None and not seen <= self.fixed:
-                self.fixed |= seen
+            elif seen_numbers is not None and not seen_numbers <= self.fixed:
+                self.fixed |= seen_numbers
                 continue
             traced_value_errors.raise_(trace, self.name, self.fn)
 
@@ -318,7 +322,7 @@ class Family:
         if frozenset(call.numbers) <= self.fixed:
             return False
         self.fixed = frozenset(call.numbers)
-        self.made.clear()
+        self.by_values.clear()
         return True
 
 

@@ -132,11 +132,11 @@ def dense_of(q: Codes) -> jax.Array:
 def as_own_codes(q: Codes) -> Any:
     """The same with codes of its own shape."""
     base, geometry, scheme = q.form
-    own = contiguous_geometry(geometry.shape, geometry.dtype)
+    own_geometry = contiguous_geometry(geometry.shape, geometry.dtype)
     shape = geometry.shape or ((1,) if scheme.codes.packed > 1 else ())
-    if (base, geometry) == (shape, own):
+    if (base, geometry) == (shape, own_geometry):
         return q
-    return type(q)(_program(with_own_codes, q.form)(*q.parts), (shape, own, scheme))
+    return type(q)(_program(with_own_codes, q.form)(*q.parts), (shape, own_geometry, scheme))
 
 
 # ---- shapes ----------------------------------------------------------------------------------------------------------
@@ -175,9 +175,9 @@ def _kept_form(form: Form) -> KeptForm:
     return KeptForm(last, geometry.dtype, scheme)
 
 
-def _formed(kept: KeptForm, codes: Any) -> Form:
+def _formed(form: KeptForm, codes: Any) -> Form:
     """The form for the axes that codes have."""
-    last, dtype, scheme = kept
+    last, dtype, scheme = form
     shape = getattr(codes, "shape", None)
     if not isinstance(shape, tuple):
         raise ValueError(f"a quantised array ({scheme}) holds a {type(codes).__name__} instead of its codes")
@@ -209,16 +209,16 @@ def register(cls: type[Codes]) -> None:
     """A class as a pytree of JAX and of optree."""
 
     def with_keys(q: Any) -> Any:
-        parts, kept = _flat(q)
-        return [(jax.tree_util.GetAttrKey(n), x) for n, x in zip(kept.scheme.parts, parts, strict=True)], kept
+        parts, form = _flat(q)
+        return [(jax.tree_util.GetAttrKey(n), x) for n, x in zip(form.scheme.parts, parts, strict=True)], form
 
-    def made(kept: KeptForm, parts: Any) -> Any:
-        return cls(tuple(parts), kept)
+    def unflatten(form: KeptForm, parts: Any) -> Any:
+        return cls(tuple(parts), form)
 
     def named(q: Any) -> Any:
-        parts, kept = _flat(q)
-        return parts, kept, kept.scheme.parts
+        parts, form = _flat(q)
+        return parts, form, form.scheme.parts
 
-    jax.tree_util.register_pytree_with_keys(cls, with_keys, made, _flat)
-    tell: Any = optree.register_pytree_node  # its types ask for a collection
-    tell(cls, named, made, namespace=getattr(optree.registry, "__GLOBAL_NAMESPACE"))
+    jax.tree_util.register_pytree_with_keys(cls, with_keys, unflatten, _flat)
+    register_node: Any = optree.register_pytree_node  # its types ask for a collection
+    register_node(cls, named, unflatten, namespace=getattr(optree.registry, "__GLOBAL_NAMESPACE"))

@@ -48,11 +48,11 @@ def _contains(jaxpr: core.Jaxpr, equation: Any) -> bool:
     return any(_is_alike(e, equation) for e in jaxpr.eqns) or any(_contains(part, equation) for part in inner)
 
 
-def _is_alike(one: Any, other: Any) -> bool:
-    if one.primitive is not other.primitive or one.params.keys() != other.params.keys():
+def _is_alike(first: Any, other: Any) -> bool:
+    if first.primitive is not other.primitive or first.params.keys() != other.params.keys():
         return False
-    operands = [[(atom.aval.shape, atom.aval.dtype) for atom in e.invars] for e in (one, other)]
-    return operands[0] == operands[1] and all(_is_equal(one.params[k], other.params[k]) for k in one.params)
+    operands = [[(atom.aval.shape, atom.aval.dtype) for atom in e.invars] for e in (first, other)]
+    return operands[0] == operands[1] and all(_is_equal(first.params[k], other.params[k]) for k in first.params)
 
 
 def _is_equal(x: Any, y: Any) -> bool:
@@ -63,8 +63,8 @@ def _traced(function: Callable[..., Any], equation: Any) -> core.ClosedJaxpr | N
     specs = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in equation.invars]
     with _types([atom.aval for atom in (*equation.invars, *equation.outvars)]):
         closed = jax.make_jaxpr(lambda *operands: function(*operands, **equation.params))(*specs)
-    same = [atom.aval.dtype for atom in equation.outvars] == [aval.dtype for aval in closed.out_avals]
-    return closed if same else None
+    same_dtypes = [atom.aval.dtype for atom in equation.outvars] == [aval.dtype for aval in closed.out_avals]
+    return closed if same_dtypes else None
 
 
 _WIDE = frozenset({"int64", "uint64", "float64", "complex128"})
@@ -72,10 +72,7 @@ _WIDE = frozenset({"int64", "uint64", "float64", "complex128"})
 
 def _lowering(primitive: core.Primitive) -> Callable[..., Any] | None:
     """The function in `mlir.lower_fun(function)`, for the CPU or for every platform."""
-    rules = [
-        mlir._platform_specific_lowerings.get("cpu", {}).get(primitive),
-        mlir._lowerings.get(primitive),
-    ]
+    rules = [mlir._platform_specific_lowerings.get("cpu", {}).get(primitive), mlir._lowerings.get(primitive)]
     for entry in rules:
         lowering: Any = getattr(entry, "rule", entry)
         while lowering is not None:

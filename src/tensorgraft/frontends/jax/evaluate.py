@@ -56,8 +56,8 @@ def evaluate(xp: Backend, closed: core.ClosedJaxpr, *operands: Array) -> list[Ar
 
 def evaluator(xp: Backend, closed: core.ClosedJaxpr) -> Callable[..., list[Array]]:
     """Return `evaluate` for a given jaxpr, as a body of a loop or a branch. A backend may have its own (`codegen`)."""
-    own = getattr(xp, "jaxpr_evaluator", None)
-    return functools.partial(_inner_plan(closed), xp) if own is None else own(closed)
+    backend_evaluator = getattr(xp, "jaxpr_evaluator", None)
+    return functools.partial(_inner_plan(closed), xp) if backend_evaluator is None else backend_evaluator(closed)
 
 
 def plan(closed: core.ClosedJaxpr) -> JaxprPlan:
@@ -116,14 +116,14 @@ class _Planner:
 
     def equation(self, equation: Any, reads: list[int]) -> list[int]:
         """Plan an equation, and return the slots of its results."""
-        inner = called(equation)
+        inner = called_jaxpr(equation)
         if inner is not None:
             return self.inline(inner.jaxpr, inner.consts, reads)
         known = tuple(self.values.get(slot) for slot in reads)
         if extents.is_symbolic(equation):
             run: Callable[..., Any] = functools.partial(_resolved_late, equation, known)
-        elif (folds := folded(equation, known)) is not None:
-            return [self.constant(value) for value in folds]
+        elif (results := folded(equation, known)) is not None:
+            return [self.constant(value) for value in results]
         else:
             run = resolved(equation, known)
         writes = [self.new() for _ in equation.outvars]
@@ -140,11 +140,11 @@ class _Planner:
         return self.literals[key]
 
 
-def called(equation: Any) -> core.ClosedJaxpr | None:
+def called_jaxpr(equation: Any) -> core.ClosedJaxpr | None:
     """Return the jaxpr that an equation is a call of; None for one that a rule computes, or nothing."""
     name = equation.primitive.name
     if name in releases.CALLS:
-        return releases.called(equation)
+        return releases.called_jaxpr(equation)
     if name in RULES or name in REASONS:
         return None
     return decomposed(equation)
@@ -178,9 +178,9 @@ def resolved(equation: Any, known: Sequence[Any]) -> Callable[..., Any]:
     avals = tuple(atom.aval for atom in equation.invars)
     out = tuple(atom.aval for atom in equation.outvars)
     params = releases.parameters(equation)
-    for asked, value in (("out", out), ("given", avals), ("known", tuple(known))):
-        if asked in rule.asks:
-            params[asked] = value
+    for request, value in (("out", out), ("given", avals), ("known", tuple(known))):
+        if request in rule.asks:
+            params[request] = value
     fn = functools.partial(rule.fn, **params)
     if not name.startswith("random_") and any(is_key_dtype(a.dtype) for a in avals if hasattr(a, "dtype")):
         return _by_word(name, rule, params)
@@ -204,7 +204,7 @@ def _by_word(name: str, rule: PrimitiveRule, params: dict[str, Any]) -> Callable
         if name in ("eq", "ne"):
             return functools.reduce(xp.logical_and if name == "eq" else xp.logical_or, words)
         if isinstance(words[0], list | tuple):
-            return [Keys(tuple(some)) for some in zip(*words, strict=True)]
+            return [Keys(tuple(word_of_keys)) for word_of_keys in zip(*words, strict=True)]
         return Keys(tuple(words))
 
     return run

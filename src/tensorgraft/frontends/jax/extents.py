@@ -32,7 +32,7 @@ def known(extents: Extents) -> Iterator[None]:
 def symbolic(shapes: Sequence[tuple[tuple[int | str, ...], Any]]) -> tuple[list[jax.ShapeDtypeStruct], dict[str, Any]]:
     """(specifications with a symbol for each name in the shapes, symbol -> (argument, axis))."""
     symbols: dict[str, str] = {}
-    places: dict[str, Any] = {}
+    sources: dict[str, Any] = {}
     scope = export.SymbolicScope()
     specs = []
     for i, (shape, dtype) in enumerate(shapes):
@@ -40,10 +40,10 @@ def symbolic(shapes: Sequence[tuple[tuple[int | str, ...], Any]]) -> tuple[list[
         for axis, n in enumerate(shape):
             if isinstance(n, str):
                 n = symbols.setdefault(n, f"extent{len(symbols)}")
-                places.setdefault(n, (i, axis))
+                sources.setdefault(n, (i, axis))
             names.append(str(n))
         specs.append(jax.ShapeDtypeStruct(export.symbolic_shape(", ".join(names), scope=scope), dtype))
-    return specs, places
+    return specs, sources
 
 
 def is_symbolic(equation: Any) -> bool:

@@ -59,10 +59,10 @@ class Grafted:
         return self.run(args, kwargs)[0]
 
     def run(
-        self, args: Any, kwargs: Any, held: Objects | None = None, values: Sequence[Any] = ()
+        self, args: Any, kwargs: Any, objects: Objects | None = None, values: Sequence[Any] = ()
     ) -> tuple[Any, Mapping[int, Array]]:
         """Return (the results, what has become of those `values` of held objects that were written)."""
-        call = JaxCall(args, kwargs, self.operand, held, values)
+        call = JaxCall(args, kwargs, self.operand, objects, values)
         family = self._traces.family(call, self.name, f"an array of {self.xp.name}")
         signature = self._of_open_extents(call, family) if family.is_open else family.get(call, self._signature)
         try:
@@ -101,12 +101,12 @@ class Grafted:
 
     def _for_numbers(self, call: JaxCall, family: Family, signature: GraftedSignature) -> GraftedSignature:
         """A signature with a derivative, which the loop that runs to a number has when that is known."""
-        before = family.fixed, dict(family.made)
+        before = family.fixed, dict(family.by_values)
         family.fix_all(call)
         trace: GraftedSignature = family.get(call, self._signature)
         if trace.program is not None and trace.program.has_derivative():
             return trace
-        family.fixed, family.made = before
+        family.fixed, family.by_values = before
         if signature.program is not None:
             signature.program.has_numbers = False
         return signature

@@ -37,20 +37,22 @@ def grafted(program: Callable[..., Any], xp: Backend, kind: type[Grafted], onto:
         model, name = (program.__self__, program.__name__) if bound else (program, "__call__")  # type: ignore[attr-defined]
         return _of_objects(model, _Method(name, type(model).__name__), xp, kind, onto)
     leaves, structure = jax.tree_util.tree_flatten_with_path(program)
-    held = {tuple(map(_part, path)): x for path, x in leaves if is_array(x)}
-    if not held:
+    arrays_by_path = {tuple(map(_part, path)): x for path, x in leaves if is_array(x)}
+    if not arrays_by_path:
         return kind(program, xp, onto=onto)
-    names = [".".join(map(str, path)) for path in held]
+    names = [".".join(map(str, path)) for path in arrays_by_path]
     template = jax.tree.unflatten(structure, [_Hole() if is_array(x) else x for _, x in leaves])
     call = _PytreeCall(names, kind(_Applied(template), xp, onto=onto))
-    arrays = {n: call.grafted.operand(x)[0] for n, x in zip(names, held.values(), strict=True)}  # type: ignore[index]
-    learnt = {n for n, x in zip(names, held.values(), strict=True) if jax.numpy.issubdtype(x.dtype, np.inexact)}
+    arrays = {n: call.grafted.operand(x)[0] for n, x in zip(names, arrays_by_path.values(), strict=True)}  # type: ignore[index]
+    trainable = {
+        n for n, x in zip(names, arrays_by_path.values(), strict=True) if jax.numpy.issubdtype(x.dtype, np.inexact)
+    }
     return xp.module(
         call,
-        {n: x for n, x in arrays.items() if n in learnt},
-        {n: x for n, x in arrays.items() if n not in learnt},
+        {n: x for n, x in arrays.items() if n in trainable},
+        {n: x for n, x in arrays.items() if n not in trainable},
         name=type(program).__name__,
-        described=_described(program, held),
+        described=_described(program, arrays_by_path),
     )
 
 
@@ -124,14 +126,14 @@ class _Method:
 def _of_objects(model: Any, method: _Method, xp: Backend, kind: type[Grafted], onto: str) -> Any:
     native = kind(method, xp, onto=onto)
     objects = Objects([model])
-    names, learnt = [], []
-    shown: dict[Path, Any] = {}
+    names, arrays_by_path = [], []
+    is_trained: dict[Path, Any] = {}
     parameter = sys.modules["flax.nnx"].Param
     for path, holder, values in _variables(model):
         for rest, x in values:
             names.append(".".join(map(str, (*path, *rest))))
-            learnt.append(isinstance(holder, parameter) and jax.numpy.issubdtype(x.dtype, np.inexact))
-            shown[(*path, *rest)] = x
+            arrays_by_path.append(isinstance(holder, parameter) and jax.numpy.issubdtype(x.dtype, np.inexact))
+            is_trained[(*path, *rest)] = x
     state: list[Any] = [x if number_dtype(x) is None else jax.numpy.asarray(x) for x in objects.values]
     operands = [native.operand(x) for x in state]
     for name, x, operand in zip(names, state, operands, strict=True):
@@ -146,14 +148,14 @@ def _of_objects(model: Any, method: _Method, xp: Backend, kind: type[Grafted], o
     if not xp.modules_have_modes:
         call.followed = model
     arrays = {n: o[0] for n, o in zip(names, operands, strict=True) if o is not None}
-    trained = {n for n, wanted in zip(names, learnt, strict=True) if wanted}
+    trained = {n for n, trained_ in zip(names, arrays_by_path, strict=True) if trained_}
     return xp.module(
         call,
         {n: x for n, x in arrays.items() if n in trained},
         {n: x for n, x in arrays.items() if n not in trained},
         stateful=True,
         name=type(model).__name__,
-        described=_described(model, shown),
+        described=_described(model, is_trained),
     )
 
 
@@ -164,11 +166,11 @@ class _ObjectCall:
     """
 
     def __init__(
-        self, native: Grafted, held: Objects, names: list[str], specs: list[Any], modes: dict[Path, dict[str, Any]]
+        self, native: Grafted, objects: Objects, names: list[str], specs: list[Any], modes: dict[Path, dict[str, Any]]
     ) -> None:
         self.native, self.names, self.specs, self.modes = native, names, specs, modes
         self.followed: Any = None  # the model whose switches count
-        self._held: dict[Any, Objects] = {(): held}
+        self._held: dict[Any, Objects] = {(): objects}
 
     def __getstate__(self) -> Any:
         return {**vars(self), "followed": None, "_held": {(): self._held[()]}}
@@ -185,17 +187,17 @@ class _ObjectCall:
         changed: dict[Path, dict[str, Any]] = {}
         if self.followed is not None:
             nodes = dict(_nodes(self.followed)) if self.modes else {}
-            now = {path: _modes_of(nodes[path]) for path in self.modes if path in nodes}
-            changed = {path: mode for path, mode in now.items() if mode != self.modes[path]}
+            modes_now = {path: _modes_of(nodes[path]) for path in self.modes if path in nodes}
+            changed = {path: mode for path, mode in modes_now.items() if mode != self.modes[path]}
         return self._run(changed, arrays, args, kwargs)
 
     def in_modes(self, training: Mapping[str, bool], arrays: Mapping[str, Array], args: Any, kwargs: Any) -> Any:
         """The same with modules in other modes: whether each is `training`."""
-        was = self.training
+        modes_before = self.training
         changed = {
             path: dict.fromkeys(known, not training[name])
             for path, known in self.modes.items()
-            if training[name := ".".join(map(str, path))] != was[name]
+            if training[name := ".".join(map(str, path))] != modes_before[name]
         }
         return self._run(changed, arrays, args, kwargs)
 
@@ -204,20 +206,20 @@ class _ObjectCall:
         for name, spec in zip(self.names, self.specs, strict=True):
             operand: Any = self.native.operand(arrays[name])
             operands.append(operand if spec is None else (operand[0], spec))
-        results, written = self.native.run(args, kwargs, self._in(changed), operands)
-        return results, {self.names[k]: x for k, x in written.items()}
+        results, new_values = self.native.run(args, kwargs, self._in(changed), operands)
+        return results, {self.names[k]: x for k, x in new_values.items()}
 
     def _in(self, changed: dict[Path, dict[str, Any]]) -> Objects:
         key = tuple((path, *known.items()) for path, known in changed.items())
-        held = self._held.get(key)
-        if held is None:
+        objects = self._held.get(key)
+        if objects is None:
             (model,) = self._held[()].again()
             nodes = dict(_nodes(model))
             for path, known in changed.items():
                 for name, value in known.items():
                     setattr(nodes[path], name, value)
-            held = self._held[key] = Objects([model]).without_objects()
-        return held
+            objects = self._held[key] = Objects([model]).without_objects()
+        return objects
 
 
 def _modes_of(node: Any) -> dict[str, Any]:
@@ -249,8 +251,8 @@ def _described(model: Any, arrays: Mapping[Path, Any]) -> dict[str, tuple[str, s
     for path in paths:
         owner, ok = _value_at(model, path)
         if ok and not isinstance(owner, jax.Array):
-            mine = {p[-1]: x for p, x in arrays.items() if p[:-1] == path}
-            described[".".join(map(str, path))] = (type(owner).__name__, ", ".join(_fields(owner, mine)))
+            own_arrays = {p[-1]: x for p, x in arrays.items() if p[:-1] == path}
+            described[".".join(map(str, path))] = (type(owner).__name__, ", ".join(_fields(owner, own_arrays)))
     return described
 
 
@@ -259,8 +261,8 @@ def _value_at(owner: Any, path: Path) -> tuple[Any, bool]:
         try:
             if isinstance(owner, jax.tree_util.Partial):
                 owner = owner.args, owner.keywords
-            held = isinstance(owner, dict | list | tuple) or not hasattr(owner, str(part))
-            owner = owner[part] if held else getattr(owner, str(part))
+            is_container = isinstance(owner, dict | list | tuple) or not hasattr(owner, str(part))
+            owner = owner[part] if is_container else getattr(owner, str(part))
         except (KeyError, IndexError, TypeError):  # a node that says nothing of how its children are reached
             return None, False
     return owner, True
@@ -304,9 +306,9 @@ class _Variable(NamedTuple):
 
 def _name_in(x: Any) -> str | None:
     """The name under which its module has a function."""
-    own = getattr(x, "__qualname__", "")
+    qualname = getattr(x, "__qualname__", "")
     module = vars(sys.modules.get(getattr(x, "__module__", None) or "", object))
-    return own if module.get(own) is x else next((name for name, value in module.items() if value is x), None)
+    return qualname if module.get(qualname) is x else next((name for name, value in module.items() if value is x), None)
 
 
 def _to_file(x: Any) -> Any:

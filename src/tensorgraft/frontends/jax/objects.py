@@ -18,13 +18,13 @@ def is_object(x: Any) -> bool:
     """Return True for objects of nnx. A class is registered with nnx when it is made, so the answer is cached by
     class."""
     kind = type(x)
-    answer = _known.get(kind)
-    if answer is None:
+    cached = _known.get(kind)
+    if cached is None:
         nnx = sys.modules.get("flax.nnx")
         if nnx is None:
             return False
-        answer = _known[kind] = kind in nnx.graphlib.GRAPH_REGISTRY or isinstance(x, nnx.Variable)
-    return answer
+        cached = _known[kind] = kind in nnx.graphlib.GRAPH_REGISTRY or isinstance(x, nnx.Variable)
+    return cached
 
 
 def flatten(tree: Any) -> tuple[list[Any], Any]:
@@ -60,16 +60,16 @@ class Objects:
         graphlib = sys.modules["flax.nnx"].graphlib
         self.nodes = list(nodes)
         self._refs = graphlib.RefMap()
-        self.graphdef, held = graphlib.flatten(self.nodes, ref_index=self._refs, with_paths=False, graph=True)
-        self.values, self.structure = jax.tree.flatten(held)
+        self.graphdef, state = graphlib.flatten(self.nodes, ref_index=self._refs, with_paths=False, graph=True)
+        self.values, self.structure = jax.tree.flatten(state)
         self.key = Key((self.graphdef, self.structure))
 
     def inside(self, values: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], ObjectsAfter]]:
         """Return (the same objects with other values, what tells what became of them once more objects are results)."""
         graphlib = sys.modules["flax.nnx"].graphlib
-        places = graphlib.IndexMap()
-        held = jax.tree.unflatten(self.structure, list(values))
-        nodes = graphlib.unflatten(self.graphdef, held, index_ref=places)
+        index_map = graphlib.IndexMap()
+        leaves_tree = jax.tree.unflatten(self.structure, list(values))
+        nodes = graphlib.unflatten(self.graphdef, leaves_tree, index_ref=index_map)
         variable = sys.modules["flax.nnx"].Variable
         before: dict[int, list[int]] = {}  # the values of each variable
         count = 0
@@ -78,37 +78,39 @@ class Objects:
             before[id(x)] = list(range(count, count + n))
             count += n
 
-        def outcome(results: Sequence[Any]) -> ObjectsAfter:
-            now, after = graphlib.flatten(nodes, with_paths=False, graph=True)
-            same = not results and (now, jax.tree.structure(after)) == (self.graphdef, self.structure)
-            known = graphlib.RefMap.from_indexmap(places)
+        def outcome_of(results: Sequence[Any]) -> ObjectsAfter:
+            after, leaves_ = graphlib.flatten(nodes, with_paths=False, graph=True)
+            unchanged = not results and (after, jax.tree.structure(leaves_)) == (self.graphdef, self.structure)
+            known = graphlib.RefMap.from_indexmap(index_map)
             graphdef, state = graphlib.flatten(
                 [*nodes, *results], ref_index=graphlib.RefMap(), ref_outer_index=known, graph=True
             )
             leaves = list(state.leaves)
-            after, structure = jax.tree.flatten([_raw(x, variable) for x in leaves])
+            leaves_, structure = jax.tree.flatten([_raw(x, variable) for x in leaves])
             old: list[int | None] = []
             for x in leaves:
-                n, was = len(jax.tree.leaves(_raw(x, variable))), before.get(id(x), [])
-                old += was if len(was) == n else [None] * n
-            return ObjectsAfter(graphdef, structure, after, list(range(len(after))) if same else old, same)
+                n, old_positions = len(jax.tree.leaves(_raw(x, variable))), before.get(id(x), [])
+                old += old_positions if len(old_positions) == n else [None] * n
+            return ObjectsAfter(
+                graphdef, structure, leaves_, list(range(len(leaves_))) if unchanged else old, unchanged
+            )
 
-        return list(nodes), outcome
+        return list(nodes), outcome_of
 
-    def update(self, outcome: ObjectsAfter, values: Sequence[Any]) -> list[Any]:
+    def update(self, after_call: ObjectsAfter, values: Sequence[Any]) -> list[Any]:
         """Bring the objects to an outcome, with these values; then the results that are objects."""
         graphlib = sys.modules["flax.nnx"].graphlib
-        held = jax.tree.unflatten(outcome.structure, list(values))
-        places = graphlib.IndexMap.from_refmap(self._refs)
-        updated = graphlib.unflatten(outcome.graphdef, held, outer_index_outer_ref=places)
+        state = jax.tree.unflatten(after_call.structure, list(values))
+        index_map = graphlib.IndexMap.from_refmap(self._refs)
+        updated = graphlib.unflatten(after_call.graphdef, state, outer_index_outer_ref=index_map)
         return list(updated[len(self.nodes) :])
 
     def without_objects(self) -> Objects:
         """Return a copy that holds no objects, enough to call a function again."""
-        held = object.__new__(Objects)
-        held.nodes, held._refs, held.values = [], None, [0] * len(self.values)
-        held.graphdef, held.structure, held.key = self.graphdef, self.structure, self.key
-        return held
+        template = object.__new__(Objects)
+        template.nodes, template._refs, template.values = [], None, [0] * len(self.values)
+        template.graphdef, template.structure, template.key = self.graphdef, self.structure, self.key
+        return template
 
     def again(self) -> list[Any]:
         """Objects of the same kind."""
@@ -124,7 +126,7 @@ class ObjectsAfter:
     structure: Any
     values: list[Any]
     old: list[int | None]  # of each value: which it was before, None where that was held by nothing
-    same: bool  # objects hold what they held, other values perhaps, and no result is one
+    is_unchanged: bool  # objects hold what they held, other values perhaps, and no result is one
 
 
 def _raw(x: Any, variable: Any) -> Any:

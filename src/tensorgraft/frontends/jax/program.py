@@ -59,7 +59,7 @@ class JaxprProgram:
         self._derived: dict[Any, Any] = {}
         self._settings = JaxSettings()
 
-    def _once(self, key: Any, make: Callable[[], Any]) -> Any:
+    def _cached(self, key: Any, make: Callable[[], Any]) -> Any:
         result = self._derived.get(key)
         if result is None:
             try:
@@ -74,7 +74,7 @@ class JaxprProgram:
 
     @property
     def main(self) -> JaxprPart:
-        return self._once("main", lambda: self._part(self.closed))
+        return self._cached("main", lambda: self._part(self.closed))
 
     def primal(self, xp: Backend, arrays: Sequence[Array]) -> Sequence[Array]:
         return self.main(xp, arrays)
@@ -82,10 +82,10 @@ class JaxprProgram:
     # ---- derivatives -----------------------------------------------------------------------------------------------
 
     def forward(
-        self, xp: Backend, arrays: Sequence[Array], wanted: tuple[int, ...]
+        self, xp: Backend, arrays: Sequence[Array], argnums: tuple[int, ...]
     ) -> tuple[Sequence[Array], Sequence[Array]]:
         try:
-            part, count = self._parts(wanted)[:2]
+            part, count = self._parts(argnums)[:2]
         except DerivativeError as error:
             if self.has_numbers:
                 raise NumbersNeeded from error
@@ -94,9 +94,9 @@ class JaxprProgram:
         return outputs[:count], outputs[count:]
 
     def backward(
-        self, xp: Backend, residuals: Sequence[Array], cotangents: Sequence[Array], wanted: tuple[int, ...]
+        self, xp: Backend, residuals: Sequence[Array], cotangents: Sequence[Array], argnums: tuple[int, ...]
     ) -> Sequence[Array]:
-        return self._parts(wanted)[2](xp, [*residuals, *cotangents])
+        return self._parts(argnums)[2](xp, [*residuals, *cotangents])
 
     def has_derivative(self) -> bool:
         """Return whether there is a derivative by all of its inexact arguments."""
@@ -106,26 +106,26 @@ class JaxprProgram:
             return False
         return True
 
-    def _parts(self, wanted: tuple[int, ...]) -> tuple[JaxprPart, int, JaxprPart]:
+    def _parts(self, argnums: tuple[int, ...]) -> tuple[JaxprPart, int, JaxprPart]:
         """(arguments -> results and residuals, the number of results, residuals and cotangents -> cotangents)."""
         with derivative_of_jax("backward"):
-            return self._once(("parts", wanted), lambda: self._make_parts(wanted))
+            return self._cached(("parts", argnums), lambda: self._make_parts(argnums))
 
-    def _make_parts(self, wanted: tuple[int, ...]) -> tuple[JaxprPart, int, JaxprPart]:
-        seen: dict[str, Any] = {}
+    def _make_parts(self, argnums: tuple[int, ...]) -> tuple[JaxprPart, int, JaxprPart]:
+        shown_objects: dict[str, Any] = {}
 
         def forward(*arrays: Any) -> list[Any]:
-            results, pullback = self._linearised(wanted, arrays)
-            residuals, seen["pullback"] = jax.tree.flatten(pullback)
-            seen["count"] = len(results)
+            results, pullback = self._linearised(argnums, arrays)
+            residuals, shown_objects["pullback"] = jax.tree.flatten(pullback)
+            shown_objects["count"] = len(results)
             return [*results, *residuals]
 
         def backward(*operands: Any) -> list[Any]:
             n = len(operands) - len(smooth)
-            return list(jax.tree.unflatten(seen["pullback"], operands[:n])(list(operands[n:])))
+            return list(jax.tree.unflatten(shown_objects["pullback"], operands[:n])(list(operands[n:])))
 
         first = traced(forward, self.specs)
-        count = seen["count"]
+        count = shown_objects["count"]
         smooth = [a for a in first.out_avals[:count] if _is_inexact(a.dtype)]
         second = traced(backward, [Spec(a.shape, a.dtype) for a in (*first.out_avals[count:], *smooth)])
         return self._part(first), count, self._part(second)
@@ -133,35 +133,35 @@ class JaxprProgram:
     def _part(self, closed: core.ClosedJaxpr) -> JaxprPart:
         return JaxprPart(closed, self.is_compiled, self.region)
 
-    def _linearised(self, wanted: tuple[int, ...], arrays: Sequence[Any]) -> tuple[list[Any], Any]:
+    def _linearised(self, argnums: tuple[int, ...], arrays: Sequence[Any]) -> tuple[list[Any], Any]:
         """Return (results, a function of the cotangents of the inexact ones), as a function of the wanted arguments."""
 
-        def smooth(*some: Any) -> tuple[list[Any], list[Any]]:
-            results = self.fn(*_put(arrays, wanted, some))
+        def smooth(*smooth_arrays: Any) -> tuple[list[Any], list[Any]]:
+            results = self.fn(*_put(arrays, argnums, smooth_arrays))
             return [r for r in results if _is_inexact(r.dtype)], list(results)
 
-        _, pullback, results = jax.vjp(smooth, *[arrays[i] for i in wanted], has_aux=True)
+        _, pullback, results = jax.vjp(smooth, *[arrays[i] for i in argnums], has_aux=True)
         return results, pullback
 
-    def pullback(self, wanted: tuple[int, ...]) -> JaxprProgram:
+    def pullback(self, argnums: tuple[int, ...]) -> JaxprProgram:
         def pulled_back(*operands: Any) -> list[Any]:
             n = len(self.specs)
-            return list(self._linearised(wanted, operands[:n])[1](list(operands[n:])))
+            return list(self._linearised(argnums, operands[:n])[1](list(operands[n:])))
 
         with derivative_of_jax("backward"):
-            return self._derive(("pullback", wanted), pulled_back, [*self.specs, *map(_spec, self._smooth_results())])
+            return self._derive(("pullback", argnums), pulled_back, [*self.specs, *map(_spec, self._smooth_results())])
 
-    def pushforward(self, wanted: tuple[int, ...]) -> JaxprProgram:
+    def pushforward(self, argnums: tuple[int, ...]) -> JaxprProgram:
         def pushed(*operands: Any) -> list[Any]:
             arrays = operands[: len(self.specs)]
 
-            def smooth(*some: Any) -> list[Any]:
-                return [r for r in self.fn(*_put(arrays, wanted, some)) if _is_inexact(r.dtype)]
+            def smooth(*smooth_arrays: Any) -> list[Any]:
+                return [r for r in self.fn(*_put(arrays, argnums, smooth_arrays)) if _is_inexact(r.dtype)]
 
-            return list(jax.jvp(smooth, tuple(arrays[i] for i in wanted), operands[len(self.specs) :])[1])
+            return list(jax.jvp(smooth, tuple(arrays[i] for i in argnums), operands[len(self.specs) :])[1])
 
         with derivative_of_jax("forward"):
-            return self._derive(("pushforward", wanted), pushed, [*self.specs, *(self.specs[i] for i in wanted)])
+            return self._derive(("pushforward", argnums), pushed, [*self.specs, *(self.specs[i] for i in argnums)])
 
     def batched(self, axes: tuple[int | None, ...], size: int) -> JaxprProgram:
         specs = [
@@ -171,7 +171,7 @@ class JaxprProgram:
         return self._derive(("batched", axes, size), jax.vmap(self.fn, in_axes=axes, axis_size=size), specs)
 
     def _derive(self, key: Any, fn: Callable[..., Sequence[Any]], specs: Sequence[Spec]) -> JaxprProgram:
-        return self._once(key, lambda: JaxprProgram(traced(fn, specs), self.is_compiled, region=self.region))
+        return self._cached(key, lambda: JaxprProgram(traced(fn, specs), self.is_compiled, region=self.region))
 
     def _smooth_results(self) -> list[Any]:
         return [a for a in self.closed.out_avals if _is_inexact(a.dtype)]
@@ -185,8 +185,8 @@ def derivative_of_jax(mode: str) -> Iterator[None]:
     except (DerivativeError, FloatingPointError):  # the latter of `jax_debug_nans`
         raise
     except Exception as error:
-        said = str(error).strip().partition("\n")[0]
-        raise DerivativeError(f"the {mode} derivative of a JAX function does not exist: {said}") from error
+        message = str(error).strip().partition("\n")[0]
+        raise DerivativeError(f"the {mode} derivative of a JAX function does not exist: {message}") from error
 
 
 class JaxprPart(CompiledPart):

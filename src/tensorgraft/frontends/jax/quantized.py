@@ -134,8 +134,8 @@ class QuantizedJaxArray(Codes):
 
     def __repr__(self) -> str:
         codes = self.parts[0]
-        what = f"{self.dtype}[{','.join(map(str, self.shape))}]" if hasattr(codes, "shape") else repr(codes)
-        return f"{type(self).__name__}({what}, scheme={str(self.scheme)!r})"
+        description = f"{self.dtype}[{','.join(map(str, self.shape))}]" if hasattr(codes, "shape") else repr(codes)
+        return f"{type(self).__name__}({description}, scheme={str(self.scheme)!r})"
 
 
 class _Fixed:

@@ -105,14 +105,14 @@ class _Program:
         self.kind = next(s[0] for s in specs if s is not None and isinstance(s[0], type))
         self.notes: policy.Notes = []
         self.made: list[Any] = []  # forms of the results
-        seen = self.__dict__
+        attributes = self.__dict__
 
         def flat(*arrays: Any) -> list[Any]:
             varying = iter(arrays)
             filled = [x if s is None else next(varying) for x, s in zip(fixed, specs, strict=True)]
             fn, args, kwargs = jax.tree.unflatten(structure, filled)
-            results, seen["results"] = jax.tree.flatten(fn(*args, **kwargs))
-            seen["static"] = [None if _is_arraylike(x) else (x,) for x in results]
+            results, attributes["results"] = jax.tree.flatten(fn(*args, **kwargs))
+            attributes["static"] = [None if _is_arraylike(x) else (x,) for x in results]
             return [x for x in results if _is_arraylike(x)]
 
         self.results: Any = None  # their structure
@@ -155,7 +155,9 @@ def _is_arraylike(x: Any) -> bool:
 def _only_moves(jaxpr: core.Jaxpr) -> bool:
     """Return whether nothing is computed, so that another jaxpr is not worth compiling."""
     return all(
-        _only_moves(releases.called(e).jaxpr) if e.primitive.name in ("jit", "pjit") else e.primitive.name in _VIEWS
+        _only_moves(releases.called_jaxpr(e).jaxpr)
+        if e.primitive.name in ("jit", "pjit")
+        else e.primitive.name in _VIEWS
         for e in jaxpr.eqns
     )
 
@@ -178,7 +180,7 @@ def interpreted(jaxpr: core.Jaxpr, constants: Sequence[Any], operands: Sequence[
 def _applied(equation: Any, values: Sequence[Any]) -> Any:
     name = equation.primitive.name
     if name in _INLINED:
-        return _body(releases.called(equation))(*values)
+        return _body(releases.called_jaxpr(equation))(*values)
     if name in _STRUCTURED:
         return _STRUCTURED[name](values, **releases.parameters(equation))
     if name in _RULED:
@@ -217,12 +219,12 @@ def _body(closed: core.ClosedJaxpr) -> Callable[..., list[Any]]:
     return lambda *operands: interpreted(closed.jaxpr, closed.consts, operands)
 
 
-def _all_dense(values: Sequence[Any], why: str) -> list[Any]:
+def _all_dense(values: Sequence[Any], reason: str) -> list[Any]:
     """Dequantise what a loop carries, whose form has to be the same in every step: that of the first value need not be
     that of the next."""
     for x in values:
         if is_codes(x):
-            policy.missing(why, x.label)
+            policy.missing(reason, x.label)
     return [dense_of(x) if is_codes(x) else x for x in values]
 
 
@@ -243,23 +245,23 @@ def _scan(values: Sequence[Any], *, jaxpr: Any, num_consts: int, num_carry: int,
 def _while(values: Sequence[Any], *, cond_nconsts: int, cond_jaxpr: Any, body_nconsts: int, body_jaxpr: Any,
            **_: Any) -> list[Any]:  # fmt: skip
     split = cond_nconsts + body_nconsts
-    asked, used = values[:cond_nconsts], values[cond_nconsts:split]
+    condition_consts, used = values[:cond_nconsts], values[cond_nconsts:split]
     condition, body = _body(cond_jaxpr), _body(body_jaxpr)
     return jax.lax.while_loop(
-        lambda state: condition(*asked, *state)[0],
+        lambda state: condition(*condition_consts, *state)[0],
         lambda state: _all_dense(body(*used, *state), "carry of while_loop"),
         _all_dense(values[split:], "carry of while_loop"),
     )
 
 
 def _cond(values: Sequence[Any], *, branches: Sequence[Any], **_: Any) -> list[Any]:
-    which, *operands = values
+    index, *operands = values
 
     def branch(closed: Any) -> Callable[..., list[Any]]:
         body = _body(closed)
         return lambda *operands: _all_dense(body(*operands), "result of cond")
 
-    return jax.lax.switch(jax.numpy.asarray(which, np.int32), [branch(b) for b in branches], *operands)
+    return jax.lax.switch(jax.numpy.asarray(index, np.int32), [branch(b) for b in branches], *operands)
 
 
 def _checkpoint(values: Sequence[Any], *, jaxpr: Any, prevent_cse: Any, policy: Any, **_: Any) -> list[Any]:

@@ -27,22 +27,22 @@ _NAMES = ("weight", "kernel", "w")  # Equinox and others; Flax; Haiku
 def quantize_tree(
     model: Any,
     choose: Callable[[str], Scheme | None],
-    wanted: Callable[[str, jax.Array], bool] | None,
+    predicate: Callable[[str, jax.Array], bool] | None,
     method: Method,
 ) -> Any:
     """See `tg.quantize_`."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(model, is_leaf=is_quantized)
-    places: dict[int, _Place] = {}
+    placements: dict[int, _WeightLeaf] = {}
     xp = backend()
     names, weights = [], {}
-    known: dict[tuple[int, Scheme, int], _Place] = {}
+    known: dict[tuple[int, Scheme, int], _WeightLeaf] = {}
     for i, (path, x) in enumerate(leaves):
         if not isinstance(x, jax.Array) or not jnp.issubdtype(x.dtype, jnp.floating):
             continue
         name = jax.tree_util.keystr(path, simple=True, separator=".")
         names.append(name)
         owner = _value_at(model, path[:-1])
-        if not (_is_weight(owner, name, x) if wanted is None else wanted(name, x)):
+        if not (_is_weight(owner, name, x) if predicate is None else predicate(name, x)):
             continue
         scheme = choose(name)
         if scheme is None:
@@ -50,17 +50,17 @@ def quantize_tree(
         batched = max(x.ndim - _axes(owner, x), 0)
         key = id(x), scheme, batched
         if key not in known:
-            place = known[key] = _Place.of(name, x.shape[:batched])
+            placement = known[key] = _WeightLeaf.of(name, x.shape[:batched])
             layers = jnp.reshape(x, (-1, *x.shape[batched:])) if batched else [x]
-            weights.update({n: Weight(xp, layer, scheme) for n, layer in zip(place.layers, layers, strict=True)})
-        places[i] = known[key]  # arrays that are one stay one
+            weights.update({n: Weight(xp, layer, scheme) for n, layer in zip(placement.layers, layers, strict=True)})
+        placements[i] = known[key]  # arrays that are one stay one
     if not weights:
         raise nothing_fits(names)
 
     def show(arrays: Mapping[str, Quantized]) -> Any:
-        shown = {p: p.joined(arrays) for p in set(places.values()) if p.layers[0] in arrays}
+        joined = {p: p.joined(arrays) for p in set(placements.values()) if p.layers[0] in arrays}
         return jax.tree.unflatten(
-            structure, [shown.get(places[i], x) if i in places else x for i, (_, x) in enumerate(leaves)]
+            structure, [joined.get(placements[i], x) if i in placements else x for i, (_, x) in enumerate(leaves)]
         )
 
     return show(method.quantized(weights, Stage(show, _until_effects_are_done)))
@@ -73,15 +73,15 @@ def _until_effects_are_done() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _WeightLeaf:
     """A leaf that is to be quantised: several weights, where `jax.vmap` has made a layer for each of a batch."""
 
     lead: tuple[int, ...]
     layers: tuple[str, ...]  # their names
 
     @classmethod
-    def of(cls, name: str, lead: tuple[int, ...]) -> _Place:
-        return cls(lead, tuple([f"{name}[{i}]" for i in range(math.prod(lead))]) if lead else (name,))
+    def of(cls, name: str, batch: tuple[int, ...]) -> _WeightLeaf:
+        return cls(batch, tuple([f"{name}[{i}]" for i in range(math.prod(batch))]) if batch else (name,))
 
     def joined(self, arrays: Mapping[str, Quantized]) -> QuantizedJaxArray:
         with backend().scope():

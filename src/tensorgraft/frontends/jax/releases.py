@@ -51,7 +51,7 @@ def closed(jaxpr: Any, constants: Sequence[Any] = ()) -> core.ClosedJaxpr:
     return core.ClosedJaxpr(jaxpr, tuple(constants))
 
 
-def called(equation: Any) -> core.ClosedJaxpr:
+def called_jaxpr(equation: Any) -> core.ClosedJaxpr:
     """Return the jaxpr that an equation of one of `CALLS` calls."""
     return closed(next(equation.params[name] for name in _CALLED if name in equation.params))
 

@@ -33,10 +33,10 @@ def refused(arguments: Any, fn: Callable[..., Any]) -> Iterator[None]:
     before = [(x, _parts(x)) for x in leaves if _is_own(x)]
     yield
     for x, parts in before:
-        now = _parts(x)
-        if parts is None or now is None:
+        parts_now = _parts(x)
+        if parts is None or parts_now is None:
             continue
-        if now[1] != parts[1] or any(a is not b for a, b in zip(now[0], parts[0], strict=True)):
+        if parts_now[1] != parts[1] or any(a is not b for a, b in zip(parts_now[0], parts[0], strict=True)):
             raise TracedValueError(
                 f"{_name(fn)} writes an argument, a {type(x).__qualname__}. It is traced with a copy, so that the"
                 " caller's object would not change.\n"
@@ -73,19 +73,19 @@ def refuse_new_state(fn: Callable[..., Any]) -> None:
     )
 
 
-def arrays_left(trace: weakref.ref[Any], older: frozenset[int]) -> tuple[list[Any], frozenset[int]]:
+def arrays_left(trace: weakref.ref[Any], old_ids: frozenset[int]) -> tuple[list[Any], frozenset[int]]:
     """Return the arrays of a trace that has ended that are still there, and the identities of all objects that are new.
-    Inside of `among_new_objects`, which gave `older`."""
+    Inside of `among_new_objects`, which gave `old_ids`."""
     if trace() is None:
         return [], frozenset()
     gc.collect()
-    ended = trace()
-    if ended is None:
+    ended_trace = trace()
+    if ended_trace is None:
         return [], frozenset()
-    there = gc.get_objects()
+    all_objects = gc.get_objects()
     # by the type: an object's `__class__` may run code of its own
-    arrays = [x for x in there if issubclass(type(x), Tracer) and x._trace is ended]
-    return arrays, frozenset(map(id, there)) - older
+    arrays = [x for x in all_objects if issubclass(type(x), Tracer) and x._trace is ended_trace]
+    return arrays, frozenset(map(id, all_objects)) - old_ids
 
 
 def refuse_keeping(x: Any, holder: str, fn: Callable[..., Any]) -> None:
@@ -99,7 +99,7 @@ def refuse_keeping(x: Any, holder: str, fn: Callable[..., Any]) -> None:
 
 
 @contextlib.contextmanager
-def _all_seen() -> Iterator[None]:
+def _unfrozen() -> Iterator[None]:
     """Let the garbage collector list what somebody keeps from it."""
     if not gc.get_freeze_count():
         yield
@@ -111,8 +111,8 @@ def _all_seen() -> Iterator[None]:
         gc.freeze()
 
 
-@_all_seen()
-def kept_arrays(tracers: list[Any], made: frozenset[int], results: Sequence[Any]) -> list[tuple[Any, str]]:
+@_unfrozen()
+def kept_arrays(tracers: list[Any], new_ids: frozenset[int], results: Sequence[Any]) -> list[tuple[Any, str]]:
     """Return those of the arrays of a trace that the program keeps, and where.
 
     What was made while the function was traced keeps nothing by itself: a closure that JAX has in a cache of its own is
@@ -122,32 +122,32 @@ def kept_arrays(tracers: list[Any], made: frozenset[int], results: Sequence[Any]
 
     Arguments:
         tracers: arrays of the trace.
-        made: the identities of the objects that are new.
+        new_ids: the identities of the objects that are new.
         results: what the function returns beside arrays.
     """
-    held: dict[int, tuple[Any, str]] = {}
+    kept_by: dict[int, tuple[Any, str]] = {}
     returned = set(map(id, results))
     of = {id(x): (x, "") for x in tracers}  # for each object of a level an array in it, and the nearest name for where
     level: list[Any] = list(tracers)
-    seen = set(of)
+    seen_ids = set(of)
     for _ in range(_FARTHEST):
         referrers = gc.get_referrers(*level)
-        here = set(map(id, level))
-        seen.update((id(level), id(referrers), id(tracers), id(results)))
+        level_ids = set(map(id, level))
+        seen_ids.update((id(level), id(referrers), id(tracers), id(results)))
         outer: list[Any] = []
         for referrer in referrers:
-            if id(referrer) in seen or isinstance(referrer, types.FrameType | types.TracebackType):
+            if id(referrer) in seen_ids or isinstance(referrer, types.FrameType | types.TracebackType):
                 continue
-            seen.add(id(referrer))
-            inside = next((y for y in gc.get_referents(referrer) if id(y) in here), None)
-            if inside is None:
+            seen_ids.add(id(referrer))
+            referent = next((y for y in gc.get_referents(referrer) if id(y) in level_ids), None)
+            if referent is None:
                 continue
-            x, near = of[id(inside)]
-            place = _place(referrer, inside)
-            is_new = id(referrer) in made
-            of[id(referrer)] = x, near or place or ""
-            if id(referrer) in returned or (place is not None and not is_new):
-                held.setdefault(
+            x, near = of[id(referent)]
+            location = _referrer_words(referrer, referent)
+            is_new = id(referrer) in new_ids
+            of[id(referrer)] = x, near or location or ""
+            if id(referrer) in returned or (location is not None and not is_new):
+                kept_by.setdefault(
                     id(x), (x, of[id(referrer)][1] or f"in a {type(referrer).__qualname__} among the results")
                 )
             elif isinstance(referrer, _CONTAINERS_OF_ANY) or (is_new and not _is_of_traces(referrer)):
@@ -155,7 +155,7 @@ def kept_arrays(tracers: list[Any], made: frozenset[int], results: Sequence[Any]
         if not outer:
             break
         level = outer
-    return list(held.values())
+    return list(kept_by.values())
 
 
 def _is_of_traces(x: Any) -> bool:
@@ -163,7 +163,7 @@ def _is_of_traces(x: Any) -> bool:
     return type(x).__module__.startswith(("jax._src.core", "jax._src.interpreters"))
 
 
-def _place(referrer: Any, x: Any) -> str | None:
+def _referrer_words(referrer: Any, x: Any) -> str | None:
     """Return, in the program's terms, where an object that refers to `x` keeps it; None for containers and for objects
     of libraries."""
     if isinstance(referrer, types.CellType):

@@ -28,9 +28,9 @@ def native(
 ) -> tuple[core.ClosedJaxpr, Callable[..., tuple[Array, ...]]]:
     """The jaxpr, and a function of arrays of `xp` whose shapes have names for some extents. Raises NeedsNumbers."""
     try:
-        specs, places = extents.symbolic(shapes)
+        specs, positions = extents.symbolic(shapes)
         closed = traced(fn, specs)
-        function = Sized(JaxprProgram(closed, compiled=False, region=current()), places)
+        function = Sized(JaxprProgram(closed, compiled=False, region=current()), positions)
         function.try_out(xp, arrays)
     except Exception as error:  # of JAX, of a rule, of the backend: whichever has no way with a symbol
         raise NeedsNumbers(str(error)) from error
@@ -40,12 +40,12 @@ def native(
 class Sized:
     """See `hub.interchange.Differentiable`."""
 
-    def __init__(self, program: JaxprProgram, places: dict[str, Place]) -> None:
-        self._program, self._places = program, places
+    def __init__(self, program: JaxprProgram, positions: dict[str, Place]) -> None:
+        self._program, self._positions = program, positions
         self._extents: extents.Extents = {}
 
     def _known(self, xp: Backend, arrays: Sequence[Array]) -> Any:
-        self._extents = {name: xp.shape(arrays[i])[axis] for name, (i, axis) in self._places.items()}
+        self._extents = {name: xp.shape(arrays[i])[axis] for name, (i, axis) in self._positions.items()}
         return extents.known(self._extents)
 
     def primal(self, xp: Backend, arrays: Sequence[Array]) -> Sequence[Array]:
@@ -53,39 +53,39 @@ class Sized:
             return self._program.primal(xp, arrays)
 
     def forward(
-        self, xp: Backend, arrays: Sequence[Array], wanted: tuple[int, ...]
+        self, xp: Backend, arrays: Sequence[Array], argnums: tuple[int, ...]
     ) -> tuple[Sequence[Array], Sequence[Array]]:
         with self._known(xp, arrays):
-            return self._program.forward(xp, arrays, wanted)
+            return self._program.forward(xp, arrays, argnums)
 
     def backward(
-        self, xp: Backend, residuals: Sequence[Array], cotangents: Sequence[Array], wanted: tuple[int, ...]
+        self, xp: Backend, residuals: Sequence[Array], cotangents: Sequence[Array], argnums: tuple[int, ...]
     ) -> Sequence[Array]:
         with extents.known(self._extents):  # the trace that made the residuals
-            return self._program.backward(xp, residuals, cotangents, wanted)
+            return self._program.backward(xp, residuals, cotangents, argnums)
 
-    def pullback(self, wanted: tuple[int, ...]) -> Sized:
-        return Sized(self._program.pullback(wanted), self._places)
+    def pullback(self, argnums: tuple[int, ...]) -> Sized:
+        return Sized(self._program.pullback(argnums), self._positions)
 
-    def pushforward(self, wanted: tuple[int, ...]) -> Sized:
-        return Sized(self._program.pushforward(wanted), self._places)
+    def pushforward(self, argnums: tuple[int, ...]) -> Sized:
+        return Sized(self._program.pushforward(argnums), self._positions)
 
     def batched(self, axes: tuple[int | None, ...], size: int) -> Sized:
-        def moved(place: Place) -> Place:
-            i, axis = place
+        def moved(position: Place) -> Place:
+            i, axis = position
             new = axes[i]
             return i, axis if new is None or new > axis else axis + 1
 
-        return Sized(self._program.batched(axes, size), {name: moved(p) for name, p in self._places.items()})
+        return Sized(self._program.batched(axes, size), {name: moved(p) for name, p in self._positions.items()})
 
     def try_out(self, xp: Backend, arrays: Sequence[Array]) -> None:
-        wanted = tuple(i for i, s in enumerate(self._program.specs) if _is_inexact(s.dtype))
+        argnums = tuple(i for i, s in enumerate(self._program.specs) if _is_inexact(s.dtype))
         with xp.native_scope():
             self.primal(xp, arrays)
-            if wanted:
-                results, residuals = self.forward(xp, arrays, wanted)
+            if argnums:
+                results, residuals = self.forward(xp, arrays, argnums)
                 smooth = [xp.zeros(xp.shape(r), xp.dtype_of(r)) for r in results if _is_inexact(xp.dtype_of(r))]
-                self.backward(xp, residuals, smooth, wanted)
+                self.backward(xp, residuals, smooth, argnums)
 
 
 def _is_inexact(dtype: Any) -> bool:

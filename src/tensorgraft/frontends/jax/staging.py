@@ -1,8 +1,8 @@
-"""Computation, while a function is traced, of whatever does not depend on its arguments, but for effects. A callback,
-or an array that is written, belongs to every run of the program, and in a branch only to the runs that take it.
+"""Eager computation, while a function is traced, of operations that do not depend on its arguments and have no effect.
 
-That is so for the function itself, as where JAX traces nothing, and not inside of what it jits, or asks shapes of.
-Values are computed without compiling anything, on NumPy by the rules of the hub, but where the work is large.
+Callbacks and writes of arrays are always traced, because they belong to every run of the program (in a branch, to the
+runs that take it). This holds for the function itself, not inside functions that it jits or whose shapes it evaluates.
+Values are computed on NumPy by the rules of the hub, without compiling anything, unless the work is large.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ Value = Any
 
 _CALLBACKS = frozenset(("pure_callback", "io_callback", "debug_callback", "debug_print"))
 _BY_JAX = frozenset(("device_put", "copy", "copy_p", "stage", "sharding_constraint", "layout_constraint"))  # of places
-_LARGE = 1 << 22  # bytes in and out, from which on a compilation costs less than it saves
-_LONG = 1 << 12  # equations, those of a loop once for each step
+_LARGE = 1 << 22  # bytes of operands and results from which on compiling pays
+_LONG = 1 << 12  # equations; those of a loop count once for each step
 
 
 def make_jaxpr(fn: Callable[..., Any], *specs: Any) -> ClosedJaxpr:
-    """Call `jax.make_jaxpr` with everything that does not depend on arguments computed."""
+    """Call `jax.make_jaxpr`, computing everything that does not depend on the arguments."""
 
     def known_computed(*arrays: Any) -> Any:
         with computed_early():
             return fn(*arrays)
 
-    with jax.disable_jit(False):  # it makes Python of loops, which would ask for values here
+    with jax.disable_jit(False):  # with it, loops would run in Python and read values
         return jax.make_jaxpr(known_computed)(*specs)
 
 
 def computed_early() -> Any:
-    """The context in which what is called computes what does not depend on the arrays of the trace around it."""
-    return releases.set_current_trace(_Early(releases.find_top_trace(())))
+    """Context in which operations that do not depend on arrays of the current trace are computed at once."""
+    return releases.set_current_trace(_EagerTrace(releases.find_top_trace(())))
 
 
 def recording() -> Any:
-    """The trace of JAX's own that records what is called now."""
+    """Return JAX's own trace that records the current calls."""
     trace = releases.find_top_trace(())
-    return trace.inner if isinstance(trace, _Early) else trace
+    return trace.inner if isinstance(trace, _EagerTrace) else trace
 
 
-class _Early(Trace):
-    """Computes what depends on no array of the trace inside of it, and hands the rest to that."""
+class _EagerTrace(Trace):
+    """A trace that computes operations on known values at once and passes the others to `inner`."""
 
     __slots__ = ("inner",)
 
@@ -67,12 +67,12 @@ class _Early(Trace):
         super().__init__()
         self.inner, self.requires_low = inner, inner.requires_low
 
-    def __getattr__(self, name: str) -> Any:  # what primitives of their own kind ask for
+    def __getattr__(self, name: str) -> Any:  # for attributes that special primitives read
         return getattr(self.inner, name)
 
     def stage_value(self, val: Any) -> Any:
         trace = self.inner if isinstance(val, Tracer) else releases.EAGER
-        return trace.stage_value(val)  # which JAX 0.9 neither has nor asks for
+        return trace.stage_value(val)  # JAX 0.9 has no such method
 
     def process_primitive(self, primitive: Any, tracers: Any, params: Any, /) -> Any:
         if _is_known(tracers) and not _is_of_every_run(primitive, params):
@@ -105,15 +105,15 @@ def _is_known(operands: Sequence[Value]) -> bool:
 
 
 def _is_of_every_run(primitive: Any, params: dict[str, Any]) -> bool:
-    always = primitive.name in _CALLBACKS or primitive.ref_primitive
-    return always or any(jaxpr.effects for jaxpr in releases.jaxprs_in_params(params))
+    every_run = primitive.name in _CALLBACKS or primitive.ref_primitive
+    return every_run or any(jaxpr.effects for jaxpr in releases.jaxprs_in_params(params))
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------
 
 
 def _computed(primitive: Any, operands: Sequence[Value], params: dict[str, Any]) -> Any:
-    """Compute a primitive as `primitive.impl` does. Raises what that raises."""
+    """Compute a primitive as `primitive.impl` does, with the same errors."""
     avals = tuple(map(jax.typeof, operands))
     plan = _plan_of(primitive, avals, params) if all(map(_is_near, operands)) else None
     if plan is None:
@@ -150,7 +150,7 @@ def _array(host: Backend, x: Any, aval: Any) -> jax.Array:
 
 
 def _plan_of(primitive: Any, avals: tuple[Any, ...], params: dict[str, Any]) -> tuple[JaxprPlan, Sequence[Any]] | None:
-    """Return (what computes it on NumPy, what comes out); None where JAX is to compute it."""
+    """Return (the plan that computes it on NumPy, the result's avals); None if JAX has to compute it."""
     if primitive.name in _BY_JAX:
         return None
     static = tuple(sorted(params.items()))
@@ -179,7 +179,7 @@ def _planned(
 
 
 def _length(jaxpr: Jaxpr) -> float:
-    """Equations that a run computes."""
+    """Return the number of equations that a run computes."""
     total = 0.0
     for equation in jaxpr.eqns:
         inner = sum(map(_length, releases.jaxprs_in_params(equation.params)))

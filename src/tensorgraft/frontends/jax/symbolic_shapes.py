@@ -53,12 +53,12 @@ def _symbolic(specs: Sequence[tuple[Extents, Any]]) -> Iterator[list[jax.ShapeDt
         lambda i, axis: f"extent{i}_{axis}" if axis else "extent_0",
         lambda i, axis: f"extent_{axis}",
     ]
-    seen = []
+    seen_names = []
     for kind in kinds:
         names = [[kind(i, a) if n is None else str(n) for a, n in enumerate(s)] for i, (s, _) in enumerate(specs)]
-        if names in seen:
+        if names in seen_names:
             continue
-        seen.append(names)
+        seen_names.append(names)
         scope = export.SymbolicScope()
         yield [
             jax.ShapeDtypeStruct(export.symbolic_shape(", ".join(shape), scope=scope), dtype)
@@ -70,12 +70,12 @@ _OF_EXTENTS = re.compile(r"extent\d*_\d|_DimExpr|[Ss]ymbolic dim|dimension varia
 
 
 def _locations(specs: Sequence[tuple[Extents, Any]]) -> str:
-    places = [
+    descriptions = [
         f"axis {', '.join(str(a) for a, n in enumerate(shape) if n is None)} of an argument of shape {shape}"
         for shape, _ in specs
         if None in shape
     ]
-    return "; ".join(places)
+    return "; ".join(descriptions)
 
 
 def _first_line(error: Exception) -> str:
@@ -111,23 +111,23 @@ class ExportedFunction:
         ]
         return [jax.random.key_data(x) if is_key_dtype(x.dtype) else x for x in self.fn(*arrays)]
 
-    def pullback(self, wanted: tuple[int, ...]) -> ExportedFunction:
+    def pullback(self, argnums: tuple[int, ...]) -> ExportedFunction:
         """(arguments, cotangents of the inexact results) -> the cotangents of the wanted arguments."""
         n = len(self.specs)
 
         def pulled_back(*words: Any) -> list[Any]:
-            def smooth(*some: Any) -> list[Any]:
+            def smooth(*smooth_arrays: Any) -> list[Any]:
                 arrays = list(words[:n])
-                for i, x in zip(wanted, some, strict=True):
+                for i, x in zip(argnums, smooth_arrays, strict=True):
                     arrays[i] = x
                 return [r for r in self.fn(*arrays) if jax.numpy.issubdtype(r.dtype, np.inexact)]
 
-            return list(jax.vjp(smooth, *[words[i] for i in wanted])[1](list(words[n:])))
+            return list(jax.vjp(smooth, *[words[i] for i in argnums])[1](list(words[n:])))
 
-        if wanted not in self._pullbacks:
+        if argnums not in self._pullbacks:
             out = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in self._out if np.issubdtype(a.dtype, np.inexact)]
-            self._pullbacks[wanted] = ExportedFunction(pulled_back, [*self.specs, *out], self.name)
-        return self._pullbacks[wanted]
+            self._pullbacks[argnums] = ExportedFunction(pulled_back, [*self.specs, *out], self.name)
+        return self._pullbacks[argnums]
 
 
 _READ_EVERYWHERE = "1.10.0"  # the version of StableHLO that TensorFlow 2.20 reads; JAX writes that of twelve weeks ago

@@ -61,7 +61,7 @@ class Failed(Exception):
         )
         self._inputs, self._numbers = list(inputs), set(numbers)
         self._frames = list(_frames(error.__traceback__))
-        self._tracer = self._asked() if self.is_look else None
+        self._tracer = self._needed_array() if self.is_look else None
         self._positions = _positions(self._tracer, trace)
         self.argument: Any = None
         self.origin = _origin(self._tracer) if self._tracer is not None else None
@@ -76,10 +76,10 @@ class Failed(Exception):
     def frame(self) -> FramePlace | None:
         """The program's innermost: that of the user's own files, else one of a library."""
         known = [f for f in self._frames if not f.lies_in(*_JAX, _OURS)]
-        own = [f for f in known if not f.lies_in(*_LIBRARIES)]
-        return own[-1] if own else known[-1] if known else None
+        program_frames = [f for f in known if not f.lies_in(*_LIBRARIES)]
+        return program_frames[-1] if program_frames else known[-1] if known else None
 
-    def _asked(self) -> Any:
+    def _needed_array(self) -> Any:
         """The array whose value was asked for: by the innermost of JAX's frames, or in the program's line."""
         for frame in reversed(self._frames):
             if not frame.lies_in(*_JAX) or "Non-hashable" in str(self.error):
@@ -120,24 +120,24 @@ def in_words(failed: Failed, name: str, fn: Callable[..., Any]) -> Exception:
     origin = failed.origin if failed.origin is not None else failed.argument
     traced = traced_value_errors.TracedArray(x, x.dtype, x.shape, origin, name)
     where: Any = frame
-    said = str(error)
-    told: Exception
-    if isinstance(error, jax.errors.NonConcreteBooleanIndexError) or "size argument of" in said or x.ndim:
-        if isinstance(error, jax.errors.TracerArrayConversionError) or (x.ndim and _converts(said)):
-            told = traced_value_errors.value_needed(where, traced, "array")
+    message = str(error)
+    translated: Exception
+    if isinstance(error, jax.errors.NonConcreteBooleanIndexError) or "size argument of" in message or x.ndim:
+        if isinstance(error, jax.errors.TracerArrayConversionError) or (x.ndim and _converts(message)):
+            translated = traced_value_errors.value_needed(where, traced, "array")
         else:
-            told = traced_value_errors.result_shape_needed(
-                where, _array_in_line(failed, traced), _sized(_called(frame))
+            translated = traced_value_errors.result_shape_needed(
+                where, _array_in_line(failed, traced), _sized(_call_expression(frame))
             )
-    elif isinstance(error, jax.errors.TracerBoolConversionError) and _asks(failed, "__bool__"):
-        told = traced_value_errors.value_needed(where, traced, "bool")
-    elif _SHAPES.search(said) and (shape := _shape_with(failed, x)) is not None:
-        told = traced_value_errors.shape_needed(where, _called(frame), shape, traced)
-    elif isinstance(error, jax.errors.TracerArrayConversionError) or _converts(said):
-        told = traced_value_errors.value_needed(where, traced, "item")
+    elif isinstance(error, jax.errors.TracerBoolConversionError) and _line_needs_value(failed, "__bool__"):
+        translated = traced_value_errors.value_needed(where, traced, "bool")
+    elif _SHAPES.search(message) and (shape := _shape_with(failed, x)) is not None:
+        translated = traced_value_errors.shape_needed(where, _call_expression(frame), shape, traced)
+    elif isinstance(error, jax.errors.TracerArrayConversionError) or _converts(message):
+        translated = traced_value_errors.value_needed(where, traced, "item")
     else:
-        told = traced_value_errors.value_needed(where, traced, "index")
-    return type(told)(_of_jax(str(told)))
+        translated = traced_value_errors.value_needed(where, traced, "index")
+    return type(translated)(_of_jax(str(translated)))
 
 
 def _array_in_line(failed: Failed, x: Any) -> Any:
@@ -160,11 +160,11 @@ def _sized(name: str) -> list[tuple[str, str]]:
     return [("bound the size", f"jnp.{name}(..., size=n), where n is always enough")] if name in _SIZED else []
 
 
-def _converts(said: str) -> bool:
-    return any(word in said for word in _CONVERSIONS)
+def _converts(message: str) -> bool:
+    return any(word in message for word in _CONVERSIONS)
 
 
-def _asks(failed: Failed, name: str) -> bool:
+def _line_needs_value(failed: Failed, name: str) -> bool:
     """Return True if the program's own line asks for the value, not a function of JAX that it calls."""
     names = [f.f_code.co_name for f in failed._frames]
     return name in names and failed._frames[names.index(name) - 1] == failed.frame
@@ -180,7 +180,7 @@ def _shape_with(failed: Failed, x: Any) -> Any:
     return None
 
 
-def _called(frame: FramePlace) -> str:
+def _call_expression(frame: FramePlace) -> str:
     from tensorgraft.compiled.source_location import place_of
     from tensorgraft.compiled.traced_value_errors import short_name
 
@@ -190,13 +190,13 @@ def _called(frame: FramePlace) -> str:
 
 def _of_jax(text: str) -> str:
     """Ways out as they are written in JAX."""
-    for ours, theirs in (
+    for array_api_words, jax_words in (
         ("tg.transforms.error_if", "eqx.error_if"),
         ("tg.transforms.", "jax.lax."),
         ("functions of array_api", "functions of jax.numpy"),
         ("array_api.", "jnp."),
     ):
-        text = text.replace(ours, theirs)
+        text = text.replace(array_api_words, jax_words)
     return text
 
 

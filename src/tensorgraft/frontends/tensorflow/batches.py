@@ -17,8 +17,8 @@ class _Vectorised(Differentiable, Protocol):
     """A function that may have one for rows of its arguments: a program, or a function over a batch."""
 
     def vectorised(self, axes: Axes, size: int) -> Differentiable | None: ...
-    def pullback(self, wanted: tuple[int, ...]) -> _Vectorised: ...
-    def pushforward(self, wanted: tuple[int, ...]) -> _Vectorised: ...
+    def pullback(self, argnums: tuple[int, ...]) -> _Vectorised: ...
+    def pushforward(self, argnums: tuple[int, ...]) -> _Vectorised: ...
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Batched:
 
     def primal(self, xp: Backend, arrays: Sequence[Array]) -> Sequence[Array]:
         axes = (*self.axes, *[0] * (len(arrays) - len(self.axes)))
-        whole = self.function.vectorised(axes, self.size)
-        if whole is not None:
-            return [self._joined(xp, x, k) for k, x in enumerate(whole.primal(xp, arrays))]
+        vectorised = self.function.vectorised(axes, self.size)
+        if vectorised is not None:
+            return [self._joined(xp, x, k) for k, x in enumerate(vectorised.primal(xp, arrays))]
         rows = [self.function.primal(xp, self._row(xp, arrays, axes, i)) for i in range(self.size)]
         return [self._joined(xp, xp.stack(list(x), axis=0), k) for k, x in enumerate(zip(*rows, strict=True))]
 
@@ -64,22 +64,22 @@ class Batched:
         return None
 
     def forward(
-        self, xp: Backend, arrays: Sequence[Array], wanted: tuple[int, ...]
+        self, xp: Backend, arrays: Sequence[Array], argnums: tuple[int, ...]
     ) -> tuple[Sequence[Array], Sequence[Array]]:
         return self.primal(xp, arrays), list(arrays)
 
     def backward(
-        self, xp: Backend, residuals: Sequence[Array], cotangents: Sequence[Array], wanted: tuple[int, ...]
+        self, xp: Backend, residuals: Sequence[Array], cotangents: Sequence[Array], argnums: tuple[int, ...]
     ) -> Sequence[Array]:
-        return self.pullback(wanted).primal(xp, [*residuals, *cotangents])
+        return self.pullback(argnums).primal(xp, [*residuals, *cotangents])
 
-    def pullback(self, wanted: tuple[int, ...]) -> Batched:
-        ends = tuple(self.axes[i] for i in wanted)
-        return Batched(self.function.pullback(wanted), (*self.axes, *self.ends), self.size, ends)
+    def pullback(self, argnums: tuple[int, ...]) -> Batched:
+        ends = tuple(self.axes[i] for i in argnums)
+        return Batched(self.function.pullback(argnums), (*self.axes, *self.ends), self.size, ends)
 
-    def pushforward(self, wanted: tuple[int, ...]) -> Batched:
-        axes = (*self.axes, *(self.axes[i] for i in wanted))
-        return Batched(self.function.pushforward(wanted), axes, self.size, self.ends)
+    def pushforward(self, argnums: tuple[int, ...]) -> Batched:
+        axes = (*self.axes, *(self.axes[i] for i in argnums))
+        return Batched(self.function.pushforward(argnums), axes, self.size, self.ends)
 
     def batched(self, axes: Axes, size: int) -> Batched:
         return Batched(self, axes, size)

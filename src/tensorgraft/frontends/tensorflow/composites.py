@@ -50,7 +50,7 @@ def structured(xp: Backend, structure: Any, results: Iterator[Array]) -> Any:
     if isinstance(structure, tf.TensorSpec | tf.Tensor):  # as most are; TensorFlow's own way takes long
         return next(results)
 
-    def one(x: Any) -> Any:
+    def pack_leaf(x: Any) -> Any:
         if isinstance(x, tf.TensorSpec | tf.Tensor):
             return next(results)
         if not isinstance(x, tf.TypeSpec | tf.__internal__.CompositeTensor) or isinstance(x, tf.Variable):
@@ -61,4 +61,4 @@ def structured(xp: Backend, structure: Any, results: Iterator[Array]) -> Any:
             return tf.nest.pack_sequence_as(spec, components, expand_composites=True)
         return CompositeArrays(spec, tuple(components))
 
-    return tf.nest.map_structure(one, structure)
+    return tf.nest.map_structure(pack_leaf, structure)

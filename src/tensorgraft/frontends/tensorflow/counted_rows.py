@@ -57,9 +57,9 @@ def aligned(xp: Backend, operands: Sequence[Any]) -> tuple[list[Array], Array]:
     total = counts[0]
     for c in counts[1:]:
         total = xp.where(xp.equal(total, 1), c, total)
-    places = xp.iota(most, dtypes.int64)
+    positions = xp.iota(most, dtypes.int64)
     return [
-        xp.take(padded(xp, a, most), xp.where(xp.equal(count_of(xp, x), 1), xp.zeros_like(places), places), 0)
+        xp.take(padded(xp, a, most), xp.where(xp.equal(count_of(xp, x), 1), xp.zeros_like(positions), positions), 0)
         for a, x in zip(arrays, operands, strict=True)
     ], total
 
@@ -69,21 +69,21 @@ def is_counted(xp: Backend, x: CountedRows) -> Array:
     return xp.less(xp.iota(xp.shape(x.array)[0], dtypes.int64), x.count)
 
 
-def compacted(xp: Backend, chosen: Array) -> CountedRows:
+def compacted(xp: Backend, mask: Array) -> CountedRows:
     """Return the positions of the true elements of a vector, in order."""
-    n = xp.size(chosen)
-    ranks = xp.cumsum(xp.astype(chosen, dtypes.int64), 0)
-    behind = xp.full((n,), n, dtypes.int64)
-    rows = xp.where(chosen, xp.subtract(ranks, xp.ones_like(ranks)), behind)
-    places = xp.scatter(xp.zeros((n + 1,), dtypes.int64), (rows,), xp.iota(n, dtypes.int64), mode="set")
-    return CountedRows(xp.take_slice(places, 0, 0, n), xp.squeeze(xp.take_slice(ranks, 0, n - 1, n), 0))
+    n = xp.size(mask)
+    ranks = xp.cumsum(xp.astype(mask, dtypes.int64), 0)
+    past_end = xp.full((n,), n, dtypes.int64)
+    rows = xp.where(mask, xp.subtract(ranks, xp.ones_like(ranks)), past_end)
+    positions = xp.scatter(xp.zeros((n + 1,), dtypes.int64), (rows,), xp.iota(n, dtypes.int64), mode="set")
+    return CountedRows(xp.take_slice(positions, 0, 0, n), xp.squeeze(xp.take_slice(ranks, 0, n - 1, n), 0))
 
 
 def of_both(sides: Sequence[Sequence[Any]]) -> dict[int, int]:
     """Return {position: most rows} of the results of two branches, given as shapes, that are counted in one of them."""
-    places = [k for k, pair in enumerate(zip(*sides, strict=True)) if any(isinstance(x, CountedRows) for x in pair)]
+    counted = [k for k, pair in enumerate(zip(*sides, strict=True)) if any(isinstance(x, CountedRows) for x in pair)]
     arrays = [[x.array if isinstance(x, CountedRows) else x for x in side] for side in sides]
-    return {k: max(side[k].shape[0] for side in arrays) for k in places}
+    return {k: max(side[k].shape[0] for side in arrays) for k in counted}
 
 
 def with_counts(xp: Backend, outputs: Sequence[Any], most: dict[int, int]) -> list[Any]:

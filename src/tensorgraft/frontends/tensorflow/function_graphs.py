@@ -23,8 +23,8 @@ _KEPT = "_tensorgraft_graph"  # a graph's own FunctionGraph
 def read(graph: tf.Graph, outputs: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor], name: str) -> FunctionGraph:
     """Read a graph as a function of `inputs`. Raises ValueError for control flow of TensorFlow 1, which has cycles."""
     effects = list(getattr(graph, "control_outputs", ()))
-    wanted = _needed([t.op for t in (*outputs, *inputs)] + effects)
-    order = _ordered([op for op in graph.get_operations() if op in wanted])
+    needed_ops = _needed_operations([t.op for t in (*outputs, *inputs)] + effects)
+    order = _ordered([op for op in graph.get_operations() if op in needed_ops])
     at = {op: i for i, op in enumerate(order)}
     nodes = [_node(op, at, graph) for op in order]
 
@@ -37,43 +37,43 @@ def read(graph: tf.Graph, outputs: Sequence[tf.Tensor], inputs: Sequence[tf.Tens
 def read_function(graph: Any, inputs: int | None = None, outputs: int | None = None) -> FunctionGraph:
     """Read a `FuncGraph`, once, with its first inputs and outputs: TensorFlow adds some at the end when it
     differentiates a function."""
-    kept = getattr(graph, _KEPT, None)
-    if kept is None:
-        kept = {}
-        setattr(graph, _KEPT, kept)
+    cached = getattr(graph, _KEPT, None)
+    if cached is None:
+        cached = {}
+        setattr(graph, _KEPT, cached)
     arguments, results = graph.inputs[:inputs], graph.outputs[:outputs]
     key = len(arguments), len(results)
-    if key not in kept:
-        kept[key] = read(graph, results, arguments, graph.name)
-    return kept[key]
+    if key not in cached:
+        cached[key] = read(graph, results, arguments, graph.name)
+    return cached[key]
 
 
-def _needed(ends: Sequence[tf.Operation]) -> set[tf.Operation]:
-    seen, stack = set(ends), list(ends)
+def _needed_operations(ends: Sequence[tf.Operation]) -> set[tf.Operation]:
+    visited, stack = set(ends), list(ends)
     while stack:
         op = stack.pop()
         for before in (*(t.op for t in op.inputs), *op.control_inputs):
-            if before not in seen:
-                seen.add(before)
+            if before not in visited:
+                visited.add(before)
                 stack.append(before)
-    return seen
+    return visited
 
 
 def _ordered(ops: list[tf.Operation]) -> list[tf.Operation]:
     """Return operations in the order in which they were made, as far as their inputs allow."""
     at = {op: i for i, op in enumerate(ops)}
     before = [{at[o] for o in (*(t.op for t in op.inputs), *op.control_inputs)} for op in ops]
-    after: list[list[int]] = [[] for _ in ops]
-    for i, others in enumerate(before):
-        for j in others:
-            after[j].append(i)
+    consumers: list[list[int]] = [[] for _ in ops]
+    for i, input_indices in enumerate(before):
+        for j in input_indices:
+            consumers[j].append(i)
     missing = list(map(len, before))
     ready = [i for i, n in enumerate(missing) if not n]
     out = []
     while ready:
         i = heapq.heappop(ready)
         out.append(ops[i])
-        for j in after[i]:
+        for j in consumers[i]:
             missing[j] -= 1
             if not missing[j]:
                 heapq.heappush(ready, j)
@@ -91,7 +91,7 @@ def _node(op: tf.Operation, at: dict[tf.Operation, int], graph: tf.Graph) -> Gra
     kind = op.type
     attributes = {name: _attribute(a, graph) for name, a in op.node_def.attr.items() if not name.startswith("_")}
     if _function(kind, graph) is not None:  # `tf.Defun` makes an operation of a function
-        kind, attributes = "StatefulPartitionedCall", {"f": _called(kind, graph)}
+        kind, attributes = "StatefulPartitionedCall", {"f": _called_function(kind, graph)}
     return GraphNode(
         op.name,
         kind,
@@ -100,7 +100,7 @@ def _node(op: tf.Operation, at: dict[tf.Operation, int], graph: tf.Graph) -> Gra
         attributes,
         tuple(_shape(t.shape) for t in op.outputs),
         tuple(_dtype(t.dtype) for t in op.outputs),
-        functools.partial(_place, op),
+        functools.partial(_source_line, op),
         bool(op.op_def.is_stateful),
     )
 
@@ -110,12 +110,12 @@ def operation_of(node: GraphNode) -> tf.Operation:
     return node.place.args[0]  # type: ignore[attr-defined]
 
 
-def _place(op: tf.Operation) -> str:
+def _source_line(op: tf.Operation) -> str:
     """Return the line of the user's that made an operation: the last one outside of libraries."""
-    inside = tuple(
+    library_paths = tuple(
         os.path.dirname(str(sys.modules[name].__file__)) + os.sep for name in _LIBRARIES if name in sys.modules
     )
-    frames = [frame for frame in op.traceback or () if not frame.filename.startswith(inside)]
+    frames = [frame for frame in op.traceback or () if not frame.filename.startswith(library_paths)]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
@@ -156,14 +156,14 @@ def _listed(a: Any, graph: tf.Graph) -> tuple[Any, ...]:
     return ()
 
 
-def _called(name: str, graph: Any) -> FunctionGraph:
-    found = _function(_of_the_cpu(name, graph), graph)
-    if found is None:
+def _called_function(name: str, graph: Any) -> FunctionGraph:
+    entry = _function(_of_the_cpu(name, graph), graph)
+    if entry is None:
         return read_function(_from_context(name))
-    function, around = found
+    function, outer_graph = entry
     if getattr(function, "graph", None) is None:  # of `tf.Defun`, or from a file: a definition alone
         if not hasattr(function, _KEPT):
-            with around.as_default():  # which has the functions that it calls
+            with outer_graph.as_default():  # which has the functions that it calls
                 setattr(function, _KEPT, function_def_to_graph(function.cached_definition))
         return read_function(getattr(function, _KEPT))
     signature = function.definition.signature
@@ -187,13 +187,13 @@ _PASSES = ("backward_function_name", "forward_function_name")
 def _of_the_cpu(name: str, graph: Any) -> str:
     """Return the function that TensorFlow runs on a CPU where `name` is called: of several that say that they do the
     same (`api_implements`), the one that prefers this device, as Grappler's implementation selector has it."""
-    found = _function(name, graph)
-    asked = None if found is None else _interface(found[0])
-    if asked is None or asked[0] == "CPU":
+    entry = _function(name, graph)
+    interface = None if entry is None else _interface(entry[0])
+    if interface is None or interface[0] == "CPU":
         return name
     while graph is not None:
         for other, function in getattr(graph, "_functions", {}).items():
-            if (offered := _interface(function)) is not None and offered == ("CPU", *asked[1:]):
+            if (offered := _interface(function)) is not None and offered == ("CPU", *interface[1:]):
                 return other
         graph = getattr(graph, "outer_graph", None)
     return name
@@ -229,7 +229,7 @@ _KINDS: dict[str, Callable[[Any, Any], Any]] = {
     "type": lambda v, _: _dtype(tf.as_dtype(v)),
     "shape": lambda v, _: _shape(tf.TensorShape(v)),
     "tensor": lambda v, _: _constant(tf.make_ndarray(v)),
-    "func": lambda v, graph: _called(v.name, graph),
+    "func": lambda v, graph: _called_function(v.name, graph),
     "list": _listed,
     "placeholder": lambda v, _: v,
 }

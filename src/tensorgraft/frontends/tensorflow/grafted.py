@@ -43,9 +43,9 @@ class GraftedGraph:
         self.__name__ = name if isinstance(name, str) else type(fn).__name__
         self.__wrapped__ = fn
         self.fn, self.xp, self.is_compiled = fn, xp, compiled
-        own = isinstance(fn, ConcreteFunction) or getattr(fn, "input_signature", None) is not None
-        self._asked = fn.function_type if own else None
-        self._called = _with_defaults_captured(fn)
+        fixes_signature = isinstance(fn, ConcreteFunction) or getattr(fn, "input_signature", None) is not None
+        self._function_type = fn.function_type if fixes_signature else None
+        self._traced_fn = _with_defaults_captured(fn)
         self._signatures: dict[Any, GraphSignature] = {}
 
     def compiled(self) -> GraftedGraph:
@@ -64,7 +64,7 @@ class GraftedGraph:
         """Return (what is known for calls like this one, the arrays among its leaves)."""
         xp = self.xp
         plain = None  # what calls with nothing but arrays look like
-        if not kwargs and self._asked is None and all(map(xp.is_array, args)):
+        if not kwargs and self._function_type is None and all(map(xp.is_array, args)):
             plain = tuple(map(xp.signature, args))
             known = self._signatures.get(plain)
             if known is not None:
@@ -89,12 +89,12 @@ class GraftedGraph:
     def _as_asked(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """The arguments, with those of the host that a signature of the function's own wants as tensors of its dtypes,
         as TensorFlow has them: numbers, lists, arrays of another precision."""
-        asked = self._asked
-        if asked is None or not any(isinstance(x, _ON_HOST) for x in (*args, *kwargs.values())):
+        function_type = self._function_type
+        if function_type is None or not any(isinstance(x, _ON_HOST) for x in (*args, *kwargs.values())):
             return args, kwargs
-        bound = asked.bind(*args, **kwargs)
+        bound = function_type.bind(*args, **kwargs)
         for name, x in bound.arguments.items():
-            spec = asked.parameters[name].type_constraint
+            spec = function_type.parameters[name].type_constraint
             if isinstance(spec, tf.TensorSpec) and isinstance(x, _ON_HOST) and not _is_text(np.asarray(x)):
                 host = np.asarray(x)
                 if np.can_cast(host.dtype, spec.dtype.as_numpy_dtype, "same_kind"):
@@ -126,12 +126,12 @@ class GraftedGraph:
             for i, (x, a) in enumerate(zip(leaves, arrays, strict=True))
         ]
         args, kwargs = optree.tree_unflatten(structure, specs)
-        if isinstance(self._called, ConcreteFunction):
-            concrete = self._called
-        elif getattr(self._called, "input_signature", None) is not None:  # which says the shapes itself
-            concrete = self._called.get_concrete_function()
+        if isinstance(self._traced_fn, ConcreteFunction):
+            concrete = self._traced_fn
+        elif getattr(self._traced_fn, "input_signature", None) is not None:  # which says the shapes itself
+            concrete = self._traced_fn.get_concrete_function()
         else:
-            concrete = self._called.get_concrete_function(*args, **kwargs)
+            concrete = self._traced_fn.get_concrete_function(*args, **kwargs)
         return self._signed(concrete, _order(concrete, args, kwargs, specs, structure))
 
     def _signed(self, concrete: Any, order: list[int]) -> GraphSignature:
@@ -152,11 +152,11 @@ def _with_defaults_captured(fn: Any) -> Any:
     if all(isinstance(x, _STATIC) or callable(x) for x in tf.nest.flatten(defaults)):
         return fn
 
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def with_defaults(*args: Any, **kwargs: Any) -> Any:
         return fn(*args, **kwargs)
 
-    called.__name__ = getattr(fn, "__name__", called.__name__)
-    return tf.function(called, autograph=False)
+    with_defaults.__name__ = getattr(fn, "__name__", with_defaults.__name__)
+    return tf.function(with_defaults, autograph=False)
 
 
 def _is_text(x: Any) -> bool:
@@ -176,25 +176,25 @@ def _is_hashable(x: Any) -> bool:
 def _order(concrete: Any, args: Any, kwargs: Any, specs: Sequence[Any], structure: Any) -> list[int]:
     """Return, for each argument of the graph, the number of the leaf of the call that it is."""
     signature = tf.nest.flatten(concrete.structured_input_signature, expand_composites=True)
-    asked = [s for s in signature if isinstance(s, tf.TensorSpec)]
-    mine = [i for i, s in enumerate(specs) if isinstance(s, tf.TensorSpec)]
-    names = {specs[i].name: i for i in mine}
-    if all(s.name in names for s in asked):
-        return [names[s.name] for s in asked]
+    tensor_specs = [s for s in signature if isinstance(s, tf.TensorSpec)]
+    tensor_leaves = [i for i, s in enumerate(specs) if isinstance(s, tf.TensorSpec)]
+    names = {specs[i].name: i for i in tensor_leaves}
+    if all(s.name in names for s in tensor_specs):
+        return [names[s.name] for s in tensor_specs]
     if kwargs:  # a signature of its own, with names of its own; or composites, whose components have none
         args, kwargs = optree.tree_unflatten(structure, range(len(specs)))
-        given = tf.nest.flatten(list(concrete.function_type.bind(*args, **kwargs).arguments.values()))
-        mine = [i for i in given if isinstance(i, int) and isinstance(specs[i], tf.TensorSpec)]
-    if len(mine) != len(asked):
-        named = ", ".join(map(_spec_text, asked)) or "none"
-        raise TypeError(f"{concrete.graph.name} takes {len(asked)} tensors ({named}), got {len(mine)}")
-    for i, s in zip(mine, asked, strict=True):
+        leaf_numbers = tf.nest.flatten(list(concrete.function_type.bind(*args, **kwargs).arguments.values()))
+        tensor_leaves = [i for i in leaf_numbers if isinstance(i, int) and isinstance(specs[i], tf.TensorSpec)]
+    if len(tensor_leaves) != len(tensor_specs):
+        named = ", ".join(map(_spec_text, tensor_specs)) or "none"
+        raise TypeError(f"{concrete.graph.name} takes {len(tensor_specs)} tensors ({named}), got {len(tensor_leaves)}")
+    for i, s in zip(tensor_leaves, tensor_specs, strict=True):
         if not tf.TensorSpec(s.shape, _integers(s.dtype)).is_compatible_with(specs[i]):
             raise TypeError(
                 f"{concrete.graph.name} was traced for {_spec_text(s)}, got {_spec_text(specs[i])}: convert the"
                 " argument, or graft a tf.function with a signature that accepts it"
             )
-    return mine
+    return tensor_leaves
 
 
 def _spec_text(spec: tf.TensorSpec) -> str:
@@ -214,15 +214,15 @@ class GraphSignature:
         self.xp, self.order = xp, order
         self.traced = TracedFunctionGraph(concrete, names)
         graph = self.traced.captured.graph
-        texts = [graph.nodes[place] for place, k in graph.outputs if _is_text_dtype(graph.nodes[place].dtypes[k])]
+        texts = [graph.nodes[index] for index, k in graph.outputs if _is_text_dtype(graph.nodes[index].dtypes[k])]
         if texts:
             raise TypeError(
                 f"{concrete.graph.name} returns a tensor of strings, from {texts[0]}, which {xp.name} does not"
                 " support: return numbers, and convert them to strings in TensorFlow, outside"
             )
         self._is_compiled, self._structure = compiled, concrete.structured_outputs
-        held = self.traced.held.values()
-        self._open = [i for i, v in enumerate(held) if not v.shape.is_fully_defined()]  # variables of other shapes
+        variables = self.traced.variables.values()
+        self._open = [i for i, v in enumerate(variables) if not v.shape.is_fully_defined()]  # variables of other shapes
         self._programs: dict[Any, tuple[GraphProgram, Callable[..., tuple[Array, ...]]]] = {}
         self._program([])  # or an error, now
 
@@ -234,7 +234,7 @@ class GraphSignature:
         known = self._programs.get((region, shapes))
         if known is None:
             traced = self.traced
-            program = GraphProgram(traced.captured, list(traced.held), self._is_compiled, traced.derive, region)
+            program = GraphProgram(traced.captured, list(traced.variables), self._is_compiled, traced.derive, region)
             known = self._programs[region, shapes] = program, self.xp.differentiable(program)
         return known
 
@@ -251,24 +251,24 @@ class GraphSignature:
         return structured(self.xp, self._structure, iter(outputs[:n])), outputs[n:]
 
     def __call__(self, leaves: Sequence[Array | None]) -> Any:
-        xp, held = self.xp, self.traced.held
+        xp, variables = self.xp, self.traced.variables
         self.traced.begin_anew()
         group = self._group if tf.executing_eagerly() else None
         arguments: list[Any] = [leaves[i] for i in self.order]
-        values = group.read() if group else [value_of(xp, v) for v in held.values()]
+        values = group.read() if group else [value_of(xp, v) for v in variables.values()]
         if group is None or xp.is_watched(arguments):
             results, became = self.run(values, leaves)
-            all_or_none(lambda call: call(), [writing(xp, held[name], value) for name, value in became.items()])
+            all_or_none(lambda call: call(), [writing(xp, variables[name], value) for name, value in became.items()])
             return results
         program, _ = self._program(values)
-        results, written = self._parted(program, program.primal(xp, [*values, *arguments]))
-        group.write(program.writes, written)
+        results, new_values = self._parted(program, program.primal(xp, [*values, *arguments]))
+        group.write(program.writes, new_values)
         return results
 
     @functools.cached_property
     def _group(self) -> VariableGroup | None:
         """The variables, where their values can be kept as arrays that nobody writes; None where they are copied."""
-        variables = [*self.traced.held.values()]
+        variables = [*self.traced.variables.values()]
         if not variables or self.xp.mutable or self.xp.operand(variables[0]) is not None:
             return None
         return held_on(self.xp).group([v.handle for v in variables])

@@ -52,61 +52,61 @@ class FunctionGraph:
 
     def argument(self, value: Value) -> int | None:
         """Return the number of the argument that a value is, through nodes that pass it on; None if it is computed."""
-        place = self.source(value)[0]
-        return self._arguments.get(place)
+        index = self.source(value)[0]
+        return self._arguments.get(index)
 
     @functools.cached_property
     def _arguments(self) -> dict[int, int]:
-        return {place: i for i, place in enumerate(self.inputs)}
+        return {index: i for i, index in enumerate(self.inputs)}
 
     def part(self, outputs: Sequence[Value], effects: bool = True) -> FunctionGraph:
         """Return the function of the same arguments that computes these values alone; with `effects`, also what has to
         happen before them."""
-        wanted = {place for place, _ in outputs}
-        for place in reversed(range(len(self.nodes))):
-            if place in wanted:
-                node = self.nodes[place]
-                wanted |= {p for p, _ in node.inputs} | (set(node.controls) if effects else set())
-        kept = sorted(wanted | set(self.inputs))
-        at = {old: new for new, old in enumerate(kept)}
-        nodes = [_renumbered(self.nodes[old], at) for old in kept]
+        needed = {index for index, _ in outputs}
+        for index in reversed(range(len(self.nodes))):
+            if index in needed:
+                node = self.nodes[index]
+                needed |= {p for p, _ in node.inputs} | (set(node.controls) if effects else set())
+        kept_indices = sorted(needed | set(self.inputs))
+        at = {old: new for new, old in enumerate(kept_indices)}
+        nodes = [_renumbered(self.nodes[old], at) for old in kept_indices]
         return FunctionGraph(self.name, nodes, [at[i] for i in self.inputs], [(at[p], k) for p, k in outputs])
 
-    def split(self, late: Sequence[int]) -> tuple[FunctionGraph, FunctionGraph, list[int]]:
+    def split(self, late_inputs: Sequence[int]) -> tuple[FunctionGraph, FunctionGraph, list[int]]:
         """Split in two, for arguments that come later: (the function of the others, which gives what the second one
         reads of it; the second one, of that and of the late arguments; the positions of outputs of the second). Outputs
         that are not late are the first ones of the first."""
-        behind = {self.inputs[i] for i in late}
-        for place, node in enumerate(self.nodes):
-            if any(p in behind for p, _ in node.inputs):
-                behind.add(place)
-        ends = [k for k, (place, _) in enumerate(self.outputs) if place in behind]
-        asked = [v for p in sorted(behind) for v in self.nodes[p].inputs]
-        cut = list(dict.fromkeys(v for v in asked if v[0] not in behind))
-        early = [place for place in range(len(self.nodes)) if place not in behind]
-        at = {old: new for new, old in enumerate(early)}
+        late_nodes = {self.inputs[i] for i in late_inputs}
+        for index, node in enumerate(self.nodes):
+            if any(p in late_nodes for p, _ in node.inputs):
+                late_nodes.add(index)
+        ends = [k for k, (index, _) in enumerate(self.outputs) if index in late_nodes]
+        values_read = [v for p in sorted(late_nodes) for v in self.nodes[p].inputs]
+        passed_values = list(dict.fromkeys(v for v in values_read if v[0] not in late_nodes))
+        early_nodes = [index for index in range(len(self.nodes)) if index not in late_nodes]
+        at = {old: new for new, old in enumerate(early_nodes)}
         first = FunctionGraph(
             self.name,
-            [_renumbered(self.nodes[old], at) for old in early],
-            [at[place] for i, place in enumerate(self.inputs) if i not in late],
-            [(at[p], k) for p, k in (*(v for v in self.outputs if v[0] not in behind), *cut)],
+            [_renumbered(self.nodes[old], at) for old in early_nodes],
+            [at[index] for i, index in enumerate(self.inputs) if i not in late_inputs],
+            [(at[p], k) for p, k in (*(v for v in self.outputs if v[0] not in late_nodes), *passed_values)],
         )
-        handed = [_placeholder(self.nodes[p], k) for p, k in cut]
-        order = sorted(behind)
-        places: dict[Value, Value] = {v: (i, 0) for i, v in enumerate(cut)}
+        placeholders = [_placeholder(self.nodes[p], k) for p, k in passed_values]
+        order = sorted(late_nodes)
+        new_values: dict[Value, Value] = {v: (i, 0) for i, v in enumerate(passed_values)}
         for new, old in enumerate(order):
-            places |= {(old, k): (len(cut) + new, k) for k in range(len(self.nodes[old].dtypes))}
-        nodes = [*handed, *(_with_inputs(self.nodes[old], places) for old in order)]
-        inputs = [*range(len(cut)), *(places[self.inputs[i], 0][0] for i in late)]
-        return first, FunctionGraph(self.name, nodes, inputs, [places[self.outputs[k]] for k in ends]), ends
+            new_values |= {(old, k): (len(passed_values) + new, k) for k in range(len(self.nodes[old].dtypes))}
+        nodes = [*placeholders, *(_with_inputs(self.nodes[old], new_values) for old in order)]
+        inputs = [*range(len(passed_values)), *(new_values[self.inputs[i], 0][0] for i in late_inputs)]
+        return first, FunctionGraph(self.name, nodes, inputs, [new_values[self.outputs[k]] for k in ends]), ends
 
 
 def _placeholder(node: GraphNode, k: int) -> GraphNode:
     return GraphNode(f"{node.name}:{k}", "Placeholder", (), (), {}, (node.shapes[k],), (node.dtypes[k],), node.place)
 
 
-def _with_inputs(node: GraphNode, places: dict[Value, Value]) -> GraphNode:
-    return replace(node, inputs=tuple(places[v] for v in node.inputs), controls=())
+def _with_inputs(node: GraphNode, new_values: dict[Value, Value]) -> GraphNode:
+    return replace(node, inputs=tuple(new_values[v] for v in node.inputs), controls=())
 
 
 def _renumbered(node: GraphNode, at: dict[int, int]) -> GraphNode:

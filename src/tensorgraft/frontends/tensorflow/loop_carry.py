@@ -49,7 +49,7 @@ def traced(xp: Backend, operands: Sequence[Any]) -> bool:
     return any(not is_known(x) and xp.is_array(x) and xp.is_traced(x) for o in operands for x in arrays_of(o))
 
 
-class Carried:
+class LoopCarry:
     """Values, and the flat arrays that they are made of. `growth`: by how much lists grow per step, by position."""
 
     def __init__(self, xp: Backend, values: Sequence[Any], growth: dict[int, int] | None = None) -> None:
@@ -59,12 +59,12 @@ class Carried:
         self.arrays: list[Array] = []
         for k, x in enumerate(values):
             if isinstance(x, TensorList):
-                whole = x if x.same is not None else x.stacked(xp)
-                if whole.same is None:
-                    self.arrays.append(whole.stack)
-                if not is_known(whole.length) or self.growth.get(k):
-                    self.arrays.append(lifted(xp, whole.length))
-                self.like.append(whole)
+                stacked_list = x if x.common is not None else x.stacked(xp)
+                if stacked_list.common is None:
+                    self.arrays.append(stacked_list.stack)
+                if not is_known(stacked_list.length) or self.growth.get(k):
+                    self.arrays.append(lifted(xp, stacked_list.length))
+                self.like.append(stacked_list)
             else:
                 if isinstance(x, Variant | tuple):
                     raise _no_array(x)
@@ -78,7 +78,7 @@ class Carried:
         values: list[Any] = []
         for k, like in enumerate(self.like):
             if isinstance(like, TensorList):
-                stack, grows = None if like.same is not None else next(remaining), self.growth.get(k, 0)
+                stack, grows = None if like.common is not None else next(remaining), self.growth.get(k, 0)
                 length = like.length if is_known(like.length) and not grows else next(remaining)
                 if after is not None and is_known(like.length):
                     length = np.asarray(int(like.length) + grows * after, np.int32)
@@ -93,12 +93,12 @@ class Carried:
         arrays: list[Array] = []
         for k, (value, like) in enumerate(zip(values, self.like, strict=True)):
             if isinstance(like, TensorList):
-                whole = value
-                if like.same is None:
-                    whole = replace(value, shape=like.extents()).stacked(self.xp, like.stack.shape[0])
-                    arrays.append(whole.stack)
+                stacked_list = value
+                if like.common is None:
+                    stacked_list = replace(value, shape=like.extents()).stacked(self.xp, like.stack.shape[0])
+                    arrays.append(stacked_list.stack)
                 if not is_known(like.length) or self.growth.get(k):
-                    arrays.append(lifted(self.xp, whole.length))
+                    arrays.append(lifted(self.xp, stacked_list.length))
             elif not isinstance(like, VariableCell):
                 arrays.append(lifted(self.xp, value))
         return arrays
@@ -112,7 +112,7 @@ class Carried:
         body: Callable[[Backend, list[Any]], list[Any]],
         steps: int | None,
         cells: Sequence[int],
-    ) -> Carried:
+    ) -> LoopCarry:
         """Flatten the initial values of a loop: the operands that change, and the values of the variables that it
         writes. Lists get the room and the element shape that one abstract step of the body tells."""
         values = [operands[i] for i in moving]
@@ -120,23 +120,23 @@ class Carried:
         if any(isinstance(x, TensorList) for x in values):
             outputs = body(_abstract(), [_spec(xp, x, i in moving) for i, x in enumerate(operands)])
             for k, i in enumerate(moving):
-                before, after = operands[i], outputs[i]
+                before, final = operands[i], outputs[i]
                 if isinstance(before, TensorList):
-                    values[k], growth[k] = _with_room(xp, before, after, steps)
+                    values[k], growth[k] = _with_room(xp, before, final, steps)
         return cls(xp, [*values, *(operands[i].value for i in cells)], growth)
 
 
-def _with_room(xp: Backend, before: TensorList, after: TensorList, steps: int | None) -> tuple[TensorList, int]:
-    if before.items is not None and after.items is not None and len(before.items) != len(after.items):
-        same = all_the_same(before.items + after.items)
-        if same is not None:
-            grows = len(after.items) - len(before.items)
-            return replace(before, items=None, same=same, length=before.count()), grows
-    if any(isinstance(x, OptionalValue | EitherOptional) for x in after.items or ()):
+def _with_room(xp: Backend, before: TensorList, final: TensorList, steps: int | None) -> tuple[TensorList, int]:
+    if before.items is not None and final.items is not None and len(before.items) != len(final.items):
+        common = all_the_same(before.items + final.items)
+        if common is not None:
+            grows = len(final.items) - len(before.items)
+            return replace(before, items=None, common=common, length=before.count()), grows
+    if any(isinstance(x, OptionalValue | EitherOptional) for x in final.items or ()):
         raise _of_branches()
-    counts = before.count(), after.count()
+    counts = before.count(), final.count()
     if not all(map(is_known, counts)):
-        grows = 0 if after.items is None and before.items is None else 1
+        grows = 0 if final.items is None and before.items is None else 1
         if steps is None or before.items is not None:
             raise ShapeError("a tensor list grows by a number of elements that depends on traced values")
         return before, grows
@@ -146,9 +146,9 @@ def _with_room(xp: Backend, before: TensorList, after: TensorList, steps: int | 
             "a tensor list grows in a loop with an unknown number of iterations, in a program that is being"
             " traced: pass maximum_iterations= to tf.while_loop, or call the program without compiling it"
         )
-    if before.same is not None:
+    if before.common is not None:
         return before, grows
-    shaped = replace(before, shape=after.extents() if after.items or after.items is None else before.shape)
+    shaped = replace(before, shape=final.extents() if final.items or final.items is None else before.shape)
     return shaped.stacked(xp, int(counts[0]) + max(grows, 0) * (steps or 0)), grows
 
 

@@ -64,4 +64,4 @@ PATTERNS: list[tuple[str, str]] = [
 
 def reason_of(name: str) -> str | None:
     """Return the reason why an operation has no rule, by its name alone; None where no form fits."""
-    return next((why for form, why in PATTERNS if re.fullmatch(form, name)), None)
+    return next((reason for form, reason in PATTERNS if re.fullmatch(form, name)), None)

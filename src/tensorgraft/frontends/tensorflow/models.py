@@ -33,10 +33,10 @@ class PureModel(NamedTuple):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the model with its own values. Raises ValueError where it writes buffers, which only `apply` returns."""
         out, buffers = self.apply(self.params, self.buffers, *args, **kwargs)
-        written = [name for name, x in buffers.items() if x is not self.buffers[name]]
-        if written:
+        written_names = [name for name, x in buffers.items() if x is not self.buffers[name]]
+        if written_names:
             raise ValueError(
-                f"the model writes {', '.join(written)}: call .apply(params, buffers, ...), which returns them"
+                f"the model writes {', '.join(written_names)}: call .apply(params, buffers, ...), which returns them"
             )
         return out
 
@@ -49,12 +49,12 @@ def graft_model(model: Any, xp: Backend) -> Any:
     return graft_call(call_of_model(model, xp))
 
 
-def graft_call(call: ModelCall, copied: dict[int, Array] | None = None, written: Collection[str] = ()) -> Any:
+def graft_call(call: ModelCall, copied: dict[int, Array] | None = None, written_names: Collection[str] = ()) -> Any:
     """Return the form that a model, or a part of one, has on its backend: see `graft_model`.
 
     Arguments:
         copied: the values of variables, by the identity of these, for the parts of one model to share.
-        written: variables that a call is known to write, which for a pure function are no parameters.
+        written_names: variables that a call is known to write, which are no parameters of a pure function.
     """
     xp = call.xp
     if xp.grafted_as == "program":
@@ -66,7 +66,7 @@ def graft_call(call: ModelCall, copied: dict[int, Array] | None = None, written:
                 copied[id(v)] = _copied(xp, v)
     values = {name: copied[id(v)] for name, v in call.variables.items()}
     trained = [n for n, v in call.variables.items() if v.trainable and (v.dtype.is_floating or v.dtype.is_complex)]
-    params = {n: values[n] for n in trained if n not in written or xp.grafted_as != "function"}
+    params = {n: values[n] for n in trained if n not in written_names or xp.grafted_as != "function"}
     buffers = {name: x for name, x in values.items() if name not in params}
     if xp.grafted_as == "function":
         return PureModel(call.apply, params, buffers)
@@ -88,8 +88,8 @@ def variables_of(model: Any) -> dict[str, tf.Variable]:
     """Return variables by names with dots: their paths in a module, or as Keras calls them."""
     named: dict[str, tf.Variable] = {}
     if isinstance(model, tf.Module) and not hasattr(model, "weights"):
-        found = model._flatten(predicate=lambda v: isinstance(v, tf.Variable), with_path=True)
-        return {".".join(map(str, path)): v for path, v in found}
+        flattened = model._flatten(predicate=lambda v: isinstance(v, tf.Variable), with_path=True)
+        return {".".join(map(str, path)): v for path, v in flattened}
     for v in model.variables:
         path = getattr(v, "path", None) or v.name.removesuffix(":0")
         parts = path.split("/")
@@ -134,19 +134,19 @@ class ModelCall:
         """The modes that a module has."""
         return {"": False} if self.has_modes else {}
 
-    def in_modes(self, training: Mapping[str, bool], held: Arrays, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        return self(held, *args, **{"training": training[""], **kwargs})
+    def in_modes(self, training: Mapping[str, bool], arrays: Arrays, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        return self(arrays, *args, **{"training": training[""], **kwargs})
 
-    def __call__(self, held: Arrays, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Array]]:
-        return self._grafted.with_values(held, args, kwargs)
+    def __call__(self, arrays: Arrays, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Array]]:
+        return self._grafted.with_values(arrays, args, kwargs)
 
     def apply(self, params: Arrays, buffers: Arrays, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Array]]:
-        results, written = self({**params, **buffers}, *args, **kwargs)
-        if lost := [name for name in written if name in params]:
+        results, new_values = self({**params, **buffers}, *args, **kwargs)
+        if written_params := [name for name in new_values if name in params]:
             raise ValueError(
-                f"{self.name} writes {', '.join(lost)}, which were passed as parameters: pass them as buffers"
+                f"{self.name} writes {', '.join(written_params)}, which were passed as parameters: pass them as buffers"
             )
-        return results, {name: written.get(name, x) for name, x in buffers.items()}
+        return results, {name: new_values.get(name, x) for name, x in buffers.items()}
 
     def __deepcopy__(self, memo: Any) -> ModelCall:
         return self  # which holds no state
@@ -159,12 +159,12 @@ class _ModelGraph(GraftedGraph):
         super().__init__(fn, xp, compiled)
         self.names = names
 
-    def with_values(self, held: Arrays, args: Any, kwargs: Any) -> tuple[Any, dict[str, Array]]:
+    def with_values(self, given: Arrays, args: Any, kwargs: Any) -> tuple[Any, dict[str, Array]]:
         with self.xp.native_scope():
             signature, arrays = self.signature(args, kwargs)
-            traced = signature.traced.held
+            traced = signature.traced.variables
             signature.traced.begin_anew()
-            values = [as_array(self.xp, held[n]) if n in held else value_of(self.xp, v) for n, v in traced.items()]
+            values = [as_array(self.xp, given[n]) if n in given else value_of(self.xp, v) for n, v in traced.items()]
             results, became = signature.run(values, arrays)
             for name in became.keys() - self.names.values():  # no variables of the model's: states of random kernels
                 writing(self.xp, traced[name], became.pop(name))()
@@ -206,12 +206,12 @@ class RecordedModel(Function):
         def run(xp: Backend, *arrays: Array) -> list[Array]:
             nonlocal results
             remaining = iter(arrays)
-            held = {name: next(remaining) for name in self.weights}
+            named_arrays = {name: next(remaining) for name in self.weights}
             args, kwargs = unflatten(signature.arguments, remaining)
-            out, written = self._call(held, *args, **kwargs)
-            if written:
+            out, new_values = self._call(named_arrays, *args, **kwargs)
+            if new_values:
                 raise ValueError(
-                    f"{self.__name__} writes its variables ({', '.join(written)}), but a plain function has no"
+                    f"{self.__name__} writes its variables ({', '.join(new_values)}), but a plain function has no"
                     " state: call it with training=False, or graft it onto 'torch', 'jax' or 'tensorflow'"
                 )
             results, flat = flatten(out, xp.operand, f"what {self.__name__} returns")

@@ -16,9 +16,9 @@ class EagerOperation:
         self._name, self._count, self._device = operation.type, len(operation.outputs), operation.device
         attributes = operation.node_def.attr
         self._attributes: list[Any] = []
-        for asked in operation.op_def.attr:
-            if asked.name in attributes:
-                self._attributes += [asked.name, _attribute(attributes[asked.name])]
+        for attribute in operation.op_def.attr:
+            if attribute.name in attributes:
+                self._attributes += [attribute.name, _attribute(attributes[attribute.name])]
 
     def __call__(self, operands: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         inputs, attributes = list(operands), tuple(self._attributes)

@@ -79,12 +79,12 @@ class Planner:
         return slot
 
     def inline(self, graph: FunctionGraph, inputs: Sequence[int]) -> list[int]:
-        slots: dict[Value, int] = {(place, 0): slot for place, slot in zip(graph.inputs, inputs, strict=True)}
-        for place, node in enumerate(graph.nodes):
-            if (place, 0) not in slots or node.op != "Placeholder":
+        slots: dict[Value, int] = {(index, 0): slot for index, slot in zip(graph.inputs, inputs, strict=True)}
+        for index, node in enumerate(graph.nodes):
+            if (index, 0) not in slots or node.op != "Placeholder":
                 reads = [slots[value] for value in node.inputs]
                 for k, slot in enumerate(self.node(node, reads)):
-                    slots.setdefault((place, k), slot)
+                    slots.setdefault((index, k), slot)
         self.planned(graph, slots)
         return [slots[value] for value in graph.outputs]
 
@@ -159,11 +159,11 @@ def rule_of(node: GraphNode) -> OperationRule:
 
 def functions(node: GraphNode) -> list[FunctionGraph]:
     """Return the graphs that are attributes of a node: bodies of loops, branches."""
-    found = []
+    graphs = []
     for value in node.attributes.values():
-        some = value if isinstance(value, tuple) else (value,)
-        found += [x for x in some if isinstance(x, FunctionGraph)]
-    return found
+        values = value if isinstance(value, tuple) else (value,)
+        graphs += [x for x in values if isinstance(x, FunctionGraph)]
+    return graphs
 
 
 def has_effect(node: GraphNode) -> bool:
@@ -173,13 +173,13 @@ def has_effect(node: GraphNode) -> bool:
     return any(has_effect(inner) for graph in functions(node) for inner in graph.nodes)
 
 
-def _drop_unread_steps(whole: GraphPlan, effects: set[int]) -> None:
-    read, kept = set(whole.results), []
-    for step in reversed(whole.steps):
+def _drop_unread_steps(graph_plan: GraphPlan, effects: set[int]) -> None:
+    read, kept_steps = set(graph_plan.results), []
+    for step in reversed(graph_plan.steps):
         if id(step) in effects or read.intersection(step.writes):
             read.update(step.reads)
-            kept.append(step)
-    whole.steps = kept[::-1]
+            kept_steps.append(step)
+    graph_plan.steps = kept_steps[::-1]
 
 
 # ---- one node --------------------------------------------------------------------------------------------------------
@@ -211,29 +211,29 @@ def resolved(node: GraphNode, row: OperationRule) -> Callable[..., Any]:
     fn, named = row.fn, _arguments(node, row)
     count = len(node.inputs)
 
-    def places(rule_says: tuple[int, ...]) -> frozenset[int]:
+    def positions_of(rule_says: tuple[int, ...]) -> frozenset[int]:
         if rule_says is EVERY:
             return frozenset(range(count))
         return frozenset(range(count)[i] for i in rule_says if i < count)
 
-    asked, either = places(row.known), places(row.either)
-    folds, single = row.folds and is_small(node), len(node.dtypes) == 1
+    known_operands, either_operands = positions_of(row.known), positions_of(row.either)
+    can_fold, single = row.folds and is_small(node), len(node.dtypes) == 1
     host = registry.get("numpy")
 
     def plain(xp: Backend, *operands: Any) -> Any:
-        if folds and host is not getattr(xp, "inner", xp) and all(is_known(x) and x.size <= SMALL for x in operands):
+        if can_fold and host is not getattr(xp, "inner", xp) and all(is_known(x) and x.size <= SMALL for x in operands):
             with host.scope():
-                return host_values(handed(fn(host, *operands, **named)))
-        given = list(operands)
+                return host_values(as_handed(fn(host, *operands, **named)))
+        prepared = list(operands)
         for i, x in enumerate(operands):
             if is_known(x):
-                if i not in asked and i not in either:
-                    given[i] = lifted(xp, x)
-            elif i in asked:
-                given[i] = _number(xp, node, i, x)
-        return handed(fn(xp, *given, **named))
+                if i not in known_operands and i not in either_operands:
+                    prepared[i] = lifted(xp, x)
+            elif i in known_operands:
+                prepared[i] = _number(xp, node, i, x)
+        return as_handed(fn(xp, *prepared, **named))
 
-    def handed(results: Any) -> Any:
+    def as_handed(results: Any) -> Any:
         return results[0] if single and isinstance(results, list) else results
 
     def run(xp: Backend, *operands: Any) -> Any:

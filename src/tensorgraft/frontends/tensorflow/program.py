@@ -18,7 +18,7 @@ from tensorgraft.frontends.tensorflow.planning import UnsupportedOperationError,
 from tensorgraft.frontends.tensorflow.residuals import Residuals
 from tensorgraft.frontends.tensorflow.tables import LookupTable
 from tensorgraft.frontends.tensorflow.values import CountedRows, VariableCell, lifted
-from tensorgraft.frontends.tensorflow.written_variables import written
+from tensorgraft.frontends.tensorflow.written_variables import written_arguments
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
@@ -39,7 +39,7 @@ class CapturedGraph:
 
     def written(self) -> list[str]:
         """Return the names of the variables that the graph writes."""
-        writes = written(self.graph)
+        writes = written_arguments(self.graph)
         names = [c for i, c in enumerate(self.captures) if isinstance(c, str) and self.count + i in writes]
         return list(dict.fromkeys(names))
 
@@ -61,7 +61,7 @@ Derive = Callable[[str, tuple[int | None, ...]], tuple[CapturedGraph, "Derive"]]
 class GraphPart(CompiledPart):
     """Rules of operations ask for values where there are some: in a compiled program arguments have none."""
 
-    def _given(self, xp: Backend, stand_ins: Sequence[Array]) -> Sequence[Array]:
+    def _operands(self, xp: Backend, stand_ins: Sequence[Array]) -> Sequence[Array]:
         return [xp.as_traced(x) for x in stand_ins]
 
 
@@ -98,7 +98,7 @@ class GraphProgram:
 
     def _evaluate(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
         n = len(self.variables)
-        results, held = self.captured.run(with_region(xp, self.region), self.variables, arrays[:n], arrays[n:])
+        results, values = self.captured.run(with_region(xp, self.region), self.variables, arrays[:n], arrays[n:])
         graph = self.captured.graph
         for x, value in zip(results, graph.outputs, strict=True):
             if isinstance(x, CountedRows):
@@ -107,7 +107,7 @@ class GraphProgram:
                     f"the program returns the result of TensorFlow's {node}, whose shape depends on values that"
                     " are being traced: call it without compiling it, or return a value of known shape"
                 )
-        return [lifted(xp, x) for x in (*results, *(held[name] for name in self.written))]
+        return [lifted(xp, x) for x in (*results, *(values[name] for name in self.written))]
 
     def primal(self, xp: Backend, arrays: Sequence[Array]) -> Sequence[Array]:
         return self.main(xp, arrays)
@@ -115,42 +115,42 @@ class GraphProgram:
     # ---- derivatives -----------------------------------------------------------------------------------------------
 
     def forward(
-        self, xp: Backend, arrays: Sequence[Array], wanted: tuple[int, ...]
+        self, xp: Backend, arrays: Sequence[Array], argnums: tuple[int, ...]
     ) -> tuple[Sequence[Array], Sequence[Array]]:
-        halves = self._halves(wanted)
+        halves = self._halves(argnums)
         outputs = halves.first(xp, arrays)
         return outputs[: halves.results], outputs[halves.results :]
 
     def backward(
-        self, xp: Backend, residuals: Sequence[Array], cotangents: Sequence[Array], wanted: tuple[int, ...]
+        self, xp: Backend, residuals: Sequence[Array], cotangents: Sequence[Array], argnums: tuple[int, ...]
     ) -> Sequence[Array]:
-        halves = self._halves(wanted)
+        halves = self._halves(argnums)
         return halves.second(xp, [*residuals, *cotangents[: halves.cotangents]])
 
-    def _once(self, kind: str, wanted: tuple[int | None, ...], make: Callable[[CapturedGraph, Derive], Any]) -> Any:
-        if (kind, wanted) not in self._derived:
+    def _cached(self, kind: str, argnums: tuple[int | None, ...], make: Callable[[CapturedGraph, Derive], Any]) -> Any:
+        if (kind, argnums) not in self._derived:
             if self._derive is None:
                 raise DerivativeError("programs read from a file have no derivative")
             try:
-                self._derived[kind, wanted] = make(*self._derive(kind, wanted))
+                self._derived[kind, argnums] = make(*self._derive(kind, argnums))
             except UnsupportedOperationError as error:  # which counts where a derivative is asked for
                 raise DerivativeError(f"the {kind} cannot be computed: {error}") from error
-        return self._derived[kind, wanted]
+        return self._derived[kind, argnums]
 
-    def _halves(self, wanted: tuple[int, ...]) -> ForwardAndBackward:
-        return self._once("gradient", wanted, lambda captured, _: ForwardAndBackward(self, captured, len(wanted)))
+    def _halves(self, argnums: tuple[int, ...]) -> ForwardAndBackward:
+        return self._cached("gradient", argnums, lambda captured, _: ForwardAndBackward(self, captured, len(argnums)))
 
-    def _program(self, kind: str, wanted: tuple[int | None, ...]) -> GraphProgram:
+    def _program(self, kind: str, argnums: tuple[int | None, ...]) -> GraphProgram:
         def make(captured: CapturedGraph, derive: Derive) -> GraphProgram:
             return GraphProgram(captured, self.variables, self.is_compiled, derive, self.region)
 
-        return self._once(kind, wanted, make)
+        return self._cached(kind, argnums, make)
 
-    def pullback(self, wanted: tuple[int, ...]) -> GraphProgram:
-        return self._program("pullback", wanted)
+    def pullback(self, argnums: tuple[int, ...]) -> GraphProgram:
+        return self._program("pullback", argnums)
 
-    def pushforward(self, wanted: tuple[int, ...]) -> GraphProgram:
-        return self._program("pushforward", wanted)
+    def pushforward(self, argnums: tuple[int, ...]) -> GraphProgram:
+        return self._program("pushforward", argnums)
 
     def batched(self, axes: tuple[int | None, ...], size: int) -> Batched:
         return Batched(self, axes, size)
@@ -173,15 +173,15 @@ class GraphProgram:
 class ForwardAndBackward:
     """The graph of results and derivatives, cut where the cotangents come in."""
 
-    def __init__(self, program: GraphProgram, captured: CapturedGraph, wanted: int) -> None:
+    def __init__(self, program: GraphProgram, captured: CapturedGraph, gradient_count: int) -> None:
         graph = captured.graph
-        late = range(program.captured.count, captured.count)
-        self.cotangents = len(late)
-        early, self._late, self._ends = graph.split(late)
-        self._early = CapturedGraph(early, captured.captures)
-        self._program, self._wanted = program, wanted
-        self._plain = len(graph.outputs) - wanted  # outputs that are results
-        plan(early), plan(self._late)
+        late_arguments = range(program.captured.count, captured.count)
+        self.cotangents = len(late_arguments)
+        early_graph, self._late_graph, self._ends = graph.split(late_arguments)
+        self._early_graph = CapturedGraph(early_graph, captured.captures)
+        self._program, self._gradient_count = program, gradient_count
+        self._plain = len(graph.outputs) - gradient_count  # outputs that are results
+        plan(early_graph), plan(self._late_graph)
         self.results = self._plain + len(program.written)
         self._residuals = Residuals()
         self.first = GraphPart(self._forward, program.is_compiled)
@@ -191,20 +191,23 @@ class ForwardAndBackward:
         program = self._program
         xp = with_region(xp, program.region)
         n = len(program.variables)
-        outputs, held = self._early.run(xp, program.variables, arrays[:n], arrays[n:])
-        count = self._plain + self._wanted - len(self._ends)
-        results = [*outputs[: self._plain], *(held[name] for name in program.written)]
+        outputs, values = self._early_graph.run(xp, program.variables, arrays[:n], arrays[n:])
+        count = self._plain + self._gradient_count - len(self._ends)
+        results = [*outputs[: self._plain], *(values[name] for name in program.written)]
         gradients = outputs[self._plain : count]  # which depend on no cotangent: zeros
         return [*(lifted(xp, x) for x in results), *self._residuals.flat(xp, [*gradients, *outputs[count:]])]
 
     def _backward(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
         xp = with_region(xp, self._program.region)
         n = len(arrays) - self.cotangents
-        whole = self._residuals.values(xp, arrays[:n])
-        fixed = self._wanted - len(self._ends)
-        late = iter(plan(self._late)(xp, *whole[fixed:], *arrays[n:]))
-        early = iter(whole[:fixed])
-        return [lifted(xp, next(late) if self._plain + k in self._ends else next(early)) for k in range(self._wanted)]
+        residual_values = self._residuals.values(xp, arrays[:n])
+        fixed = self._gradient_count - len(self._ends)
+        late = iter(plan(self._late_graph)(xp, *residual_values[fixed:], *arrays[n:]))
+        early = iter(residual_values[:fixed])
+        return [
+            lifted(xp, next(late) if self._plain + k in self._ends else next(early))
+            for k in range(self._gradient_count)
+        ]
 
 
 def is_smooth(dtype: np.dtype | None) -> bool:

@@ -42,7 +42,7 @@ class Residuals:
         is_traced = traced(xp, values)
         if not is_traced:
             values = [self._settled(xp, i, x) for i, x in enumerate(values)]
-        parts = [taken_apart(xp, x) for x in values]
+        parts = [flattened(xp, x) for x in values]
         layout = [like for like, _ in parts]
         arrays = [a for _, arrays in parts for a in arrays]
         if is_traced:
@@ -119,16 +119,16 @@ class _Counted:
         return CountedRows(next(arrays), next(arrays))
 
 
-def taken_apart(xp: Backend, x: Any) -> tuple[Any, list[Array]]:
+def flattened(xp: Backend, x: Any) -> tuple[Any, list[Array]]:
     """Return (the layout that puts a value together again, its arrays)."""
     if isinstance(x, OptionalValue | EitherOptional):
-        inner = [taken_apart(xp, v) for v in ((x.yes, x.no) if isinstance(x, EitherOptional) else x.values or ())]
+        inner = [flattened(xp, v) for v in ((x.yes, x.no) if isinstance(x, EitherOptional) else x.values or ())]
         bare: Any = EitherOptional(*[OptionalValue(None)] * 2) if isinstance(x, EitherOptional) else x
         if isinstance(x, OptionalValue) and x.values is not None:
             bare = OptionalValue(())
         return _Parts(bare, tuple(like for like, _ in inner)), [a for _, arrays in inner for a in arrays]
     if isinstance(x, TensorList):
-        parts = [None if i is None else taken_apart(xp, i) for i in x.items or ()]
+        parts = [None if i is None else flattened(xp, i) for i in x.items or ()]
         arrays = [a for p in parts if p is not None for a in p[1]]
         length = x.length if x.length is None or is_known(x.length) else None
         arrays += [a for a in (x.stack, None if length is not None else x.length) if a is not None]
@@ -140,10 +140,10 @@ def taken_apart(xp: Backend, x: Any) -> tuple[Any, list[Array]]:
     if isinstance(x, CountedSizes):
         return _Counted(replace(x, array=None)), [x.array]
     is_cell = isinstance(x, VariableCell)
-    held = x.value if is_cell else x
-    if is_known(held) or isinstance(held, LookupTable):
-        return _Plain(held, is_cell), []
-    return _Plain(None, is_cell), [held]
+    content = x.value if is_cell else x
+    if is_known(content) or isinstance(content, LookupTable):
+        return _Plain(content, is_cell), []
+    return _Plain(None, is_cell), [content]
 
 
 def _key(like: Any) -> Any:
@@ -151,7 +151,7 @@ def _key(like: Any) -> Any:
         return type(like.like), getattr(like.like, "values", None) is None, tuple(map(_key, like.parts))
     if isinstance(like, _List):
         items = None if like.items is None else tuple(None if i is None else _key(i) for i in like.items)
-        same = None if like.like.same is None else like.like.same.tobytes()
+        common_bytes = None if like.like.common is None else like.like.common.tobytes()
         length = None if like.length is None else int(like.length)
-        return like.like.shape, items, like.has_stack, length, same
+        return like.like.shape, items, like.has_stack, length, common_bytes
     return like.known is None, like.is_cell

@@ -77,15 +77,15 @@ def rule(
         parameters = inspect.signature(fn).parameters.values()
         positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY][1:]
 
-        def places(operands: Operands) -> tuple[int, ...]:
+        def positions_of(operands: Operands) -> tuple[int, ...]:
             return tuple(o if isinstance(o, int) else positional.index(o) for o in operands)
 
-        formula, on_host = inspect.unwrap(fn), places((*known, *either))
+        formula, on_host = inspect.unwrap(fn), positions_of((*known, *either))
         row = OperationRule(
             with_operators(formula, on_host) if on_host and is_formula(fn) else fn,
             tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY),
-            known if known is EVERY else places(known),
-            either if either is EVERY else places(either),
+            known if known is EVERY else positions_of(known),
+            either if either is EVERY else positions_of(either),
             writes,
             folds and not writes and not effect,
             effect or writes,

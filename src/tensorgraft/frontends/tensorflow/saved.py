@@ -37,8 +37,8 @@ class SavedSignature:
         if len(args) == len(self.inputs) == 1 and not kwargs:
             args, kwargs = (), {next(iter(self.inputs)): args[0]}
         if args or set(kwargs) != set(self.inputs):
-            given = [*(f"argument {i}" for i in range(len(args))), *kwargs]
-            raise TypeError(f"{self} expects arrays by name, got {', '.join(given) or 'nothing'}")
+            labels = [*(f"argument {i}" for i in range(len(args))), *kwargs]
+            raise TypeError(f"{self} expects arrays by name, got {', '.join(labels) or 'nothing'}")
         for key, spec in self.inputs.items():
             shape = getattr(kwargs[key], "shape", None)
             if shape is not None and not spec.shape.is_compatible_with(tf.TensorShape(shape)):
@@ -63,14 +63,14 @@ class _Call(ModelCall):
 
     def __init__(self, signature: SavedSignature, variables: Mapping[str, Any], xp: Backend) -> None:
         super().__init__(signature.fn, variables, xp, signature.name)
-        self._taken = signature
+        self._saved_signature = signature
 
     def on(self, xp: Backend) -> _Call:
-        return _Call(self._taken, self.variables, xp)
+        return _Call(self._saved_signature, self.variables, xp)
 
-    def __call__(self, held: Any, *args: Any, **kwargs: Any) -> Any:
-        args, kwargs = self._taken.bound(args, kwargs)
-        return super().__call__(held, *args, **kwargs)
+    def __call__(self, arrays: Any, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = self._saved_signature.bound(args, kwargs)
+        return super().__call__(arrays, *args, **kwargs)
 
 
 class _Function(GraftedGraph):
@@ -78,13 +78,13 @@ class _Function(GraftedGraph):
 
     def __init__(self, signature: SavedSignature, xp: Backend, compiled: bool = False) -> None:
         super().__init__(signature.fn, xp, compiled)
-        self._taken = signature
+        self._saved_signature = signature
 
     def compiled(self) -> _Function:
-        return _Function(self._taken, self.xp, True)
+        return _Function(self._saved_signature, self.xp, True)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        args, kwargs = self._taken.bound(args, kwargs)
+        args, kwargs = self._saved_signature.bound(args, kwargs)
         return super().__call__(*args, **kwargs)
 
 
@@ -99,7 +99,7 @@ class GraftedSignatures(Mapping[str, Any]):
     def __init__(self, path: str, xp: Backend) -> None:
         self.path, self.xp = path, xp
         self._source = _opened(path)
-        self._kept: dict[str, Any] = {}
+        self._grafted_signatures: dict[str, Any] = {}
         self._values: dict[int, Any] = {}
 
     # ---- what there is ---------------------------------------------------------------------------------------------
@@ -117,9 +117,9 @@ class GraftedSignatures(Mapping[str, Any]):
         return self._source.signature(name)
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._kept:
-            self._kept[name] = self._grafted(self._signature(name))
-        return self._kept[name]
+        if name not in self._grafted_signatures:
+            self._grafted_signatures[name] = self._grafted(self._signature(name))
+        return self._grafted_signatures[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._source.names)
@@ -134,13 +134,13 @@ class GraftedSignatures(Mapping[str, Any]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Raises TypeError where there is not one signature alone."""
-        return self._only()(*args, **kwargs)
+        return self._single()(*args, **kwargs)
 
     def save(self, directory: Any) -> None:
         """Save the only signature, onto NumPy: what was recorded. `tg.load` runs it without TensorFlow."""
-        self._only().save(directory)
+        self._single().save(directory)
 
-    def _only(self) -> Any:
+    def _single(self) -> Any:
         if len(self) != 1:
             raise TypeError(f"{self.path} has {len(self)} signatures ({', '.join(self)}): choose one of them")
         return self[next(iter(self))]
@@ -157,8 +157,8 @@ class GraftedSignatures(Mapping[str, Any]):
 
     def _grafted(self, signature: SavedSignature) -> Any:
         traced = TracedFunctionGraph(signature.concrete, self._source.variables)
-        written = traced.captured.written()
-        its_own = any(self.xp.operand(v) is not None for v in traced.held.values())
+        changed = traced.captured.written()
+        its_own = any(self.xp.operand(v) is not None for v in traced.variables.values())
         text = [k for k, s in signature.inputs.items() if s.dtype == tf.string]
         if text and self.xp.grafted_as != "program":
             raise TypeError(
@@ -166,29 +166,29 @@ class GraftedSignatures(Mapping[str, Any]):
                 " that part with TensorFlow and fetch its results, or graft onto 'numpy', where the host"
                 " processes strings"
             )
-        if its_own or (self.xp.grafted_as == "program" and (written or text)):
+        if its_own or (self.xp.grafted_as == "program" and (changed or text)):
             return _Function(signature, self.xp)
-        names = dotted_names(traced.held)
+        names = dotted_names(traced.variables)
         call = _Call(signature, names, self.xp)
         return graft_call(
-            call, self._values, [n for n, v in names.items() if any(v is traced.held[w] for w in written)]
+            call, self._values, [n for n, v in names.items() if any(v is traced.variables[w] for w in changed)]
         )
 
 
-def dotted_names(held: Mapping[str, Any]) -> dict[str, Any]:
+def dotted_names(variables: Mapping[str, Any]) -> dict[str, Any]:
     """Variables by names with dots, none of which is in front of another one (`w` and `w/Adam`), and without what all
     of them begin with (the name of a model of Keras)."""
-    first = {name.split("/")[0] for name in held}
-    skipped = len(first) == 1 and all(name.count("/") > 1 for name in held)
-    held = {name.partition("/")[2] if skipped else name: v for name, v in held.items()}
+    first = {name.split("/")[0] for name in variables}
+    skipped = len(first) == 1 and all(name.count("/") > 1 for name in variables)
+    variables = {name.partition("/")[2] if skipped else name: v for name, v in variables.items()}
     out: dict[str, Any] = {}
-    for name in sorted(held):
+    for name in sorted(variables):
         parts = name.split("/")
         for k in range(len(parts) - 1, 0, -1):
-            if "/".join(parts[:k]) in held:
+            if "/".join(parts[:k]) in variables:
                 parts[k - 1 : k + 1] = [f"{parts[k - 1]}_{parts[k]}"]
-        out[".".join(parts)] = held[name]
-    return {key: out[key] for name in held for key in out if out[key] is held[name]}
+        out[".".join(parts)] = variables[name]
+    return {key: out[key] for name in variables for key in out if out[key] is variables[name]}
 
 
 # ---- sources ---------------------------------------------------------------------------------------------------------
@@ -264,22 +264,20 @@ def _ends(name: str, signature: Any) -> tuple[dict[str, str], dict[str, str]]:
 
 def _names_of_objects(root: Any, functions: Iterable[Any]) -> dict[int, str]:
     """Return variables' names by the identity of their handles: their own names, or their paths in the objects."""
-    asked = {id(handle) for f in functions for handle in f.captured_inputs}
-    from tensorflow.python.checkpoint.trackable_view import TrackableView
-
+    captured_handles = {id(handle) for f in functions for handle in f.captured_inputs}
     paths: dict[int, tuple[str, Any]] = {}
     queue: list[tuple[str, Any]] = [("", root)]
-    seen = set()
+    seen_ids = set()
     for path, x in queue:
-        if id(x) in seen:
+        if id(x) in seen_ids:
             continue
-        seen.add(id(x))
-        if isinstance(x, tf.Variable) and id(x.handle) in asked:
+        seen_ids.add(id(x))
+        if isinstance(x, tf.Variable) and id(x.handle) in captured_handles:
             paths.setdefault(id(x.handle), (path, x))
-        children = TrackableView.children(x).items()
+        children = tf.train.TrackableView.children(x).items()
         queue += [(f"{path}/{name}" if path else name, child) for name, child in children]
     names = [v.name.removesuffix(":0") for _, v in paths.values()]
     return {
-        handle: path if names.count(own) > 1 or own == "Variable" else own
-        for (handle, (path, _)), own in zip(paths.items(), names, strict=True)
+        handle: path if names.count(own_name) > 1 or own_name == "Variable" else own_name
+        for (handle, (path, _)), own_name in zip(paths.items(), names, strict=True)
     }

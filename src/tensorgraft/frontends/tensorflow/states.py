@@ -68,18 +68,18 @@ def _with_states(graph: FunctionGraph) -> tuple[FunctionGraph, tuple[KernelState
     nodes: list[GraphNode] = []
     count = len(graph.nodes)
     for node in graph.nodes:
-        own, attributes = _states_of(node)
-        if own:
-            handed = tuple((count + len(states) + i, 0) for i in range(len(own)))
-            more = len(own) if node.op in _LOOPS else 0
+        own_states, attributes = _states_of(node)
+        if own_states:
+            state_inputs = tuple((count + len(states) + i, 0) for i in range(len(own_states)))
+            extra = len(own_states) if node.op in _LOOPS else 0
             node = replace(
                 node,
-                inputs=node.inputs + handed,
+                inputs=node.inputs + state_inputs,
                 attributes=attributes,
-                shapes=node.shapes + ((),) * more,
-                dtypes=node.dtypes + (None,) * more,
+                shapes=node.shapes + ((),) * extra,
+                dtypes=node.dtypes + (None,) * extra,
             )
-            states += own
+            states += own_states
         nodes.append(node)
     if not states:
         return graph, ()
@@ -89,9 +89,9 @@ def _with_states(graph: FunctionGraph) -> tuple[FunctionGraph, tuple[KernelState
 def _extended(graph: FunctionGraph, states: Sequence[KernelState]) -> FunctionGraph:
     """Return the graph with an argument for each state."""
     count = len(graph.nodes)
-    more = [GraphNode(s.name, "Placeholder", (), (), {}, ((),), (None,), str) for s in states]
-    inputs = [*graph.inputs, *range(count, count + len(more))]
-    return FunctionGraph(graph.name, [*graph.nodes, *more], inputs, graph.outputs)
+    state_nodes = [GraphNode(s.name, "Placeholder", (), (), {}, ((),), (None,), str) for s in states]
+    inputs = [*graph.inputs, *range(count, count + len(state_nodes))]
+    return FunctionGraph(graph.name, [*graph.nodes, *state_nodes], inputs, graph.outputs)
 
 
 def _states_of(node: GraphNode) -> tuple[list[KernelState], dict[str, Any]]:
@@ -104,14 +104,14 @@ def _states_of(node: GraphNode) -> tuple[list[KernelState], dict[str, Any]]:
         for f in value if isinstance(value, tuple) else (value,):
             if isinstance(f, FunctionGraph):
                 parts.append((f, *with_states(f)))
-    everything = [s for _, _, own in parts for s in own]
-    if not everything:
+    all_states = [s for _, _, own_states in parts for s in own_states]
+    if not all_states:
         return [], node.attributes
     widened: dict[int, FunctionGraph] = {}
     before = 0
-    for original, inner, own in parts:
-        widened[id(original)] = _with_sibling_states(original, inner, own, everything, before, node.op in _LOOPS)
-        before += len(own)
+    for original, inner, own_states in parts:
+        widened[id(original)] = _with_sibling_states(original, inner, own_states, all_states, before, node.op in _LOOPS)
+        before += len(own_states)
 
     def other(value: Any) -> Any:
         return widened[id(value)] if isinstance(value, FunctionGraph) else value
@@ -120,26 +120,26 @@ def _states_of(node: GraphNode) -> tuple[list[KernelState], dict[str, Any]]:
         name: tuple(map(other, value)) if isinstance(value, tuple) else other(value)
         for name, value in node.attributes.items()
     }
-    return everything, attributes
+    return all_states, attributes
 
 
 def _with_sibling_states(
     original: FunctionGraph,
     inner: FunctionGraph,
-    own: Sequence[KernelState],
-    everything: Sequence[KernelState],
+    own_states: Sequence[KernelState],
+    all_states: Sequence[KernelState],
     before: int,
     loops: bool,
 ) -> FunctionGraph:
     """A function that takes the states of its siblings, too, and hands all on where it is the body of a loop."""
     takes = len(original.inputs)
-    front = _extended(inner, everything[:before])
-    whole = _extended(front, everything[before + len(own) :])
-    inputs = whole.inputs
-    mine = inputs[takes : takes + len(own)]
-    others = inputs[takes + len(own) :]
-    states = [*others[:before], *mine, *others[before:]]
-    outputs = list(whole.outputs)
+    front = _extended(inner, all_states[:before])
+    extended = _extended(front, all_states[before + len(own_states) :])
+    inputs = extended.inputs
+    own_inputs = inputs[takes : takes + len(own_states)]
+    sibling_inputs = inputs[takes + len(own_states) :]
+    states = [*sibling_inputs[:before], *own_inputs, *sibling_inputs[before:]]
+    outputs = list(extended.outputs)
     if loops and len(outputs) == takes:  # the body; the condition gives a truth
-        outputs += [(place, 0) for place in states]
-    return FunctionGraph(whole.name, whole.nodes, [*inputs[:takes], *states], outputs)
+        outputs += [(index, 0) for index in states]
+    return FunctionGraph(extended.name, extended.nodes, [*inputs[:takes], *states], outputs)

@@ -69,10 +69,10 @@ def _can_be_written(handle: Any, key: np.dtype, value: np.dtype) -> bool:
     """Return whether a table takes more keys, found by inserting none."""
     import tensorflow as tf
 
-    nothing = [tf.constant([], tf.as_dtype(d)) for d in (key, value)]
+    empty = [tf.constant([], tf.as_dtype(d)) for d in (key, value)]
     try:
         with tf.init_scope():
-            tf.raw_ops.LookupTableInsertV2(table_handle=handle, keys=nothing[0], values=nothing[1])
+            tf.raw_ops.LookupTableInsertV2(table_handle=handle, keys=empty[0], values=empty[1])
     except tf.errors.UnimplementedError:
         return False
     except tf.errors.OpError:  # of rows: such a table can be written

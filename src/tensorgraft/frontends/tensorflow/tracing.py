@@ -57,7 +57,7 @@ class TracedFunctionGraph:
 
     def __init__(self, concrete: Any, names: Mapping[int, str] | None = None) -> None:
         self.concrete = concrete
-        self.held: dict[str, Any] = {}  # variables by unique names
+        self.variables: dict[str, Any] = {}  # variables by unique names
         self._names = dict(names or {})
         self._copies = names is not None  # of a model, whose state is copied
         self._tables: dict[int, LookupTable] = {}
@@ -67,24 +67,24 @@ class TracedFunctionGraph:
         self.captured = self._read(concrete, primal=True)
 
     def _read(self, concrete: Any, primal: bool = False) -> CapturedGraph:
-        handles = {id(v.handle): v for v in (*self.held.values(), *concrete.graph.variables, *concrete.variables)}
-        known = {id(v.handle): name for name, v in self.held.items()}
+        handles = {id(v.handle): v for v in (*self.variables.values(), *concrete.graph.variables, *concrete.variables)}
+        known = {id(v.handle): name for name, v in self.variables.items()}
         captures: list[str | np.ndarray | LookupTable] = []
-        for inside, outside in zip(concrete.graph.internal_captures, concrete.captured_inputs, strict=True):
+        for placeholder, outside in zip(concrete.graph.internal_captures, concrete.captured_inputs, strict=True):
             variable = handles.get(id(outside))
             if variable is None and _is_of_variable(outside):
-                variable = HandleVariable(outside, inside.op.name)
+                variable = HandleVariable(outside, placeholder.op.name)
             if variable is not None:
                 if id(outside) not in known:
-                    said = self._names.get(id(outside), str(variable.name))
-                    known[id(outside)] = name = _unique(said, self.held)
-                    self.held[name] = variable
+                    known_name = self._names.get(id(outside), str(variable.name))
+                    known[id(outside)] = name = _unique(known_name, self.variables)
+                    self.variables[name] = variable
                 captures.append(known[id(outside)])
             elif (table := self._table(outside)) is not None:
                 captures.append(table)
             elif outside.dtype in (tf.resource, tf.variant):
                 raise TypeError(
-                    f"{concrete.name} captures {inside.op.name!r}, a {outside.dtype.name} that is neither a"
+                    f"{concrete.name} captures {placeholder.op.name!r}, a {outside.dtype.name} that is neither a"
                     " variable nor a look-up table (an iterator): compute that part with TensorFlow, and pass its"
                     " result as an argument"
                 )
@@ -95,29 +95,29 @@ class TracedFunctionGraph:
 
     def _held_states(self, states: Sequence[KernelState], primal: bool) -> list[str]:
         """The variables that hold the states of kernels; in a derivative those of the same operations."""
-        seen: Counter[tuple[str, tuple[int, int]]] = Counter()
+        counts: Counter[tuple[str, tuple[int, int]]] = Counter()
         names = []
         for state in states:
             key = state.name, state.seeds
             if primal:
-                name = _unique(f"{state.name}/state", self.held)
+                name = _unique(f"{state.name}/state", self.variables)
                 with tf.init_scope():
-                    self.held[name] = tf.Variable(state.first(), trainable=False, name=name)
+                    self.variables[name] = tf.Variable(state.first(), trainable=False, name=name)
                 self._states.setdefault(key, []).append(name)
                 self._seeded[name] = state
             elif key not in self._states:
                 raise DerivativeError(f"the derivative draws random numbers of its own ({state.name!r})")
-            mine = self._states[key]
-            names.append(mine[min(seen[key], len(mine) - 1)])
-            seen[key] += 1
+            names_of_key = self._states[key]
+            names.append(names_of_key[min(counts[key], len(names_of_key) - 1)])
+            counts[key] += 1
         return names
 
     def begin_anew(self) -> None:
         """Kernels begin with their seeds again after `tf.random.set_seed`, as TensorFlow's do."""
-        if self._seeded and self._since is not (now := _seeding()):
-            self._since = now
+        if self._seeded and self._since is not (current_seeding := _seeding()):
+            self._since = current_seeding
             for name, state in self._seeded.items():
-                self.held[name].assign(state.first())
+                self.variables[name].assign(state.first())
 
     def _table(self, handle: Any) -> LookupTable | None:
         if handle.dtype != tf.resource or id(handle) in self._tables:
@@ -150,32 +150,32 @@ class TracedFunctionGraph:
         self, fn: Callable[[Tensors], list[tf.Tensor]], specs: list[tf.TensorSpec], outputs: list[tf.DType]
     ) -> Derive:
         smooth = [i for i, t in enumerate(outputs) if is_smooth(np.dtype(t.as_numpy_dtype))]
-        variables = list(self.held.values())
+        variables = list(self.variables.values())
 
-        def derive(kind: str, wanted: tuple[int | None, ...]) -> tuple[CapturedGraph, Derive]:
+        def derive(kind: str, argnums: tuple[int | None, ...]) -> tuple[CapturedGraph, Derive]:
             if kind == "batched":
-                return self._batched(fn, specs, outputs, *wanted)
-            count, places = len(variables), [i for i in wanted if i is not None]
-            ways = _Differentiation(fn, len(specs), variables, places, smooth).ways(kind)
+                return self._batched(fn, specs, outputs, *argnums)
+            count, positions = len(variables), [i for i in argnums if i is not None]
+            methods = _Differentiation(fn, len(specs), variables, positions, smooth).ways(kind)
 
-            def trace(made: Callable[[Tensors], list[tf.Tensor]]) -> tuple[Any, list[tf.TensorSpec]]:
+            def trace(slope: Callable[[Tensors], list[tf.Tensor]]) -> tuple[Any, list[tf.TensorSpec]]:
                 if kind == "pushforward":
-                    more = [_spec_of(variables[i]) if i < count else specs[i - count] for i in places]
+                    extra = [_spec_of(variables[i]) if i < count else specs[i - count] for i in positions]
                 else:
                     shapes = self._shapes(fn, specs)
-                    more = [tf.TensorSpec(shapes[i], outputs[i]) for i in smooth]
-                return tf.function(made, autograph=False).get_concrete_function([*specs, *more]), [*specs, *more]
+                    extra = [tf.TensorSpec(shapes[i], outputs[i]) for i in smooth]
+                return tf.function(slope, autograph=False).get_concrete_function([*specs, *extra]), [*specs, *extra]
 
-            for made in ways:  # TensorFlow's forward mode does not know all of its own calls
+            for slope in methods:  # TensorFlow's forward mode does not know all of its own calls
                 try:
-                    concrete, everything = _in_own_thread(functools.partial(trace, made))
+                    concrete, all_specs = _in_own_thread(functools.partial(trace, slope))
                 except Exception as error:
-                    if made is ways[-1]:
-                        said = str(error).strip().partition("\n")[0]
-                        raise DerivativeError(f"TensorFlow has no {kind} of {self.concrete.name}: {said}") from error
+                    if slope is methods[-1]:
+                        message = str(error).strip().partition("\n")[0]
+                        raise DerivativeError(f"TensorFlow has no {kind} of {self.concrete.name}: {message}") from error
                 else:
                     results = [t.dtype for t in _results(concrete)]
-                    return self._read(concrete), self._derivatives(made, everything, results)
+                    return self._read(concrete), self._derivatives(slope, all_specs, results)
             raise AssertionError(kind)
 
         return derive
@@ -228,12 +228,12 @@ class _Differentiation:
         fn: Callable[[Tensors], list[tf.Tensor]],
         count: int,
         variables: Sequence[tf.Variable],
-        places: Sequence[int],
+        positions: Sequence[int],
         smooth: Sequence[int],
     ) -> None:
-        """`count`: of the arguments; `places`: of variables and then arguments; `smooth`: results with derivatives."""
+        """`count`: of the arguments; `positions`: of variables, then arguments; `smooth`: results with derivatives."""
         self._fn, self._count, self._smooth = fn, count, smooth
-        self._variables, self._places = variables, places
+        self._variables, self._positions = variables, positions
 
     def ways(self, kind: str) -> list[Callable[[Tensors], list[tf.Tensor]]]:
         """The functions to try for a kind of derivative, one after another."""
@@ -249,20 +249,20 @@ class _Differentiation:
         return list(self._gradient(arguments[: self._count], arguments[self._count :])[1])
 
     def pushforward(self, arguments: Tensors) -> list[tf.Tensor]:
-        own, tangents = arguments[: self._count], arguments[self._count :]
-        with tf.autodiff.ForwardAccumulator(self._sources(own), list(tangents)) as accumulator:
-            results = self._fn(own)
+        own_arguments, tangents = arguments[: self._count], arguments[self._count :]
+        with tf.autodiff.ForwardAccumulator(self._sources(own_arguments), list(tangents)) as accumulator:
+            results = self._fn(own_arguments)
         zero = tf.UnconnectedGradients.ZERO
         return [accumulator.jvp(results[i], unconnected_gradients=zero) for i in self._smooth]
 
     def pulled_back_twice(self, arguments: Tensors) -> list[tf.Tensor]:
         """A pushforward: a pullback is linear in its cotangents, and this is the derivative by them."""
-        own, tangents = arguments[: self._count], arguments[self._count :]
-        shaped = self._fn(own)
+        own_arguments, tangents = arguments[: self._count], arguments[self._count :]
+        shaped = self._fn(own_arguments)
         cotangents = [tf.zeros_like(shaped[i]) for i in self._smooth]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(cotangents)
-            _, gradients = self._gradient(own, cotangents)
+            _, gradients = self._gradient(own_arguments, cotangents)
         seeds = [_conjugate(t) for t in tangents]
         zero = tf.UnconnectedGradients.ZERO
         pushed = tape.gradient(gradients, cotangents, output_gradients=seeds, unconnected_gradients=zero)
@@ -270,7 +270,7 @@ class _Differentiation:
 
     def _sources(self, arguments: Tensors) -> list[Any]:
         count = len(self._variables)
-        return [self._variables[i] if i < count else arguments[i - count] for i in self._places]
+        return [self._variables[i] if i < count else arguments[i - count] for i in self._positions]
 
     def _gradient(self, arguments: Tensors, cotangents: Tensors) -> tuple[Tensors, Tensors]:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -311,6 +311,6 @@ def _conjugate(x: tf.Tensor) -> tf.Tensor:
     return tf.math.conj(x) if x.dtype.is_complex else x
 
 
-def _unique(name: str, taken: Any) -> str:
+def _unique(name: str, used: Any) -> str:
     name = name.removesuffix(":0")
-    return name if name not in taken else next(n for k in range(1, len(taken) + 2) if (n := f"{name}_{k}") not in taken)
+    return name if name not in used else next(n for k in range(1, len(used) + 2) if (n := f"{name}_{k}") not in used)

@@ -21,10 +21,10 @@ def counted(cond: FunctionGraph, body: FunctionGraph, operands: Sequence[Any]) -
     loop's condition needs more than such numbers."""
     numbers = {i for i, x in enumerate(operands) if is_known(x) and x.size <= 64}
     needs = [_needs(body, value) for value in body.outputs]
-    while lost := {i for i in numbers if (n := needs[i]) is None or not n <= numbers}:
-        numbers -= lost
-    asks = _needs(cond, cond.outputs[0])
-    if asks is None or not asks <= numbers:
+    while unknown := {i for i in numbers if (n := needs[i]) is None or not n <= numbers}:
+        numbers -= unknown
+    condition_needs = _needs(cond, cond.outputs[0])
+    if condition_needs is None or not condition_needs <= numbers:
         return None
     order = sorted(numbers)
     goes_on, step = plan(cond), _step(body, tuple(order))
@@ -49,17 +49,17 @@ def _needs(graph: FunctionGraph, value: Value) -> frozenset[int] | None:
     """The arguments that a value is computed from; None where what computes it does not fold."""
     memory = graph.memory.setdefault("needs", {})
     if value not in memory:
-        seen, stack, needs = {value[0]}, [value[0]], set()
+        visited, stack, needs = {value[0]}, [value[0]], set()
         pure = True
         while stack and pure:
-            place = stack.pop()
-            argument = graph.argument((place, 0))
+            index = stack.pop()
+            argument = graph.argument((index, 0))
             if argument is not None:
                 needs.add(argument)
                 continue
-            node = graph.nodes[place]
+            node = graph.nodes[index]
             pure = not functions(node) and (node.op not in RULES or rule_of(node).folds)
-            stack += [p for p, _ in node.inputs if p not in seen]
-            seen |= {p for p, _ in node.inputs}
+            stack += [p for p, _ in node.inputs if p not in visited]
+            visited |= {p for p, _ in node.inputs}
         memory[value] = frozenset(needs) if pure else None
     return memory[value]

@@ -94,16 +94,16 @@ class EitherOptional:
 
 @dataclass(frozen=True, eq=False)
 class TensorList:
-    """A list of tensors. Its elements are apart (`items`, None for one that was not written), or, where a loop is
-    traced, in one array (`stack`, with room for more than there are) and counted (`length`); or they are counted, and
-    are all the `same` known value."""
+    """A list of tensors in one of three forms: separate elements (`items`, None for one that was not written); one
+    array with spare capacity (`stack`) and a count (`length`), in a traced loop; or a count of elements that all have
+    one known value (`common`)."""
 
     dtype: np.dtype
     shape: Shape  # of an element
     items: tuple[Any, ...] | None = ()
     stack: Any = None
     length: Any = None
-    same: np.ndarray | None = None
+    common: np.ndarray | None = None
 
     def count(self) -> Any:
         return np.asarray(len(self.items), np.int32) if self.items is not None else self.length
@@ -111,8 +111,8 @@ class TensorList:
     def extents(self) -> tuple[int, ...]:
         """The shape of an element. Raises ShapeError where it is not known."""
         shapes = [tuple(x.shape) for x in self.items or () if x is not None]
-        if self.stack is not None or self.same is not None:
-            return tuple(self.stack.shape)[1:] if self.same is None else self.same.shape
+        if self.stack is not None or self.common is not None:
+            return tuple(self.stack.shape)[1:] if self.common is None else self.common.shape
         if shapes:
             return shapes[0]
         if self.shape is None or None in self.shape:
@@ -125,33 +125,33 @@ class TensorList:
         return np.zeros(self.extents(), self.dtype) if x is None else x
 
     def get(self, xp: Backend, index: Any) -> Any:
-        if self.same is not None:
-            return self.same
+        if self.common is not None:
+            return self.common
         if self.items is not None and is_known(index):
             return self.item(xp, int(index))
-        whole = self.stacked(xp)
-        return _row(xp, whole.stack, index)
+        stacked_list = self.stacked(xp)
+        return _row(xp, stacked_list.stack, index)
 
     def set(self, xp: Backend, index: Any, x: Any, grows: bool = False) -> TensorList:
         """`grows`: with room for any index."""
         if self.items is not None and is_known(index):
             i = int(index)
-            room = self.items + (None,) * (i + 1 - len(self.items))
-            return replace(self, items=(*room[:i], x, *room[i + 1 :]))
+            items = self.items + (None,) * (i + 1 - len(self.items))
+            return replace(self, items=(*items[:i], x, *items[i + 1 :]))
         if grows:
             raise ShapeError(
                 "a tensor list that grows (dynamic_size=True) is written at a traced index: create the"
                 " tf.TensorArray with its final size, without dynamic_size"
             )
-        alike = replace(self, shape=tuple(x.shape)) if self.shape is None or None in self.shape else self
-        whole = alike.stacked(xp)
-        return replace(whole, stack=_put(xp, whole.stack, index, lifted(xp, x)))
+        shaped = replace(self, shape=tuple(x.shape)) if self.shape is None or None in self.shape else self
+        stacked_list = shaped.stacked(xp)
+        return replace(stacked_list, stack=_put(xp, stacked_list.stack, index, lifted(xp, x)))
 
     def push(self, xp: Backend, x: Any) -> TensorList:
         if self.items is not None:
             return replace(self, items=(*self.items, x))
-        if self.same is not None:
-            if not _is_equal(self.same, x):
+        if self.common is not None:
+            if not _is_equal(self.common, x):
                 raise ShapeError(
                     "a tensor list of equal numbers gets a different number in a loop that is being traced"
                 )
@@ -163,49 +163,49 @@ class TensorList:
         if self.items is not None:
             return replace(self, items=self.items[:-1]), self.item(xp, len(self.items) - 1)
         last = _plus(xp, self.length, -1)
-        return replace(self, length=last), _row(xp, self.stack, last) if self.same is None else self.same
+        return replace(self, length=last), _row(xp, self.stack, last) if self.common is None else self.common
 
     def resized(self, xp: Backend, n: int) -> TensorList:
         if self.items is not None:
             return replace(self, items=(self.items + (None,) * n)[:n])
         return self.stacked(xp, n, n)
 
-    def stacked(self, xp: Backend, room: int | None = None, length: Any = None) -> TensorList:
+    def stacked(self, xp: Backend, capacity: int | None = None, length: Any = None) -> TensorList:
         """Return the list in one array, with room for so many elements (of lists that are apart: those there are, if
         None)."""
-        if self.same is not None:
+        if self.common is not None:
             if not is_known(self.length):
                 raise ShapeError("a tensor list to be written has a length that depends on values being traced")
-            return self.apart().stacked(xp, room, length)
+            return self.apart().stacked(xp, capacity, length)
         if self.items is None:
-            stack, have = self.stack, self.stack.shape[0]
-            if room is not None and room > have:
-                rest = xp.zeros((room - have, *self.extents()), self.dtype)
+            stack, capacity_now = self.stack, self.stack.shape[0]
+            if capacity is not None and capacity > capacity_now:
+                rest = xp.zeros((capacity - capacity_now, *self.extents()), self.dtype)
                 stack = xp.concat([stack, rest], axis=0)
             return replace(self, stack=stack, length=self.length if length is None else np.asarray(length, np.int32))
-        room = len(self.items) if room is None else max(room, len(self.items))
+        capacity = len(self.items) if capacity is None else max(capacity, len(self.items))
         extents = self.extents()
         if all(x is None for x in self.items):
-            stack = xp.zeros((room, *extents), self.dtype)
+            stack = xp.zeros((capacity, *extents), self.dtype)
         else:
             rows = [lifted(xp, self.item(xp, i)) for i in range(len(self.items))]
             if any(isinstance(x, TensorList) or tuple(x.shape) != extents for x in rows):
                 raise ShapeError(
                     "elements of a tensor list have different shapes, but a program being traced requires one shape"
                 )
-            more = [xp.zeros((room - len(rows), *extents), self.dtype)] if room > len(rows) else []
-            stack = xp.concat([xp.stack(rows, axis=0), *more], axis=0)
+            fillers = [xp.zeros((capacity - len(rows), *extents), self.dtype)] if capacity > len(rows) else []
+            stack = xp.concat([xp.stack(rows, axis=0), *fillers], axis=0)
         return replace(self, items=None, stack=stack, length=self.count() if length is None else length)
 
     def apart(self) -> TensorList:
         """A list of equal elements, each of them by itself, where it is known how many there are."""
-        if self.same is None or not is_known(self.length):
+        if self.common is None or not is_known(self.length):
             return self
-        return replace(self, items=(self.same,) * int(self.length), length=None, same=None)
+        return replace(self, items=(self.common,) * int(self.length), length=None, common=None)
 
     def array(self, xp: Backend) -> Array:
         """All elements in one array. Raises ShapeError where it is not known how many there are."""
-        if self.items is not None or self.same is not None:
+        if self.items is not None or self.common is not None:
             return self.stacked(xp).stack
         if is_known(self.length):
             return xp.take_slice(self.stack, 0, 0, int(self.length))
@@ -248,16 +248,16 @@ def added(xp: Backend, lists: Sequence[TensorList]) -> TensorList:
         count = max(len(x.items or ()) for x in lists)
         sums = []
         for i in range(count):
-            some = [x.items[i] for x in lists if x.items is not None and i < len(x.items) and x.items[i] is not None]
-            total = some[0] if some else None
-            for x in some[1:]:
+            present = [x.items[i] for x in lists if x.items is not None and i < len(x.items) and x.items[i] is not None]
+            total = present[0] if present else None
+            for x in present[1:]:
                 total = xp.add(lifted(xp, total), lifted(xp, x))
             sums.append(total)
         return replace(lists[0], items=tuple(sums))
     extents = next(x for x in lists if x.items is None).extents()
-    whole = [replace(x, shape=extents).stacked(xp) for x in lists]
-    room = max(x.stack.shape[0] for x in whole)
-    total = whole[0].stacked(xp, room)
-    for x in whole[1:]:
-        total = replace(total, stack=xp.add(total.stack, x.stacked(xp, room).stack))
+    stacked_lists = [replace(x, shape=extents).stacked(xp) for x in lists]
+    capacity = max(x.stack.shape[0] for x in stacked_lists)
+    total = stacked_lists[0].stacked(xp, capacity)
+    for x in stacked_lists[1:]:
+        total = replace(total, stack=xp.add(total.stack, x.stacked(xp, capacity).stack))
     return total

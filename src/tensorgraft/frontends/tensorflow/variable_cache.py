@@ -26,7 +26,7 @@ from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
 
-class _Held:
+class _CachedVariable:
     """One variable's value, as a tensor and as an array."""
 
     __slots__ = ("address", "array", "handle", "shape", "tensor")
@@ -44,67 +44,67 @@ class HeldVariables:
 
     def __init__(self, xp: Backend) -> None:
         self.xp = xp
-        self._held: dict[int, _Held] = {}
+        self._entries: dict[int, _CachedVariable] = {}
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._entries)
 
     def group(self, handles: Sequence[tf.Tensor]) -> VariableGroup:
         """Return a group of variables that are read and written together."""
         return VariableGroup(self.xp, handles, [self._of(h) for h in handles])
 
-    def _of(self, handle: tf.Tensor) -> _Held:
-        key, held = id(handle), self._held
-        if key not in held:
-            held[key] = _Held(weakref.ref(handle, lambda _: held.pop(key, None)))
-        return held[key]
+    def _of(self, handle: tf.Tensor) -> _CachedVariable:
+        key, cache = id(handle), self._entries
+        if key not in cache:
+            cache[key] = _CachedVariable(weakref.ref(handle, lambda _: cache.pop(key, None)))
+        return cache[key]
 
 
 class VariableGroup:
     """Variables that are read and written together. Raises TypeError for a resource that is no variable."""
 
-    def __init__(self, xp: Backend, handles: Sequence[tf.Tensor], held: list[_Held]) -> None:
-        self.xp, self.handles, self._held = xp, list(handles), held
-        said = [_said_of(h) for h in handles]
-        self._dtypes = tuple(x.dtype for x in said)
-        shapes = [tf.TensorShape(x.shape) for x in said]
+    def __init__(self, xp: Backend, handles: Sequence[tf.Tensor], entries: list[_CachedVariable]) -> None:
+        self.xp, self.handles, self._entries = xp, list(handles), entries
+        handle_data = [_said_of(h) for h in handles]
+        self._dtypes = tuple(x.dtype for x in handle_data)
+        shapes = [tf.TensorShape(x.shape) for x in handle_data]
         self._writers: dict[tuple[int, ...], _Writer] = {}
         # what they all look like, where that cannot change
-        self.look = (self._dtypes, *map(tuple, shapes)) if all(s.is_fully_defined() for s in shapes) else None
+        self.signature = (self._dtypes, *map(tuple, shapes)) if all(s.is_fully_defined() for s in shapes) else None
 
     def read(self) -> list[Array]:
         """Return their values. Raises TensorFlow's FailedPreconditionError for a variable without a value."""
         tensors = read_variables(self.handles, self._dtypes)
         addresses, shapes = marks_of(tensors)
-        known = self._held
-        if addresses != [held.address for held in known] or shapes != [held.shape for held in known]:
-            for held, tensor, address, shape in zip(known, tensors, addresses, shapes, strict=True):
-                if address != held.address or shape != held.shape:
+        known = self._entries
+        if addresses != [entry.address for entry in known] or shapes != [entry.shape for entry in known]:
+            for entry, tensor, address, shape in zip(known, tensors, addresses, shapes, strict=True):
+                if address != entry.address or shape != entry.shape:
                     array = array_of(self.xp, tensor)  # which may fail, and then nothing is known
-                    held.tensor, held.address, held.shape, held.array = tensor, address, shape, array
-        return [held.array for held in known]
+                    entry.tensor, entry.address, entry.shape, entry.array = tensor, address, shape, array
+        return [entry.array for entry in known]
 
-    def write(self, places: tuple[int, ...], arrays: Sequence[Array]) -> None:
+    def write(self, positions: tuple[int, ...], arrays: Sequence[Array]) -> None:
         """Write arrays into the variables at these positions."""
-        if not places:
+        if not positions:
             return
-        if places not in self._writers:
-            dtypes = tuple(tf.as_dtype(self._dtypes[i]) for i in places)
-            chosen = [(self.handles[i], self._held[i]) for i in places]
+        if positions not in self._writers:
+            dtypes = tuple(tf.as_dtype(self._dtypes[i]) for i in positions)
+            targets = [(self.handles[i], self._entries[i]) for i in positions]
             quantised = [(k, dtype) for k, dtype in enumerate(dtypes) if dtype.is_quantized]
-            writer = assigning(dtypes), [h for h, _ in chosen], [held for _, held in chosen], quantised
-            self._writers[places] = writer
-        function, handles, written, quantised = self._writers[places]
+            writer = assigning(dtypes), [h for h, _ in targets], [entry for _, entry in targets], quantised
+            self._writers[positions] = writer
+        function, handles, entries, quantised = self._writers[positions]
         tensors = tensors_of(self.xp, arrays)
         for k, dtype in quantised:  # plain integers elsewhere
             tensors[k] = tf.bitcast(tensors[k], dtype)
         assign_variables(handles, tensors, function)
-        for held, tensor, address, shape, array in zip(written, tensors, *marks_of(tensors), arrays, strict=True):
-            held.tensor, held.address, held.shape, held.array = tensor, address, shape, array
+        for entry, tensor, address, shape, array in zip(entries, tensors, *marks_of(tensors), arrays, strict=True):
+            entry.tensor, entry.address, entry.shape, entry.array = tensor, address, shape, array
 
 
 # TensorFlow's function, the variables, what is known of them, which are quantised
-_Writer = tuple[bytes, list[tf.Tensor], list[_Held], list[tuple[int, tf.DType]]]
+_Writer = tuple[bytes, list[tf.Tensor], list[_CachedVariable], list[tuple[int, tf.DType]]]
 
 
 @functools.cache

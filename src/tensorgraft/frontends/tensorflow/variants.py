@@ -67,28 +67,28 @@ class CompressedMatrix(Variant):
     """A sparse matrix, or a batch of them: the places of its entries (int64, row by row) and their values."""
 
     shape: tuple[int, ...]
-    places: Array  # (entries, rank)
+    positions: Array  # (entries, rank)
     values: Array  # (entries,)
 
     def arrays(self) -> Sequence[Any]:
-        return self.places, self.values
+        return self.positions, self.values
 
     def batched(self, xp: Backend) -> tuple[int, Array, Array, Array]:
         """Return (batch, which of it each entry is in, rows, columns)."""
-        columns: Any = xp.unstack(lifted(xp, self.places), 1)
+        columns: Any = xp.unstack(lifted(xp, self.positions), 1)
         if len(columns) == 2:
             return 1, xp.zeros_like(columns[0]), *columns
         return self.shape[0], *columns
 
     def dense(self, xp: Backend) -> Array:
         values = lifted(xp, self.values)
-        whole = xp.zeros(self.shape, xp.dtype_of(values))
-        return xp.scatter(whole, tuple(xp.unstack(lifted(xp, self.places), 1)), values)
+        dense_zeros = xp.zeros(self.shape, xp.dtype_of(values))
+        return xp.scatter(dense_zeros, tuple(xp.unstack(lifted(xp, self.positions), 1)), values)
 
     def conjugate(self, xp: Backend) -> CompressedMatrix:
         values = lifted(xp, self.values)
-        kept = xp.conj(values) if dtypes.is_complex(xp.dtype_of(values)) else values
-        return CompressedMatrix(self.shape, self.places, kept)
+        conjugated = xp.conj(values) if dtypes.is_complex(xp.dtype_of(values)) else values
+        return CompressedMatrix(self.shape, self.positions, conjugated)
 
     def transposed(self, xp: Backend, conjugate: bool = False) -> CompressedMatrix:
         values = lifted(xp, (self.conjugate(xp) if conjugate else self).values)
@@ -96,9 +96,9 @@ class CompressedMatrix(Variant):
         n, m = self.shape[-2:]
         where = xp.add(xp.multiply(xp.add(xp.multiply(part, m), columns), n), rows)
         order = xp.argsort(where)
-        lead = [part] if len(self.shape) == 3 else []
-        places = xp.take(xp.stack([*lead, columns, rows], axis=1), order, 0)
-        return CompressedMatrix((*self.shape[:-2], m, n), places, xp.take(values, order, 0))
+        batch_part = [part] if len(self.shape) == 3 else []
+        positions = xp.take(xp.stack([*batch_part, columns, rows], axis=1), order, 0)
+        return CompressedMatrix((*self.shape[:-2], m, n), positions, xp.take(values, order, 0))
 
 
 def key_of(xp: Backend, key: Any) -> tuple[Any, np.ndarray]:

@@ -9,28 +9,28 @@ from tensorgraft.frontends.tensorflow.rule import RULES
 _LOOPS = ("While", "StatelessWhile")
 
 
-def written(graph: FunctionGraph) -> frozenset[int]:
+def written_arguments(graph: FunctionGraph) -> frozenset[int]:
     """Return the numbers of the arguments that are variables which the graph, or what it calls, may write."""
     known = graph.memory.get("written")
     if known is None:
-        known = graph.memory["written"] = frozenset(_written(graph))
+        known = graph.memory["written"] = frozenset(_written_arguments(graph))
     return known
 
 
-def _written(graph: FunctionGraph) -> set[int]:
-    found: set[int | None] = set()
+def _written_arguments(graph: FunctionGraph) -> set[int]:
+    arguments: set[int | None] = set()
     for node in graph.nodes:
         row = RULES.get(node.op)
         if row is not None and row.writes:
-            found |= {_argument(graph, v) for v in node.inputs if graph.nodes[v[0]].dtypes[v[1]] is None}
+            arguments |= {_argument(graph, v) for v in node.inputs if graph.nodes[v[0]].dtypes[v[1]] is None}
         for inner in functions(node):
             before = len(node.inputs) - len(inner.inputs)  # the condition of a branch
-            found |= {_argument(graph, node.inputs[before + i]) for i in written(inner)}
-    return {i for i in found if i is not None}
+            arguments |= {_argument(graph, node.inputs[before + i]) for i in written_arguments(inner)}
+    return {i for i in arguments if i is not None}
 
 
 def _argument(graph: FunctionGraph, value: Value) -> int | None:
-    place, k = graph.source(value)
-    while graph.nodes[place].op in _LOOPS:
-        place, k = graph.source(graph.nodes[place].inputs[k])
-    return graph.argument((place, k))
+    index, k = graph.source(value)
+    while graph.nodes[index].op in _LOOPS:
+        index, k = graph.source(graph.nodes[index].inputs[k])
+    return graph.argument((index, k))

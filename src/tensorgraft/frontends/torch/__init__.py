@@ -1,7 +1,7 @@
 """The PyTorch front end: the device `graft`, whose tensors are plain `torch.Tensor`s computed by any backend."""
 
 from tensorgraft.frontends.torch import needed, setup  # noqa: F401  (the first says what to install)
-from tensorgraft.frontends.torch.compiled.loops import UnrolledLoopWarning
+from tensorgraft.frontends.torch.compiled.control_flow.unrolled_loops import UnrolledLoopWarning
 from tensorgraft.frontends.torch.core import devices
 from tensorgraft.frontends.torch.dispatch.cold import tier_counts
 from tensorgraft.frontends.torch.dispatch.fallback import FallbackWarning, fallbacks, set_fallback

@@ -52,7 +52,7 @@ PARTS = (
     "device.collectives",
     "device.flops",
     "graph.inductor",
-    "compiled.recurrent",
+    "compiled.control_flow.recurrent",
     "device.runtime",
     "device.scripted",
     "device.sparse",
@@ -129,21 +129,21 @@ def install() -> None:
         _libraries["aten"].impl(name, below_modes(fn), KEY)
     for area in KERNELS:
         importlib.import_module(f"tensorgraft.frontends.torch.kernels.{area}")
-    done: set[str] = set(transfer.DIRECT)
+    registered: set[str] = set(transfer.DIRECT)
     for name, spec in SPECS.items():
         op = schema.overload(name)
         if op is None:  # an overload that this version of PyTorch lacks
             continue
         if schema.has_composite(op):
             raise ValueError(f"a kernel for aten::{name} would cut its gradient: PyTorch takes it apart itself")
-        _register(Operator(op, spec), done)
+        _register(Operator(op, spec), registered)
     for name, spec in SPECS.items():
         op = schema.overload(name)
         if op is None or spec.writes or schema.signature(op).written:
             continue
         for kind, other in schema.derived(op).items():
-            if schema.short_name(other) not in done:
-                _register(Operator(other, spec, kind, op), done)
+            if schema.short_name(other) not in registered:
+                _register(Operator(other, spec, kind, op), registered)
     for name in DECOMPOSED.split():
         if (op := schema.overload(name)) is not None:
             _libraries["aten"].impl(name, _when_called(op), KEY)
@@ -154,17 +154,17 @@ def install() -> None:
 
 def _define_own() -> None:
     """Two operators that PyTorch has only as parts of others, conversion and assignment on one device."""
-    own = _libraries["graft"] = Library("graft", "DEF")
-    own.define("convert(Tensor self, ScalarType dtype, MemoryFormat memory_format) -> Tensor")
-    own.define("assign(Tensor(a!) self, Tensor source) -> Tensor(a!)")
+    graft = _libraries["graft"] = Library("graft", "DEF")
+    graft.define("convert(Tensor self, ScalarType dtype, MemoryFormat memory_format) -> Tensor")
+    graft.define("assign(Tensor(a!) self, Tensor source) -> Tensor(a!)")
     convert, assign = torch.ops.graft.convert.default, torch.ops.graft.assign.default
     for key in ("Meta", "CPU"):
-        own.impl("convert", lambda x, dtype, memory_format: x.to(dtype, memory_format=memory_format, copy=True), key)
-        own.impl("assign", lambda x, source: x.copy_(source), key)
+        graft.impl("convert", lambda x, dtype, memory_format: x.to(dtype, memory_format=memory_format, copy=True), key)
+        graft.impl("assign", lambda x, source: x.copy_(source), key)
     transfer.kernels["convert"] = entry(Operator(convert, Spec(program.convert)))
-    own.impl("convert", transfer.kernels["convert"], KEY)
+    graft.impl("convert", transfer.kernels["convert"], KEY)
     transfer.kernels["assign"] = entry(Operator(assign, Spec(lambda xp, source: source), "out"))
-    own.impl("assign", transfer.kernels["assign"], KEY)
+    graft.impl("assign", transfer.kernels["assign"], KEY)
 
 
 def _metadata(op: schema.Overload) -> Callable[..., Any]:
@@ -182,10 +182,10 @@ def _metadata(op: schema.Overload) -> Callable[..., Any]:
     return in_place if schema.signature(op).written else kernel
 
 
-def _register(operator: Operator, done: set[str]) -> Callable[..., Any]:
+def _register(operator: Operator, registered: set[str]) -> Callable[..., Any]:
     call = _call(operator)
     _libraries["aten"].impl(operator.name, call, KEY)
-    done.add(operator.name)
+    registered.add(operator.name)
     return call
 
 
@@ -250,7 +250,8 @@ def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
     if operator is not None:
         return _register(operator, set())
     functional = schema.functional_of(op)
-    if functional is None:
+    # of a structured operator that one is a composite, which makes a result and calls this
+    if functional is None or schema.has_kernel(functional, "CompositeExplicitAutogradNonFunctional"):
         return None
     call = below_modes(copied_out(op, functional))
     _libraries["aten"].impl(schema.short_name(op), call, KEY)

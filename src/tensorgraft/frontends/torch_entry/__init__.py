@@ -48,7 +48,7 @@ def _disable(error: Exception) -> None:
         patches.undo("import")
     if isinstance(error, MissingNameError):  # which has been told
         return
-    warning_filters.told(
+    warning_filters.show_warning(
         f"tensorgraft could not give PyTorch its device, and does nothing: {type(error).__name__}: {error}."
         "\nTORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps it from trying."
     )

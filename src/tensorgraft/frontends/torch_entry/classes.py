@@ -63,7 +63,7 @@ class Generator(_Generator, metaclass=_including(_Generator)):  # type: ignore[m
 # ---- streams and events: a backend does what it is asked for in order, so there is one stream ------------------------
 
 
-def _ours(device: Any) -> bool:
+def _loads_device(device: Any) -> bool:
     """Return whether a device is ours, and load the front end if so. `torch.Event()` and `torch.Stream()` without a
     device are the accelerator's, which is ours."""
     if device is None or isinstance(device, int) or torch.device(device).type == TYPE:
@@ -78,9 +78,9 @@ class Event(_Event, metaclass=_including(_Event)):  # type: ignore[metaclass]
     _time: float | None = None
 
     def __new__(cls, device: Any = None, **options: Any) -> Any:
-        if cls is Event and not _ours(device):
+        if cls is Event and not _loads_device(device):
             return _Event(device, **options)
-        self = _Event.__new__(cls, TYPE if _ours(device) else device, **options)
+        self = _Event.__new__(cls, TYPE if _loads_device(device) else device, **options)
         self._timing = options.get("enable_timing", False)
         return self
 
@@ -110,9 +110,9 @@ class Stream(_Stream, metaclass=_including(_Stream)):  # type: ignore[metaclass]
     """`torch.Stream`; on the device there is one, and work on it is in order."""
 
     def __new__(cls, device: Any = None, **options: Any) -> Any:
-        if cls is Stream and not _ours(device):
+        if cls is Stream and not _loads_device(device):
             return _Stream(device, **options)
-        return _Stream.__new__(cls, TYPE) if _ours(device) else _Stream.__new__(cls, device, **options)
+        return _Stream.__new__(cls, TYPE) if _loads_device(device) else _Stream.__new__(cls, device, **options)
 
     def synchronize(self) -> None:
         _devices().slot_at(None).backend.synchronize()

@@ -42,7 +42,7 @@ class Guard(torch._C._acc.DeviceGuard):
             _raise_error_of_c()
         except BaseException as error:
             raised.error = error
-        return torch._C._autograd.DeviceType.PrivateUse1
+        return torch.autograd.DeviceType.PrivateUse1
 
 
 class DeviceModule(types.ModuleType):
@@ -70,8 +70,8 @@ class DeviceModule(types.ModuleType):
 
     def fill(self, module: types.ModuleType) -> None:
         """Become the front end's module."""
-        own = ("__all__", "__doc__", "__file__")
-        vars(self).update({k: v for k, v in vars(module).items() if k in own or not k.startswith("__")})
+        module_names = ("__all__", "__doc__", "__file__")
+        vars(self).update({k: v for k, v in vars(module).items() if k in module_names or not k.startswith("__")})
         if self._seed_of_all is not None:
             vars(module)["manual_seed_all"](self._seed_of_all)
 

@@ -50,11 +50,11 @@ def may_take_the_place(wanted: bool) -> bool:
     `wanted`: even where others come later, which are not imported then, and are told so."""
     if holder() is not None or os.environ.get(AUTOLOAD) == "0":
         return False
-    later = _unloaded_entry_points()
-    if not later:
+    other_points = _unloaded_entry_points()
+    if not other_points:
         return True
     if wanted or os.environ.get(AUTOLOAD) == "1":
-        _leave_out(later)
+        _leave_out(other_points)
         return True
     return False
 
@@ -63,8 +63,8 @@ def _unloaded_entry_points() -> list[Any]:
     """Return the entry points of other packages that PyTorch has not come to yet."""
     points = sys._getframe(3).f_locals.get("backend_extensions")  # of PyTorch's loop: asking again takes a while
     points = list(importlib.metadata.entry_points(group=GROUP) if points is None else points)
-    ours = next((k for k, point in enumerate(points) if is_ours(point)), len(points))
-    return points[ours + 1 :]
+    own_index = next((k for k, point in enumerate(points) if is_ours(point)), len(points))
+    return points[own_index + 1 :]
 
 
 def _leave_out(points: list[Any]) -> None:
@@ -87,4 +87,6 @@ def _leave_out(points: list[Any]) -> None:
 def told_left_out(points: list[Any]) -> None:
     """Say which packages PyTorch does not import."""
     names = ", ".join(f"{point.name} ({point.value})" for point in points)
-    warning_filters.told(f"tensorgraft has PyTorch's device of an extension in this process: it does not load {names}.")
+    warning_filters.show_warning(
+        f"tensorgraft has PyTorch's device of an extension in this process: it does not load {names}."
+    )

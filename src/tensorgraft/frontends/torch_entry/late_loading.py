@@ -26,15 +26,16 @@ Touches = Callable[..., bool]
 scripts: weakref.WeakSet[Any] = weakref.WeakSet()  # every `ScriptModule` that Python has
 
 
-def loading_first(original: Callable[..., Any], touches: Touches, now: Callable[[], Callable[..., Any]]) -> Any:
-    """Wrap `original` so that a call which involves the device loads the front end; from then on it is `now()`. A
-    program that has imported the function by name (`from torch.jit import load`) so gets the front end's."""
+def loading_first(original: Callable[..., Any], touches: Touches, replacement: Callable[[], Callable[..., Any]]) -> Any:
+    """Wrap `original` so that a call which involves the device loads the front end; from then on it calls
+    `replacement()`. A program that has imported the function by name (`from torch.jit import load`) gets the front
+    end's in this way."""
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if now() is original and touches(*args, **kwargs):
+        if replacement() is original and touches(*args, **kwargs):
             loading.load()
-        return now()(*args, **kwargs)
+        return replacement()(*args, **kwargs)
 
     return call
 
@@ -79,8 +80,8 @@ def accelerator(original: Callable[[], torch.device | None]) -> Callable[[], tor
     def get_accelerator() -> torch.device | None:
         if os.environ.get("TENSORGRAFT_BACKEND") or (loading.loaded() and loading.part("core.devices").in_use()):
             return original()
-        others = (kind for kind in ("cuda", "xpu", "mps") if getattr(torch, kind).is_available())
-        return next(map(torch.device, others), None)
+        other_kinds = (kind for kind in ("cuda", "xpu", "mps") if getattr(torch, kind).is_available())
+        return next(map(torch.device, other_kinds), None)
 
     return get_accelerator
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from tensorgraft import warning_filters
-from tensorgraft.importing import uncollected
+from tensorgraft.importing import load_triton, uncollected
 from tensorgraft.interrupts import held_back
 
 TYPE = "graft"
@@ -32,6 +33,8 @@ def load() -> None:
     if not _loaded:
         # what is imported changes filters: Python would show the program's warnings again
         with uncollected(), warning_filters.remembered(), held_back():  # it cannot be installed twice
+            if "tensorflow" in sys.modules:
+                load_triton()
             importlib.import_module(_package)
 
 

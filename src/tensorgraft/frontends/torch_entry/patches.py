@@ -17,8 +17,8 @@ from tensorgraft.frontends.torch_entry.patching import At, Patch
 from tensorgraft.importing import when_imported
 
 
-def _rows(owner: str, names: str, by: str, why: str, **rest: Any) -> list[Patch]:
-    return [Patch(f"{owner}.{name}", by, why, **rest) for name in names.split()]
+def _rows(owner: str, names: str, by: str, reason: str, **rest: Any) -> list[Patch]:
+    return [Patch(f"{owner}.{name}", by, reason, **rest) for name in names.split()]
 
 
 _UNTOLD = "C++ does not say that it meets the device: it loads the front end, and PyTorch's own is put back"
@@ -298,7 +298,7 @@ TABLE: list[Patch] = [
     *(
         Patch(
             f"torch._higher_order_ops.{name}.{name}",
-            "compiled.control_flow.WRAPPERS",
+            "compiled.control_flow.operators.WRAPPERS",
             "loops and branches on the device are the backend's, eagerly and in `tg.jit`",
             also=(f"torch._higher_order_ops.{name}", *([f"torch.{name}"] if name in ("cond", "while_loop") else [])),
         )
@@ -366,12 +366,12 @@ TABLE: list[Patch] = [
     ),
     Patch(
         "torch.utils.checkpoint._CheckpointFrame",
-        "compiled.remat.CheckpointFrame",
+        "compiled.autograd.remat.CheckpointFrame",
         "what is not kept is computed again in `tg.jit`, too, where a compiler keeps what it sees twice",
     ),
     Patch(
         "torch.utils.checkpoint.CheckpointFunction.apply",
-        "compiled.remat.without_reentrance",
+        "compiled.autograd.remat.without_reentrance",
         "the reentrant variant has no graph that a backward pass outside of `tg.jit` could follow",
     ),
     # ---- torch.accelerator and the current device

@@ -52,33 +52,33 @@ _gone: set[Patch] = set()  # what has waited, and PyTorch's own is back
 
 def apply(rows: Iterable[Patch]) -> None:
     """Make the changes that are not made yet, in order."""
-    held: dict[int, tuple[Any, Any]] = {}  # functions of modules, which programs may have imported by name
+    replaced: dict[int, tuple[Any, Any]] = {}  # functions of modules, which programs may have imported by name
     for row in rows:
         if row.applied:
             continue
-        if private.why_off(_home(row)):
+        if private.why_off(_module_of(row)):
             continue  # this version of PyTorch lacks a name that it needs, which has been said
         try:
-            ours = _replacement(row)
+            replacement = _replacement(row)
         except MissingNameError:  # of what its module imports, which has been said, too
             continue
         if row.registers:
-            ours()
+            replacement()
             _applied[row] = []
             continue
         owner, name = located(row.name)
         original = getattr(owner, name, _MISSING)
         if original is _MISSING and not row.adds:
             continue  # this version of PyTorch has none
-        changes = _make(row, ours, owner, name, original)
+        changes = _make(row, replacement, owner, name, original)
         if row.waits:
             _waiting[row] = changes
             continue
         _applied[row] = changes
         if isinstance(owner, ModuleType) and not name.startswith("_") and row.at != "index":
-            held[id(original)] = original, changes[0][3]
-    if held:
-        _exchange(held)
+            replaced[id(original)] = original, changes[0][3]
+    if replaced:
+        _exchange(replaced)
 
 
 def undo(rows: Sequence[Patch]) -> None:
@@ -98,45 +98,45 @@ def step_aside() -> None:
 
 def _replacement(row: Patch) -> Any:
     """The function, class or table that a row names."""
-    return getattr(importlib.import_module(_home(row)), row.by.rpartition(".")[2])
+    return getattr(importlib.import_module(_module_of(row)), row.by.rpartition(".")[2])
 
 
-def _home(row: Patch) -> str:
+def _module_of(row: Patch) -> str:
     """The module of what a row names."""
     module = row.by.rpartition(".")[0]
     return f"{__package__}.{module}" if row.at == "import" else loading.module(module)
 
 
-def _make(row: Patch, ours: Any, owner: Any, name: str, original: Any) -> list[Change]:
+def _make(row: Patch, replacement: Any, owner: Any, name: str, original: Any) -> list[Change]:
     if row.waits:
-        value = loading_first(original, ours, lambda: getattr(owner, name) if row in _gone else original)
+        value = loading_first(original, replacement, lambda: getattr(owner, name) if row in _gone else original)
     else:
-        factory = ours[name] if isinstance(ours, dict) else ours
+        factory = replacement[name] if isinstance(replacement, dict) else replacement
         value = factory if isinstance(factory, type) else factory(original)
     changes = []
-    for place, attribute in [(owner, name), *map(located, row.also)]:
-        if getattr(place, attribute, None) is original or place is owner:
-            changes.append((place, attribute, vars(place).get(attribute, _MISSING), value))
-            setattr(place, attribute, value)
+    for target, attribute in [(owner, name), *map(located, row.also)]:
+        if getattr(target, attribute, None) is original or target is owner:
+            changes.append((target, attribute, vars(target).get(attribute, _MISSING), value))
+            setattr(target, attribute, value)
             allow_for_uninitialized(original, value)
     return changes
 
 
-def allow_for_uninitialized(original: Any, ours: Any) -> None:
+def allow_for_uninitialized(original: Any, replacement: Any) -> None:
     """`lazy_module.to(device)`: PyTorch lists the methods that parameters without a shape have, and asks for what is
     there under the name of a method of its own."""
     allowed: list[Any] = UninitializedTensorMixin._allowed_methods
-    if callable(ours) and original in allowed and ours not in allowed:
-        allowed.append(ours)
+    if callable(replacement) and original in allowed and replacement not in allowed:
+        allowed.append(replacement)
 
 
-def _put_back(owner: Any, name: str, own: Any, ours: Any) -> bool:
-    if vars(owner).get(name) is not ours:
+def _put_back(owner: Any, name: str, old_value: Any, replacement: Any) -> bool:
+    if vars(owner).get(name) is not replacement:
         return False
-    if own is _MISSING:
+    if old_value is _MISSING:
         delattr(owner, name)
     else:
-        setattr(owner, name, own)
+        setattr(owner, name, old_value)
     return True
 
 
@@ -150,11 +150,11 @@ def located(name: str) -> tuple[Any, str]:
     return owner, attribute
 
 
-def _exchange(held: dict[int, tuple[Any, Any]]) -> None:
+def _exchange(replaced: dict[int, tuple[Any, Any]]) -> None:
     """Put ours where programs have imported PyTorch's by name (`from torch import cond`)."""
     for name, module in [*sys.modules.items()]:
         if name.partition(".")[0] in ("torch", "tensorgraft") or not isinstance(module, ModuleType):
             continue
         for key, value in [*vars(module).items()]:
-            if id(value) in held and held[id(value)][0] is value:
-                setattr(module, key, held[id(value)][1])
+            if id(value) in replaced and replaced[id(value)][0] is value:
+                setattr(module, key, replaced[id(value)][1])

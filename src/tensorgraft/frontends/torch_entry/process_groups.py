@@ -11,14 +11,14 @@ from tensorgraft.frontends.torch_entry.loading import TYPE
 
 
 def register() -> None:
-    """`init_process_group("graft")`, and what a program gets that asks for the backend of the accelerator: gloo, for
-    tensors on the CPU and, by way of copies (`device/collectives.py`), for those on the device."""
+    """Register the backend of `init_process_group("graft")`, which PyTorch also takes as the accelerator's own: gloo,
+    for tensors on the CPU and, by way of copies (`device/collectives.py`), for those on the device."""
     if distributed.is_available() and distributed.is_gloo_available():
         distributed.Backend.register_backend(TYPE, _process_group, extended_api=True, devices=["cpu", TYPE])
 
 
 def _process_group(options: Any, _: Any) -> Any:
-    if loading.loaded():  # a program on the CPU alone stays one
+    if loading.loaded():  # a program that has used the CPU alone does not load the front end
         loading.part("core.devices").start_together()
     from torch.distributed import DebugLevel, ProcessGroupGloo, get_debug_level
     from torch.distributed.distributed_c10d import _create_process_group_wrapper

@@ -14,41 +14,41 @@ _FAILED = "absent "
 _kept: list[Any] = []  # the first process's store, which others may still ask
 
 
-def coordinator(told: processes.Launched) -> str:
+def coordinator(launch: processes.Launched) -> str:
     """HOST:PORT on the machine of the first process, free when it chose: the same for all, once all are here.
 
     Raises RuntimeError, on every process, which says who has not come in `hub.processes.wait_seconds()`."""
     from torch.distributed import DistError, PrefixStore, TCPStore
 
-    first, seconds = told.rank == 0, processes.wait_seconds()
-    theirs = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    first, seconds = launch.rank == 0, processes.wait_seconds()
+    has_agent_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     try:
         # as `init_process_group` makes it: a process that has one serves both
         store = TCPStore(
-            told.address,
-            told.port,
-            told.count,
-            is_master=first and not theirs,
+            launch.address,
+            launch.port,
+            launch.count,
+            is_master=first and not has_agent_store,
             timeout=timedelta(seconds=seconds),
             wait_for_workers=False,
             multi_tenant=True,
         )
-        shared = PrefixStore(f"tensorgraft/{told.attempt}", store)
-        shared.set(str(told.rank), "here")
+        shared = PrefixStore(f"tensorgraft/{launch.attempt}", store)
+        shared.set(str(launch.rank), "here")
         if first:
             _kept.append(store)
-            absent = _absent(shared, told.count, seconds)
-            shared.set("coordinator", f"{_FAILED}{absent}" if absent else _free_port(told))
+            absent = _absent(shared, launch.count, seconds)
+            shared.set("coordinator", f"{_FAILED}{absent}" if absent else _free_port(launch))
         shared.wait(["coordinator"], timedelta(seconds=2 * seconds))
     except DistError as error:
         raise RuntimeError(
-            f"process {told.rank} of {told.count} could not connect to the others at {told.address}:{told.port}:"
-            f" {str(error).splitlines()[0]}"
+            f"process {launch.rank} of {launch.count} could not connect to the others at {launch.address}:"
+            f"{launch.port}: {str(error).splitlines()[0]}"
         ) from None
     where = shared.get("coordinator").decode()
     if where.startswith(_FAILED):
         raise RuntimeError(
-            f"process {where.removeprefix(_FAILED)} of {told.count} has not started JAX, the backend of the"
+            f"process {where.removeprefix(_FAILED)} of {launch.count} has not started JAX, the backend of the"
             f" program, within {seconds:g} s ($TENSORGRAFT_PROCESSES_TIMEOUT) of the first. If only some of the"
             " processes use it, set TENSORGRAFT_JOIN=0 to keep them separate"
         )
@@ -59,17 +59,17 @@ def _absent(shared: Any, count: int, seconds: float) -> str:
     """The first process that does not come."""
     from torch.distributed import DistStoreError
 
-    until = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     for rank in range(count):
         try:
-            shared.wait([str(rank)], timedelta(seconds=max(until - time.monotonic(), 0.001)))
+            shared.wait([str(rank)], timedelta(seconds=max(deadline - time.monotonic(), 0.001)))
         except DistStoreError:
             return str(rank)
     return ""
 
 
-def _free_port(told: processes.Launched) -> str:
-    with socket.create_connection((told.address, told.port)) as line:
+def _free_port(launch: processes.Launched) -> str:
+    with socket.create_connection((launch.address, launch.port)) as line:
         host = line.getsockname()[0]  # of this machine, as it is reached from there
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as free:
         free.bind((host, 0))

@@ -25,7 +25,7 @@ def device_for(device: Any) -> Any:
     return torch.device(device) if isinstance(device, int) else device
 
 
-def _ours(device: Any) -> torch.device | None:
+def _device_if_ours(device: Any) -> torch.device | None:
     device = device_for(device)
     kind = device.type if isinstance(device, torch.device) else str(device).partition(":")[0]
     return loading.part("core.devices").slot_of(device).device if kind == loading.TYPE else None
@@ -55,11 +55,11 @@ class Reader(metaclass=_ReaderType):
     _device: torch.device
 
     def __new__(cls, filename: Any, framework: Any, device: Any = "cpu", **options: Any) -> Any:
-        there = _ours(device) if framework in _PYTORCH else None
-        if there is None:
+        slot = _device_if_ours(device) if framework in _PYTORCH else None
+        if slot is None:
             return _open(filename, framework, device, **options)
         self = object.__new__(cls)
-        self._name, self._device = os.fspath(filename), there
+        self._name, self._device = os.fspath(filename), slot
         with _naming(self._name):
             self._file = _open(filename, framework, "cpu", **options)
         return self

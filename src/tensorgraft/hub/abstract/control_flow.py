@@ -10,11 +10,11 @@ import optree
 from tensorgraft.hub.abstract.array import ShapeDtype, check, check_kinds, fail, show
 
 
-def _check_alike(op: str, outcome: Any, wanted: Any, what: str) -> None:
-    leaves, structure = optree.tree_flatten(outcome)
-    others, other = optree.tree_flatten(wanted)
-    if structure != other or any(_described(a) != _described(b) for a, b in zip(leaves, others, strict=True)):
-        fail(op, (leaves, others), f"{what} of one structure, with equal shapes and dtypes", TypeError)
+def _check_alike(op: str, result: Any, expected: Any, label: str) -> None:
+    leaves, structure = optree.tree_flatten(result)
+    expected_leaves, other = optree.tree_flatten(expected)
+    if structure != other or any(_described(a) != _described(b) for a, b in zip(leaves, expected_leaves, strict=True)):
+        fail(op, (leaves, expected_leaves), f"{label} of one structure, with equal shapes and dtypes", TypeError)
 
 
 def _described(leaf: Any) -> Any:

@@ -8,15 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.abstract.array import (
-    Shape,
-    ShapeDtype,
-    broadcast,
-    check,
-    check_arrays,
-    check_kinds,
-    fail,
-)
+from tensorgraft.hub.abstract.array import Shape, ShapeDtype, broadcast, check, check_arrays, check_kinds, fail
 from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, ELEMENTWISE, PREDICATES, UNARY, kinds_of
 
 # Python scalar -> the kinds of dtype it can take (Array API, "Mixing arrays with Python scalars")

@@ -31,12 +31,9 @@ def dot_general(
             arguments,
             f"axes of {x} that differ and lie between 0 and {x.ndim - 1}",
         )
-    for what, (axes_a, axes_b) in (("contracted", contract), ("batch", batch)):
+    for kind, (axes_a, axes_b) in (("contracted", contract), ("batch", batch)):
         check(
-            [a.shape[i] for i in axes_a] == [b.shape[i] for i in axes_b],
-            op,
-            arguments,
-            f"{what} axes of equal extents",
+            [a.shape[i] for i in axes_a] == [b.shape[i] for i in axes_b], op, arguments, f"{kind} axes of equal extents"
         )
     if dtype is not None and dtype.itemsize < a.dtype.itemsize:
         fail(op, (*arguments, dtype), "to accumulate in a dtype no narrower than the operands'", TypeError)
@@ -115,8 +112,8 @@ def triangular_solve(
 def householder_product(op: str, a: ShapeDtype, tau: ShapeDtype) -> ShapeDtype:
     batch, m, n = _matrices(op, a)
     check_kinds(op, "fc", a, tau)
-    fits = tau.ndim == a.ndim - 1 and tau.shape[:-1] == batch and tau.shape[-1] <= n <= m
-    check(fits, op, (a, tau), "reflectors (..., m, n) and factors (..., k) with m >= n >= k")
+    is_valid = tau.ndim == a.ndim - 1 and tau.shape[:-1] == batch and tau.shape[-1] <= n <= m
+    check(is_valid, op, (a, tau), "reflectors (..., m, n) and factors (..., k) with m >= n >= k")
     return a
 
 

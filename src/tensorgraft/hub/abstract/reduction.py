@@ -18,10 +18,10 @@ KINDS = {
 
 def _reduced(op: str, x: ShapeDtype, axis: Any, keepdims: bool) -> ShapeDtype:
     check_kinds(op, KINDS[op], x)
-    gone = axes_of(op, x, axis)
+    reduced_axes = axes_of(op, x, axis)
     if keepdims:
-        return x.like(*(1 if a in gone else n for a, n in enumerate(x.shape)))
-    return x.like(*(n for a, n in enumerate(x.shape) if a not in gone))
+        return x.like(*(1 if a in reduced_axes else n for a, n in enumerate(x.shape)))
+    return x.like(*(n for a, n in enumerate(x.shape) if a not in reduced_axes))
 
 
 def reduce(op: str, x: ShapeDtype, axis: Any = None, keepdims: bool = False) -> ShapeDtype:

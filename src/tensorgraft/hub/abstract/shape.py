@@ -76,8 +76,8 @@ def pad(op: str, x: ShapeDtype, value: Any, config: Sequence[tuple[int, int, int
         check_kinds(op, "bifc", x, value)
         check(not value.shape, op, (x, value, config), "a 0-dimensional value")
     check(len(config) == x.ndim, op, (x, value, config), "one (low, high, interior) an axis")
-    check(all(gap >= 0 for _, _, gap in config), op, (x, value, config), "interior padding that is not negative")
-    out = tuple(n + low + high + max(n - 1, 0) * gap for n, (low, high, gap) in zip(x.shape, config, strict=True))
+    check(all(inner >= 0 for _, _, inner in config), op, (x, value, config), "interior padding that is not negative")
+    out = tuple(n + low + high + max(n - 1, 0) * inner for n, (low, high, inner) in zip(x.shape, config, strict=True))
     check(all(n >= 0 for n in out), op, (x, value, config), f"no more to be cut off than there is, got extents {out}")
     return x.like(*out)
 
@@ -86,8 +86,8 @@ def slice_(op: str, x: ShapeDtype, start: Shape, stop: Shape, step: Shape) -> Sh
     check_arrays(op, x)
     arguments = (x, start, stop, step)
     check(len(start) == len(stop) == len(step) == x.ndim, op, arguments, "one start, stop and step an axis")
-    inside = all(0 <= b <= e <= n and s >= 1 for n, b, e, s in zip(x.shape, start, stop, step, strict=True))
-    check(inside, op, arguments, "0 <= start <= stop <= extent and step >= 1 on every axis")
+    is_valid = all(0 <= b <= e <= n and s >= 1 for n, b, e, s in zip(x.shape, start, stop, step, strict=True))
+    check(is_valid, op, arguments, "0 <= start <= stop <= extent and step >= 1 on every axis")
     return x.like(*(-((b - e) // s) for b, e, s in zip(start, stop, step, strict=True)))
 
 
@@ -95,11 +95,11 @@ def slice_update(op: str, x: ShapeDtype, update: ShapeDtype, start: Shape, step:
     check_kinds(op, "bifc", x, update)
     arguments = (x, update, start, step)
     check(len(start) == len(step) == x.ndim == update.ndim, op, arguments, "one start and step an axis")
-    fits = all(
+    is_valid = all(
         0 <= b <= n and s >= 1 and (not k or b + (k - 1) * s < n)
         for n, k, b, s in zip(x.shape, update.shape, start, step, strict=True)
     )
-    check(fits, op, arguments, "an update that fits into the array")
+    check(is_valid, op, arguments, "an update that fits into the array")
     return x
 
 

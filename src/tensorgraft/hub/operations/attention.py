@@ -35,7 +35,7 @@ class Attention:
             scores, _ = _scores(self, q, k, mask, causal, scale, first, last, keys)
             high = self.max(scores, axis=3, keepdims=True)
             if mask is not None or not keys:  # there may be rows without a key: exp(-inf - 0) is zero
-                high = self.where(self.equal(high, _least(wide)), self.zeros_like(high), high)
+                high = self.where(self.equal(high, np.array(-np.inf, wide).item()), self.zeros_like(high), high)
             exps = self.exp(self.subtract(scores, high))
             total = self.sum(exps, axis=3, keepdims=True)
             if mask is not None or not keys:
@@ -83,10 +83,6 @@ def _parts(queries: int, keys: int, causal: bool) -> Iterator[tuple[int, int, in
         yield first, last, min(last, keys) if causal else keys
 
 
-def _least(dtype: np.dtype) -> Any:
-    return np.array(-np.inf, dtype).item()
-
-
 def _scores(
     xp: Any, q: Array, k: Array, mask: Array | None, causal: bool, scale: float | None, first: int, last: int, keys: int
 ) -> tuple[Array, Array]:
@@ -110,8 +106,8 @@ def _scores(
             mask = xp.take_slice(mask, len(shape) - 2, first, last)
         if shape and shape[-1] > 1:
             mask = xp.take_slice(mask, len(shape) - 1, 0, keys)
-        seen = dtypes.is_bool(xp.dtype_of(mask))
-        scores = xp.where(mask, scores, hidden) if seen else xp.add(scores, xp.astype(mask, wide))
+        is_boolean = dtypes.is_bool(xp.dtype_of(mask))
+        scores = xp.where(mask, scores, hidden) if is_boolean else xp.add(scores, xp.astype(mask, wide))
     return scores, q
 
 
@@ -146,8 +142,8 @@ def _plus(xp: Any, total: Array | None, x: Array) -> Array:
 
 
 def _padded(xp: Any, x: Array, keys: int) -> Array:
-    n, heads, here, width = xp.shape(x)
-    return x if here == keys else xp.concat([x, xp.zeros((n, heads, keys - here, width), xp.dtype_of(x))], axis=2)
+    n, heads, length, width = xp.shape(x)
+    return x if length == keys else xp.concat([x, xp.zeros((n, heads, keys - length, width), xp.dtype_of(x))], axis=2)
 
 
 __all__ = ["Attention"]

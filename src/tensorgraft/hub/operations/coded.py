@@ -55,31 +55,31 @@ class Coded:
         scaled, may be rounded to its dtype; sums are of float32.
         """
         values = coding.decode(self, coding.unpack(self, codes, shape))
-        along = self.shape(scale)[axis] == 1 and zero is None  # one scale for all that is added up
-        if not along:
-            values = values if zero is None else self.subtract(values, spread(self, zero, shape))
-            values = self.multiply(values, spread(self, scale, shape))
+        scale_after = self.shape(scale)[axis] == 1 and zero is None  # one scale for all that is added up
+        if not scale_after:
+            values = values if zero is None else self.subtract(values, spread_blocks(self, zero, shape))
+            values = self.multiply(values, spread_blocks(self, scale, shape))
         narrow = self.dtype_of(x)
         product = self.dot_general(x, self.astype(values, narrow), ((1,), (axis,)), dtype=dtypes.float32)
-        product = self.multiply(product, _row(self, scale, shape, axis)) if along else product
+        product = self.multiply(product, _row(self, scale, shape, axis)) if scale_after else product
         result = narrow if dtype is None else dtype
         return product if result == dtypes.float32 else self.astype(product, result)
 
 
-def spread(xp: Any, x: Array, shape: tuple[int, ...]) -> Array:
+def spread_blocks(xp: Any, x: Array, shape: tuple[int, ...]) -> Array:
     """One number for each block -> one for each element, along axes on which there are several."""
     for axis, (s, n) in enumerate(zip(xp.shape(x), shape, strict=True)):
         if s not in (1, n):
-            here = xp.shape(x)
-            wide = xp.broadcast_to(xp.expand_dims(x, axis + 1), (*here[: axis + 1], n // s, *here[axis + 1 :]))
-            x = xp.reshape(wide, (*here[:axis], n, *here[axis + 1 :]))
+            x_shape = xp.shape(x)
+            wide = xp.broadcast_to(xp.expand_dims(x, axis + 1), (*x_shape[: axis + 1], n // s, *x_shape[axis + 1 :]))
+            x = xp.reshape(wide, (*x_shape[:axis], n, *x_shape[axis + 1 :]))
     return x
 
 
 def _row(xp: Any, scale: Array, shape: tuple[int, int], axis: int) -> Array:
     """Scales as those of a product's columns."""
-    wide = spread(xp, scale, shape)
+    wide = spread_blocks(xp, scale, shape)
     return xp.permute_dims(wide, (1, 0)) if axis == 1 else wide
 
 
-__all__ = ["Coded", "Coding", "spread"]
+__all__ = ["Coded", "Coding", "spread_blocks"]

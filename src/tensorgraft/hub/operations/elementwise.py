@@ -142,10 +142,10 @@ class Elementwise:
         wide = self.astype(x, dtypes.accumulator(dtype))
         size = self.abs(wide)
         root = self.pow(size, 1 / 3)
-        inside = self.logical_and(self.isfinite(root), self.greater(root, 0))
-        safe = self.where(inside, root, self.ones_like(root))
+        is_regular = self.logical_and(self.isfinite(root), self.greater(root, 0))
+        safe = self.where(is_regular, root, self.ones_like(root))
         step = self.divide(self.subtract(self.divide(size, self.multiply(safe, safe)), safe), 3)  # 1/3 is not exact
-        root = self.where(inside, self.add(safe, step), root)
+        root = self.where(is_regular, self.add(safe, step), root)
         return self.astype(self.copysign(root, wide), dtype)
 
     def sigmoid(self, x: Array) -> Array:
@@ -161,8 +161,8 @@ class Elementwise:
         """The remainder of floor division: the sign of the divisor."""
         r = self.fmod(x, y)
         other = self.not_equal(r, 0)
-        off = self.logical_and(other, self.not_equal(self.less(r, 0), self.less(y, 0) if self.is_array(y) else y < 0))
-        return self.where(off, self.add(r, y), r)
+        wrong = self.logical_and(other, self.not_equal(self.less(r, 0), self.less(y, 0) if self.is_array(y) else y < 0))
+        return self.where(wrong, self.add(r, y), r)
 
     def floor_divide(self, x: Array | Scalar, y: Any) -> Array:
         """The floor of the exact quotient, as CPython and PyTorch divide floats; integers by zero: unspecified."""
@@ -171,8 +171,8 @@ class Elementwise:
         mod = self.fmod(x, y)
         div = self.divide(self.subtract(x, mod), y)
         below = self.less(y, 0) if self.is_array(y) else y < 0
-        off = self.logical_and(self.not_equal(mod, 0), self.not_equal(self.less(mod, 0), below))
-        div = self.where(off, self.subtract(div, 1), div)
+        wrong_sign = self.logical_and(self.not_equal(mod, 0), self.not_equal(self.less(mod, 0), below))
+        div = self.where(wrong_sign, self.subtract(div, 1), div)
         floor = self.floor(div)
         floor = self.where(self.greater(self.subtract(div, floor), 0.5), self.add(floor, 1), floor)
         quotient = self.divide(x, y)
@@ -191,8 +191,8 @@ class Elementwise:
     def logaddexp(self, x: Array, y: Array) -> Array:
         """Compute log(exp(x) + exp(y)), without overflow; infinities of one sign stay."""
         high = self.maximum(x, y)
-        gap = self.where(self.equal(x, y), self.zeros_like(high), self.negative(self.abs(self.subtract(x, y))))
-        return self.add(high, self.log1p(self.exp(gap)))
+        difference = self.where(self.equal(x, y), self.zeros_like(high), self.negative(self.abs(self.subtract(x, y))))
+        return self.add(high, self.log1p(self.exp(difference)))
 
     def copysign(self, x: Array, y: Array) -> Array:
         flip = self.not_equal(self.signbit(x), self.signbit(y))
@@ -209,10 +209,10 @@ class Elementwise:
     def polygamma(self, n: Array, x: Array) -> Array:
         """The derivative of order `n` of digamma, (-1)^(n+1) n! zeta(n + 1, x); in double, for n! and zeta cancel."""
         order, wide = (self.astype(v, dtypes.float64) for v in (n, x))
-        after = self.add(order, 1)
+        next_order = self.add(order, 1)
         even = self.equal(self.fmod(order, self.full_like(order, 2)), 0)
-        factorial = self.exp(self.lgamma(after))
-        higher = self.multiply(self.where(even, self.negative(factorial), factorial), self.zeta(after, wide))
+        factorial = self.exp(self.lgamma(next_order))
+        higher = self.multiply(self.where(even, self.negative(factorial), factorial), self.zeta(next_order, wide))
         return self.astype(self.where(self.equal(order, 0), self.digamma(wide), higher), self.dtype_of(x))
 
     def softplus(self, x: Array) -> Array:

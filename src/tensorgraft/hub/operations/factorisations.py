@@ -42,17 +42,17 @@ class Factorisations:
             return self.flip(packed, axes), *(self.flip(part, (self.ndim(part) - 1,)) for part in parts)
         is_complex = dtypes.is_complex(self.dtype_of(x))
         below = self.matrix_transpose(self.tril(x, -1))
-        whole = self.add(self.tril(x), self.conj(below) if is_complex else below)
+        symmetric = self.add(self.tril(x), self.conj(below) if is_complex else below)
         if is_complex:  # the diagonal is real, whatever is given
             n = self.shape(x)[-1]
             real = self.complex(self.real(x), self.zeros_like(self.real(x)))
-            whole = self.where(self.equal(self.eye(n, n, dtypes.int32), 1), real, whole)
-        packed, factors = self.hessenberg(whole)
-        main, beside = self.diagonal(packed), self.diagonal(packed, -1)
+            symmetric = self.where(self.equal(self.eye(n, n, dtypes.int32), 1), real, symmetric)
+        packed, factors = self.hessenberg(symmetric)
+        main, off_diagonal = self.diagonal(packed), self.diagonal(packed, -1)
         if is_complex:
-            main, beside = self.real(main), self.real(beside)
+            main, off_diagonal = self.real(main), self.real(off_diagonal)
         n = self.shape(x)[-1]
-        return self.where(self.triangle_mask(n, n), packed, x), main, beside, factors
+        return self.where(self.triangle_mask(n, n), packed, x), main, off_diagonal, factors
 
     def _reflected(
         self: Any, x: Array, count: int, pivoting: bool = False, below: int = 0
@@ -72,16 +72,16 @@ class Factorisations:
             if pivoting:
                 a, order = self._with_greatest_first(a, order, at)
             column = self.take(a, at, 2)
-            v, factor, kept = self._reflector(column, self.add(at, below))
+            v, factor, new_column = self._reflector(column, self.add(at, below))
             adjoint = self.conj(v) if dtypes.is_complex(dtype) else v
-            turned = self.conj(factor) if dtypes.is_complex(dtype) else factor
+            conjugated = self.conj(factor) if dtypes.is_complex(dtype) else factor
             # H^H a = a - conj(tau) v (v^H a), of the columns behind
             row = self.dot_general(adjoint, a, ((1,), (1,)), ((0,), (0,)))
             row = self.where(self.greater(columns, at), row, self.zeros_like(row))
             change = self.multiply(self.expand_dims(v, 2), self.expand_dims(row, 1))
-            a = self.subtract(a, self.multiply(self.reshape(turned, (size, 1, 1)), change))
+            a = self.subtract(a, self.multiply(self.reshape(conjugated, (size, 1, 1)), change))
             is_here = self.equal(columns, at)
-            stored = self.where(self.greater(rows, self.add(at, below)), v, kept)
+            stored = self.where(self.greater(rows, self.add(at, below)), v, new_column)
             a = self.where(is_here, self.expand_dims(stored, 2), a)
             if below:  # a H = a - tau (a v) v^H: v begins behind the column that is stored
                 right = self.dot_general(a, v, ((2,), (1,)), ((0,), (0,)))
@@ -112,12 +112,12 @@ class Factorisations:
         largest = self.max(size, axis=1, keepdims=True)
         scale = self.where(self.greater(largest, 0), largest, self.ones_like(largest))
         length = self.multiply(scale, self.sqrt(self.sum(self.square(self.divide(size, scale)), axis=1, keepdims=True)))
-        done = self.logical_not(self.any(self.not_equal(tail, 0), axis=1, keepdims=True))
+        is_zero = self.logical_not(self.any(self.not_equal(tail, 0), axis=1, keepdims=True))
         if is_complex:
-            done = self.logical_and(done, self.equal(self.imag(head), 0))
+            is_zero = self.logical_and(is_zero, self.equal(self.imag(head), 0))
         beta = self.where(self.signbit(real), length, self.negative(length))
-        beta = self.where(done, real, beta)
-        safe = self.where(done, self.ones_like(beta), beta)
+        beta = self.where(is_zero, real, beta)
+        safe = self.where(is_zero, self.ones_like(beta), beta)
         if is_complex:
             factor = self.divide(
                 self.complex(self.subtract(beta, real), self.negative(self.imag(head))), self._wide(safe)
@@ -125,11 +125,11 @@ class Factorisations:
             beta = self._wide(beta)
         else:
             factor = self.divide(self.subtract(beta, head), safe)
-        factor = self.where(done, self.zeros_like(factor), factor)
-        gap = self.where(done, self.ones_like(head), self.subtract(head, beta))
-        v = self.where(self.equal(rows, at), self.ones_like(x), self.divide(tail, gap))
-        kept = self.where(self.less(rows, at), x, self.where(self.equal(rows, at), beta, zero))
-        return v, self.reshape(factor, (self.shape(x)[0],)), kept
+        factor = self.where(is_zero, self.zeros_like(factor), factor)
+        denominator = self.where(is_zero, self.ones_like(head), self.subtract(head, beta))
+        v = self.where(self.equal(rows, at), self.ones_like(x), self.divide(tail, denominator))
+        new_x = self.where(self.less(rows, at), x, self.where(self.equal(rows, at), beta, zero))
+        return v, self.reshape(factor, (self.shape(x)[0],)), new_x
 
     def _wide(self: Any, x: Array) -> Array:
         return self.complex(x, self.zeros_like(x))
@@ -142,9 +142,9 @@ class Factorisations:
         squares = self.square(self.abs(a))
         norms = self.sum(self.where(below, squares, self.zeros_like(squares)), axis=1)
         norms = self.where(self.greater_equal(columns, at), norms, self.full((), -1, self.dtype_of(norms)))
-        best = self.expand_dims(self.astype(self.argmax(norms, axis=1), dtypes.int32), 1)
-        source = self.where(self.equal(columns, at), best, self.broadcast_to(columns, (size, n)))
-        source = self.where(self.equal(columns, best), at, source)
+        greatest = self.expand_dims(self.astype(self.argmax(norms, axis=1), dtypes.int32), 1)
+        source = self.where(self.equal(columns, at), greatest, self.broadcast_to(columns, (size, n)))
+        source = self.where(self.equal(columns, greatest), at, source)
         moved = self.take_along_axis(a, self.broadcast_to(self.expand_dims(source, 1), (size, m, n)), 2)
         return moved, self.take_along_axis(order, source, 1)
 
@@ -178,8 +178,8 @@ class Factorisations:
             other = [self.where(swap, y, x) for x, y in ((low, p), (main, q), (high, self.zeros_like(q)))]
             pivot_right, other_right = self.where(swap, right, r), self.where(swap, r, right)
             factor = self.divide(other[0], pivot[0])
-            after = [self.subtract(x, self.multiply(factor, y)) for x, y in zip(other[1:], pivot[1:], strict=True)]
-            return [*after, self.subtract(other_right, self.multiply(factor, pivot_right))], [*pivot, pivot_right]
+            second = [self.subtract(x, self.multiply(factor, y)) for x, y in zip(other[1:], pivot[1:], strict=True)]
+            return [*second, self.subtract(other_right, self.multiply(factor, pivot_right))], [*pivot, pivot_right]
 
         end, rows = self.scan(
             eliminate,
@@ -190,9 +190,9 @@ class Factorisations:
         solution = self.divide(end[2], end[0])
 
         def substitute(known: list[Array], row: list[Array]) -> tuple[list[Array], Array]:
-            next_, after = known
+            next_, second = known
             p, q, s, r = row
-            x = self.subtract(self.subtract(r, self.multiply(q, next_)), self.multiply(s, after))
+            x = self.subtract(self.subtract(r, self.multiply(q, next_)), self.multiply(s, second))
             x = self.divide(x, p)
             return [x, next_], x
 
@@ -208,8 +208,8 @@ class Factorisations:
         left = self.conj(self.matrix_transpose(self.inv(right)))
         size = self.abs(left)
         norm = self.sqrt(self.sum(self.square(size), axis=-2, keepdims=True))
-        best = self.argmax(size, axis=self.ndim(size) - 2, keepdims=True)
-        top = self.take_along_axis(left, best, -2)
+        largest = self.argmax(size, axis=self.ndim(size) - 2, keepdims=True)
+        top = self.take_along_axis(left, largest, -2)
         turn = self.divide(self.conj(top), self._wide(self.multiply(self.abs(top), norm)))
         return values, self.multiply(left, turn), right
 

@@ -49,8 +49,8 @@ class Indexing:
         axis %= len(shape)
         grid = []
         for a, n in enumerate(shape):
-            along = self.reshape(self.iota(n, dtypes.int64), tuple(n if b == a else 1 for b in range(len(shape))))
-            grid.append(self.astype(indices, dtypes.int64) if a == axis else along)
+            positions = self.reshape(self.iota(n, dtypes.int64), tuple(n if b == a else 1 for b in range(len(shape))))
+            grid.append(self.astype(indices, dtypes.int64) if a == axis else positions)
         return tuple(grid)
 
     def take_along_axis(self, x: Array, indices: Array, axis: int) -> Array:

@@ -129,31 +129,33 @@ class LinearAlgebra(Factorisations):
         ends = self.astype(ends, dtypes.int64)
         starts = self.concat([self.zeros((1,), dtypes.int64), self.take_slice(ends, 0, 0, groups - 1)], axis=0)
         blocks = self.integer_floor_divide(self.add(self.subtract(ends, starts), size - 1), size)
-        behind = self.cumsum(blocks, axis=0)
-        first = self.subtract(behind, blocks)
+        block_ends = self.cumsum(blocks, axis=0)
+        first = self.subtract(block_ends, blocks)
         number = self.iota(count, dtypes.int64)
-        group = self.minimum(self.searchsorted(behind, number, right=True), groups - 1)
+        group = self.minimum(self.searchsorted(block_ends, number, right=True), groups - 1)
         start = self.add(
             self.take(starts, group, 0), self.multiply(self.subtract(number, self.take(first, group, 0)), size)
         )
         at = self.add(self.expand_dims(start, 1), self.iota(size, dtypes.int64))
-        inside = self.expand_dims(self.less(at, self.expand_dims(self.take(ends, group, 0), 1)), 2)
+        in_group = self.expand_dims(self.less(at, self.expand_dims(self.take(ends, group, 0), 1)), 2)
         at = self.minimum(at, m - 1)
 
         def blocked(x: Array) -> Array:
-            taken = self.take(x, at, 0)
-            return self.where(inside, taken, self.zeros_like(taken))
+            gathered = self.take(x, at, 0)
+            return self.where(in_group, gathered, self.zeros_like(gathered))
 
         if contracted:
             parts = self.dot_general(blocked(rows), blocked(b), ((1,), (1,)), ((0,), (0,)), dtype=wide)
             return self.astype(self.scatter(self.zeros((groups, k, n), wide), (group,), parts, mode="add"), dtype)
         parts = self.dot_general(blocked(rows), self.take(b, group, 0), ((2,), (1,)), ((0,), (0,)), dtype=wide)
         row = self.iota(m, dtypes.int64)
-        home = self.searchsorted(ends, row, right=True)
-        grouped = self.expand_dims(self.less(home, groups), 1)
-        home = self.minimum(home, groups - 1)
-        place = self.add(self.multiply(self.take(first, home, 0), size), self.subtract(row, self.take(starts, home, 0)))
-        out = self.take(self.reshape(parts, (count * size, n)), self.minimum(place, count * size - 1), 0)
+        group_of = self.searchsorted(ends, row, right=True)
+        grouped = self.expand_dims(self.less(group_of, groups), 1)
+        group_of = self.minimum(group_of, groups - 1)
+        at_ = self.add(
+            self.multiply(self.take(first, group_of, 0), size), self.subtract(row, self.take(starts, group_of, 0))
+        )
+        out = self.take(self.reshape(parts, (count * size, n)), self.minimum(at_, count * size - 1), 0)
         return self.astype(self.where(grouped, out, self.zeros_like(out)), dtype)
 
     def inverse_permutation(self, p: Array) -> Array:

@@ -109,14 +109,14 @@ class Neural:
         """Batch norm of x (N, C, ...) by its own statistics: (y, the running mean and variance (C) after it, which are
         its own where None are given). The running variance is the unbiased one."""
         axes, rest = (0, *range(2, self.ndim(x))), self.ndim(x) - 2
-        own = self.mean(x, axes)
-        centred = self.subtract(x, _of_channels(self, own, rest))
+        batch_mean = self.mean(x, axes)
+        centred = self.subtract(x, _of_channels(self, batch_mean, rest))
         biased = self.mean(self.square(centred), axes)
         y = self.multiply(centred, _of_channels(self, self.rsqrt(self.add(biased, eps)), rest))
         y = _affine(self, y, *(_of_channels(self, v, rest) for v in (weight, bias)))
         n = self.count(x, axes)
         unbiased = self.multiply(biased, n / (n - 1) if n > 1 else math.nan)
-        return y, _moved(self, mean, own, momentum), _moved(self, variance, unbiased, momentum)
+        return y, _moved(self, mean, batch_mean, momentum), _moved(self, variance, unbiased, momentum)
 
     # ---- activations -----------------------------------------------------------------------------------------------
 
@@ -180,9 +180,9 @@ class Neural:
     ) -> Array:
         """The largest in each window over the last axes of x (..., spatial...)."""
         lead = self.ndim(x) - len(window)
-        ones = (1,) * lead
-        gaps = ones + (dilation or (1,) * len(window))
-        return self.reduce_window(x, "max", ones + window, ones + stride, ((0, 0),) * lead + tuple(padding), gaps)
+        no_axes = (1,) * lead
+        gaps = no_axes + (dilation or (1,) * len(window))
+        return self.reduce_window(x, "max", no_axes + window, no_axes + stride, ((0, 0),) * lead + tuple(padding), gaps)
 
     def avg_pool(
         self: Any, x: Array, window: Ints, stride: Ints, padding: Pads = ((0, 0),), count_padding: bool = True
@@ -190,8 +190,8 @@ class Neural:
         """The mean of each window over the last axes of x (..., spatial...), whose padding is zeros that count or
         not."""
         lead = self.ndim(x) - len(window)
-        ones = (1,) * lead
-        where = ones + window, ones + stride, ((0, 0),) * lead + tuple(padding), (1,) * self.ndim(x)
+        no_axes = (1,) * lead
+        where = no_axes + window, no_axes + stride, ((0, 0),) * lead + tuple(padding), (1,) * self.ndim(x)
         total = self.reduce_window(x, "sum", *where)
         if count_padding:
             return self.divide(total, float(math.prod(window)))
@@ -242,8 +242,8 @@ class Neural:
             weighted = scores
             if weight is not None:
                 weighted = self.multiply(scores, _of_channels(self, weight, self.ndim(scores) - axis - 1))
-            spread = self.multiply(self.negative(self.sum(weighted, (axis,))), self.astype(real, self.dtype_of(scores)))
-            share = self.multiply(spread, smoothing / self.shape(logits)[axis])
+            even = self.multiply(self.negative(self.sum(weighted, (axis,))), self.astype(real, self.dtype_of(scores)))
+            share = self.multiply(even, smoothing / self.shape(logits)[axis])
             loss = self.add(self.multiply(loss, 1 - smoothing), share)
         if reduction == "none":
             return loss
@@ -299,13 +299,13 @@ class Neural:
         """One layer (Elman 1990), from x (T, N, I) and a state h (N, H): (every h, the last h). Weights are (H, I) and
         (H, H); biases (H). `activation`: "tanh" or "relu"."""
 
-        def step(h: Array, given: Array) -> tuple[Array, Array]:
-            total = self.add(given, self.linear(h, w_hh, b_hh))
+        def step(h: Array, projected: Array) -> tuple[Array, Array]:
+            total = self.add(projected, self.linear(h, w_hh, b_hh))
             h = self.tanh(total) if activation == "tanh" else self.maximum(total, 0)
             return h, h
 
-        given = self.linear(x, w_ih, b_ih)
-        h, ys = self.scan(step, h, given, length=self.shape(x)[0], reverse=reverse)
+        projected = self.linear(x, w_ih, b_ih)
+        h, ys = self.scan(step, h, projected, length=self.shape(x)[0], reverse=reverse)
         return ys, h
 
     # ---- attention -------------------------------------------------------------------------------------------------
@@ -324,8 +324,8 @@ class Neural:
             return self.softmax(scores, -1)
         is_bool = self.dtype_of(mask) == dtypes.bool_
         scores = self.where(mask, scores, -math.inf) if is_bool else self.add(scores, mask)
-        seen = self.greater(self.max(scores, -1, keepdims=True), -math.inf)
-        return self.where(seen, self.softmax(self.where(seen, scores, 0), -1), 0)
+        any_visible = self.greater(self.max(scores, -1, keepdims=True), -math.inf)
+        return self.where(any_visible, self.softmax(self.where(any_visible, scores, 0), -1), 0)
 
     def dot_product_attention(
         self: Any, q: Array, k: Array, v: Array, mask: Array | None = None, causal: bool = False,

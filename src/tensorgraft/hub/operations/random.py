@@ -85,13 +85,18 @@ class Random:
         return self.astype(self.add(self.astype(at, dtypes.int64), self.full((), low, dtypes.int64)), dtype)
 
     def permutation(self, key: Array, n: int) -> Array:
-        """Return a random order of 0 ... n - 1 as int64, by sorting 64 random bits each."""
-        high, low = self.random_bits(key, (n,))
-        return self.sort((high, low, self.iota(n, dtypes.int64)), axis=0, num_keys=2)[2]
+        """Return a random order of 0 ... n - 1 as int64, by sorting 63 random bits each.
+
+        Each number takes the place of the last of its bits: one array of integers is sorted much faster than rows.
+        """
+        words = self.astype(self.bitwise_right_shift(self.random_uint64(key, (n,)), 1), dtypes.int64)
+        last_bits = (1 << max(n - 1, 0).bit_length()) - 1
+        keys = self.bitwise_or(self.bitwise_and(words, ~last_bits), self.iota(n, dtypes.int64))
+        return self.bitwise_and(self.sort((keys,), axis=0)[0], last_bits)
 
     def exponential(self, key: Array, shape: Shape, dtype: np.dtype) -> Array:
         """Above 0, by the inverse of the distribution function."""
         wide = dtypes.float64 if dtype == dtypes.float64 else dtypes.float32
-        drawn = self.negative(self.log1p(self.negative(self.uniform(key, shape, wide))))
+        sample = self.negative(self.log1p(self.negative(self.uniform(key, shape, wide))))
         least = 2.0**-54 if wide == dtypes.float64 else 2.0**-25  # the middle of the first cell
-        return self.astype(self.maximum(drawn, self.full((), least, wide)), dtype)
+        return self.astype(self.maximum(sample, self.full((), least, wide)), dtype)

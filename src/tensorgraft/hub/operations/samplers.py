@@ -86,16 +86,16 @@ def randint(xp: Any, key: Array, low: Array, high: Array, above: Array, shape: S
     unsigned = UNSIGNED[width]
     keys = split(xp, key, (2,))
     higher, lower = (bits(xp, xp.reshape(xp.take_slice(keys, 0, i, i + 1), (2,)), shape, width) for i in range(2))
-    some = xp.greater(high, low)
+    is_nonempty = xp.greater(high, low)
     span = xp.subtract(xp.astype(high, unsigned), xp.astype(low, unsigned))
-    one = xp.full((), 1, unsigned)
-    span = xp.where(some, span, one)
-    span = xp.where(xp.logical_and(above, some), xp.add(span, one), span)
-    whole = xp.equal(span, xp.full((), 0, unsigned))  # all of the dtype's integers: no remainder
-    safe = xp.where(whole, one, span)
+    unit_ = xp.full((), 1, unsigned)
+    span = xp.where(is_nonempty, span, unit_)
+    span = xp.where(xp.logical_and(above, is_nonempty), xp.add(span, unit_), span)
+    is_whole_range = xp.equal(span, xp.full((), 0, unsigned))  # all of the dtype's integers: no remainder
+    safe = xp.where(is_whole_range, unit_, span)
 
     def rest(x: Array) -> Array:
-        return xp.where(whole, x, xp.fmod(*_together(xp, x, safe)))
+        return xp.where(is_whole_range, x, xp.fmod(*_broadcast_pair(xp, x, safe)))
 
     multiplier = rest(xp.full(xp.shape(safe), 2 ** (width // 2), unsigned))
     multiplier = rest(xp.multiply(multiplier, multiplier))
@@ -103,7 +103,7 @@ def randint(xp: Any, key: Array, low: Array, high: Array, above: Array, shape: S
     return xp.astype(xp.add(xp.astype(low, unsigned), offset), dtype)
 
 
-def _together(xp: Any, x: Array, y: Array) -> tuple[Array, Array]:
+def _broadcast_pair(xp: Any, x: Array, y: Array) -> tuple[Array, Array]:
     shape = np.broadcast_shapes(xp.shape(x), xp.shape(y))
     return xp.broadcast_to(x, shape), xp.broadcast_to(y, shape)
 
@@ -115,8 +115,8 @@ def shuffled(xp: Any, key: Array, x: Array, axis: int) -> Array:
     rounds = math.ceil(3 * math.log(max(1, size)) / math.log(2**32 - 1))
     for _ in range(rounds):
         keys = split(xp, key, (2,))
-        key, drawn = (xp.reshape(xp.take_slice(keys, 0, i, i + 1), (2,)) for i in range(2))
-        x = xp.sort((bits(xp, drawn, xp.shape(x), 32), x), axis=axis, num_keys=1)[1]
+        key, row_key = (xp.reshape(xp.take_slice(keys, 0, i, i + 1), (2,)) for i in range(2))
+        x = xp.sort((bits(xp, row_key, xp.shape(x), 32), x), axis=axis, num_keys=1)[1]
     return x
 
 
@@ -127,16 +127,16 @@ def unit(xp: Any, key: Array, shape: Shape, dtype: np.dtype) -> Array:
     """Uniform in [0, 1): multiples of the spacing of the dtype's numbers at 1."""
     info = ml_dtypes.finfo(dtype)
     width = info.bits if info.nmant >= 8 else 8
-    drawn = bits(xp, key, shape, width)
-    drawn = xp.bitwise_right_shift(drawn, xp.full((), width - info.nmant, UNSIGNED[width]))
+    random_bits = bits(xp, key, shape, width)
+    random_bits = xp.bitwise_right_shift(random_bits, xp.full((), width - info.nmant, UNSIGNED[width]))
     wide = dtypes.float64 if dtype == dtypes.float64 else dtypes.float32
-    return xp.astype(xp.multiply(xp.astype(drawn, wide), 2.0**-info.nmant), dtype)
+    return xp.astype(xp.multiply(xp.astype(random_bits, wide), 2.0**-info.nmant), dtype)
 
 
 def uniform(xp: Any, key: Array, low: Array, high: Array, shape: Shape, dtype: np.dtype) -> Array:
     """Return uniform samples in [low, high), whose bounds are arrays of `dtype` that broadcast to `shape`."""
-    drawn = xp.add(xp.multiply(unit(xp, key, shape, dtype), xp.subtract(high, low)), low)
-    return xp.maximum(low, drawn)
+    sample = xp.add(xp.multiply(unit(xp, key, shape, dtype), xp.subtract(high, low)), low)
+    return xp.maximum(low, sample)
 
 
 def normal(xp: Any, key: Array, shape: Shape, dtype: np.dtype) -> Array:
@@ -174,8 +174,8 @@ def truncated_normal(xp: Any, key: Array, low: Array, high: Array, shape: Shape,
     out = xp.multiply(_erf_inv(xp, uniform(xp, key, a, b, shape, dtype), dtype), math.sqrt(2.0))
     infinity = xp.full((), math.inf, dtype)
     return xp.minimum(
-        xp.maximum(out, xp.nextafter(*_together(xp, low, infinity))),
-        xp.nextafter(*_together(xp, high, xp.negative(infinity))),
+        xp.maximum(out, xp.nextafter(*_broadcast_pair(xp, low, infinity))),
+        xp.nextafter(*_broadcast_pair(xp, high, xp.negative(infinity))),
     )
 
 

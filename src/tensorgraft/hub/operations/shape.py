@@ -164,17 +164,17 @@ class ShapeOps:
     def tile(self, x: Array, repeats: Sequence[int]) -> Array:
         """Repeat `x` along its axes; `repeats` has one entry for each axis."""
         shape = self.shape(x)
-        spread = self.reshape(x, tuple(n for s in shape for n in (1, s)))
-        spread = self.broadcast_to(spread, tuple(n for r, s in zip(repeats, shape, strict=True) for n in (r, s)))
-        return self.reshape(spread, tuple(r * s for r, s in zip(repeats, shape, strict=True)))
+        repeated = self.reshape(x, tuple(n for s in shape for n in (1, s)))
+        repeated = self.broadcast_to(repeated, tuple(n for r, s in zip(repeats, shape, strict=True) for n in (r, s)))
+        return self.reshape(repeated, tuple(r * s for r, s in zip(repeats, shape, strict=True)))
 
     def repeat(self, x: Array, times: int, axis: int) -> Array:
         """Each element along an axis `times` times, one beside the other."""
         shape = self.shape(x)
         axis %= len(shape)
-        before, after = shape[: axis + 1], shape[axis + 1 :]
-        y = self.broadcast_to(self.reshape(x, (*before, 1, *after)), (*before, times, *after))
-        return self.reshape(y, (*shape[:axis], times * shape[axis], *after))
+        before, after_axis = shape[: axis + 1], shape[axis + 1 :]
+        y = self.broadcast_to(self.reshape(x, (*before, 1, *after_axis)), (*before, times, *after_axis))
+        return self.reshape(y, (*shape[:axis], times * shape[axis], *after_axis))
 
     def triangle_mask(self, n: int, m: int, k: Any = 0) -> Array:
         """Return bool (n, m): true on and below diagonal `k`, an int or an integer array without axes."""

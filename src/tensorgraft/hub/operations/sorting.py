@@ -33,14 +33,28 @@ class Sorting:
         shape = self.shape(x)
         axis %= len(shape)
         n = shape[axis]
-        along = self.reshape(self.iota(n, dtypes.int64), tuple(n if a == axis else 1 for a in range(len(shape))))
-        at = self.broadcast_to(along, shape)
+        positions = self.reshape(self.iota(n, dtypes.int64), tuple(n if a == axis else 1 for a in range(len(shape))))
+        at = self.broadcast_to(positions, shape)
         if not descending:
             values, order = self.sort((x, at), axis=axis, num_keys=1)
             return values, order
         # reversed twice, an ascending stable sort is a descending stable one
         values, order = self.sort((self.flip(x, (axis,)), self.flip(at, (axis,))), axis=axis, num_keys=1)
         return self.flip(values, (axis,)), self.flip(order, (axis,))
+
+    def kth_value(self, x: Array, k: int | Array, axis: int = -1) -> tuple[Array, Array]:
+        """Return (value, int64 position) of what is `k`-th, counted from 0, in a stable sort; NaN counts as greatest.
+
+        `axis` stays, with one element; `k` may be an array of int64 of that shape.
+        """
+        values, order = self.sort_with_indices(x, axis)
+        at = self._rank(x, k, axis)
+        return self.take_along_axis(values, at, axis), self.take_along_axis(order, at, axis)
+
+    def _rank(self, x: Array, k: int | Array, axis: int) -> Array:
+        shape = self.shape(x)
+        rows = tuple(1 if a == axis % len(shape) else n for a, n in enumerate(shape))
+        return self.full(rows, k, dtypes.int64) if isinstance(k, int) else k
 
     def top_k(self, x: Array, k: int, axis: int = -1, largest: bool = True) -> tuple[Array, Array]:
         """The `k` greatest (or least) values in order, and their int64 positions."""

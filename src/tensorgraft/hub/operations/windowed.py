@@ -53,24 +53,16 @@ class Windowed:
             (s - d * (k - 1) - 1) // t + 1 for s, k, t, d in zip(spatial, window, strides, window_dilation, strict=True)
         )
         zeros = (0,) * len(lead)
-        ones = (1,) * len(lead)
+        unit_steps = (1,) * len(lead)
         pieces = []
         for at in _positions(window):
             start = tuple(p * d for p, d in zip(at, window_dilation, strict=True))
             stop = tuple(b + (o - 1) * t + 1 for b, o, t in zip(start, out, strides, strict=True))
-            pieces.append(self.slice(x, zeros + start, lead + stop, ones + tuple(strides)))
+            pieces.append(self.slice(x, zeros + start, lead + stop, unit_steps + tuple(strides)))
         return self.stack(pieces, axis=len(lead))
 
     def transposed_convolution(
-        self,
-        x: Array,
-        w: Array,
-        /,
-        strides: Ints,
-        padding: Ints,
-        dilation: Ints,
-        output_padding: Ints,
-        groups: int = 1,
+        self, x: Array, w: Array, /, strides: Ints, padding: Ints, dilation: Ints, output_padding: Ints, groups: int = 1
     ) -> Array:
         """The transpose of a convolution with respect to its input: x (N, C, ...), w (C, O / groups, ...) -> (N, O,
         ...). Strides, padding (on both sides) and dilation are those of that convolution; `output_padding` is added at
@@ -85,20 +77,12 @@ class Windowed:
         swapped = self.flip(swapped, tuple(range(2, n + 2)))
         pads = []
         for k, d, p, extra in zip(taps, dilation, padding, output_padding, strict=True):
-            reach = d * (k - 1) - p
-            pads.append((reach, reach + extra))
+            pad_width = d * (k - 1) - p
+            pads.append((pad_width, pad_width + extra))
         return self.convolution(x, swapped, (1,) * n, pads, strides, dilation, groups)
 
     def convolution_weights(
-        self,
-        x: Array,
-        grad: Array,
-        /,
-        window: Ints,
-        strides: Ints,
-        padding: Ints,
-        dilation: Ints,
-        groups: int = 1,
+        self, x: Array, grad: Array, /, window: Ints, strides: Ints, padding: Ints, dilation: Ints, groups: int = 1
     ) -> Array:
         """The gradient with respect to the weights (O, C / groups, window) of a convolution of x (N, C, ...) to grad
         (N, O, ...): the convolution of the one with the other, channels in the place of the batch. Padding is that on

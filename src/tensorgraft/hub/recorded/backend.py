@@ -103,7 +103,7 @@ class RecordedBackend(_Operations):
         if known is None:
             known = self._operations[key] = _Operation(self.inner, name, structure, dynamic, [x for _, x in fixed])
         nodes = self._record(known.run, [leaves[i] for i in dynamic])
-        return optree.tree_unflatten(known.outcome, nodes)
+        return optree.tree_unflatten(known.structure, nodes)
 
     def at_once(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a method of the inner backend now."""
@@ -116,7 +116,7 @@ class RecordedBackend(_Operations):
 
     def _record(self, fn: Callable[..., Any], args: Sequence[Any]) -> tuple[Node, ...]:
         kinds = tuple([_kind(x) for x in args])
-        operands = [self._own(x) if isinstance(x, np.ndarray) else x for x in args]
+        operands = [self._owned_copy(x) if isinstance(x, np.ndarray) else x for x in args]
         outcomes = self._outcomes.get((fn, kinds))
         if outcomes is None:
             specs = [x if k.__class__ is type else k for x, k in zip(operands, kinds, strict=True)]
@@ -130,7 +130,7 @@ class RecordedBackend(_Operations):
                 self.run()
         return tuple(nodes)
 
-    def _own(self, x: np.ndarray) -> Any:
+    def _owned_copy(self, x: np.ndarray) -> Any:
         """A host array that the caller may write later."""
         if x.size <= _SMALL:
             return x.copy()
@@ -158,7 +158,7 @@ class RecordedBackend(_Operations):
 
     def flush(self) -> None:
         self.end_of_piece()
-        self.judge()
+        self.run_checks()
 
     def lend(self, x: Array, /) -> Any | None:
         if isinstance(x, Node):
@@ -177,11 +177,11 @@ class RecordedBackend(_Operations):
         """Compile and run what was recorded; its results are known then (a backend may still be computing them)."""
         with self._lock:
             graph, self._graph = self._graph, Graph()
-            wanted = graph.wanted()
-            if not wanted:
+            live_nodes = graph.wanted()
+            if not live_nodes:
                 return
             self.figures.runs += 1
-            numbers = tuple(node.number for node in wanted)
+            numbers = tuple(node.number for node in live_nodes)
             donated = graph.unheld()
             key = (tuple(graph.calls), tuple(graph.kinds), numbers, donated)
             leaves, graph.leaves = graph.leaves, []
@@ -195,7 +195,7 @@ class RecordedBackend(_Operations):
                 except BaseException:  # an interrupt while it compiles, no memory: nothing is lost
                     graph.leaves, self._graph = leaves, graph
                     raise
-                for node, value in zip(wanted, values, strict=True):
+                for node, value in zip(live_nodes, values, strict=True):
                     node.value, node.graph = value, None
             if key not in self._programs:
                 self._programs[key] = program
@@ -221,27 +221,27 @@ class RecordedBackend(_Operations):
         x.shared = True
         with self._lock:
             self._graph.kept.append(x.value)
-        self.judge()
+        self.run_checks()
         return x.value
 
-    def when_known(self, x: Array, judge: Callable[[np.ndarray], None], /) -> None:
+    def when_known(self, x: Array, check: Callable[[np.ndarray], None], /) -> None:
         if self.replaying:
-            self.inner.when_known(x, judge)
+            self.inner.when_known(x, check)
         elif isinstance(x, Node) and x.graph is not None:
-            self._pending.append((x, judge))
+            self._pending.append((x, check))
         else:
-            judge(self.to_numpy(x))
+            check(self.to_numpy(x))
 
-    def judge(self) -> None:
+    def run_checks(self) -> None:
         """The checks of values that are known by now."""
         pending, self._pending = self._pending, []
         while pending:
-            node, judge = pending.pop(0)
+            node, check_value = pending.pop(0)
             if node.graph is self._graph:
-                self._pending.append((node, judge))
+                self._pending.append((node, check_value))
             elif node.graph is None:
                 try:
-                    judge(self.inner.to_numpy(node.value))
+                    check_value(self.inner.to_numpy(node.value))
                 except Exception as error:
                     self._pending += pending
                     error.add_note(
@@ -289,8 +289,8 @@ class RecordedBackend(_Operations):
     def assembled(self, part: Array, placement: Placement, /) -> Array:
         return self.constant(self.inner.assembled(self.materialize(part), placement))
 
-    def same_everywhere(self, what: str, arrays: Mapping[str, Array], /) -> None:
-        self.inner.same_everywhere(what, {name: self.materialize(x) for name, x in arrays.items()})
+    def same_everywhere(self, action: str, arrays: Mapping[str, Array], /) -> None:
+        self.inner.same_everywhere(action, {name: self.materialize(x) for name, x in arrays.items()})
 
     def pieces(self, x: Array, /) -> dict[tuple[int, ...], Array]:
         return {at: self.constant(piece) for at, piece in self.inner.pieces(self.materialize(x)).items()}
@@ -300,7 +300,7 @@ class RecordedBackend(_Operations):
 
     def synchronize(self) -> None:
         self.end_of_piece()
-        self.judge()
+        self.run_checks()
         self.inner.synchronize()
 
 
@@ -308,7 +308,7 @@ class _Operation:
     """A method of the inner backend with all arguments but its arrays, as a function of flat arrays."""
 
     def __init__(self, inner: Backend, name: str, structure: Any, dynamic: tuple[int, ...], fixed: list[Any]) -> None:
-        self.outcome: Any = None  # the structure of its results
+        self.structure: Any = None  # the structure of its results
 
         def run(*arrays: Any) -> tuple[Array, ...]:
             remaining, rest = iter(arrays), iter(fixed)
@@ -316,7 +316,7 @@ class _Operation:
                 _array(inner, next(remaining)) if i in dynamic else next(rest) for i in range(structure.num_leaves)
             ]
             args, kwargs = optree.tree_unflatten(structure, leaves)
-            outputs, self.outcome = optree.tree_flatten(getattr(inner, name)(*args, **kwargs))
+            outputs, self.structure = optree.tree_flatten(getattr(inner, name)(*args, **kwargs))
             return tuple(outputs)
 
         self.run = inner.compile(run)

@@ -56,12 +56,12 @@ class Var:
 
 @dataclass(eq=False)
 class Call:
-    """`outcome = xp.method(*args, **kwargs)`; arguments are Vars, Blocks, static values, or containers of them."""
+    """`results = xp.method(*args, **kwargs)`; arguments are Vars, Blocks, static values, or containers of them."""
 
     method: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    outcome: Tree
+    results: Tree
 
 
 @dataclass(eq=False)
@@ -102,28 +102,28 @@ def variables(tree: Any) -> Iterator[Var]:
         if type(x) is Var:
             yield x
         elif type(x) is Block:
-            yield from free(x)
+            yield from free_variables(x)
 
 
-def free(block: Block) -> Iterator[Var]:
+def free_variables(block: Block) -> Iterator[Var]:
     """The Vars that a block uses and does not make."""
-    own = set(variables(block.parameters))
+    bound_vars = set(variables(block.parameters))
     for call in block.calls:
-        yield from (v for v in variables([call.args, call.kwargs]) if v not in own)
-        own.update(variables(call.outcome))
-    yield from (v for v in variables(block.result) if v not in own)
+        yield from (v for v in variables([call.args, call.kwargs]) if v not in bound_vars)
+        bound_vars.update(variables(call.results))
+    yield from (v for v in variables(block.result) if v not in bound_vars)
 
 
 def pruned(block: Block) -> Block:
     """Return the block without calls whose results nobody uses (all operations are pure)."""
-    needed = set(variables(block.result))
-    kept = []
+    used = set(variables(block.result))
+    used_calls = []
     for call in reversed(block.calls):
-        if needed.isdisjoint(variables(call.outcome)):
+        if used.isdisjoint(variables(call.results)):
             continue
         for x in leaves(call.args):
             if type(x) is Block:
                 x.calls = pruned(x).calls
-        needed.update(variables([call.args, call.kwargs]))
-        kept.append(call)
-    return Block(block.parameters, kept[::-1], block.result)
+        used.update(variables([call.args, call.kwargs]))
+        used_calls.append(call)
+    return Block(block.parameters, used_calls[::-1], block.result)

@@ -55,7 +55,7 @@ def write_arrays(file: Path | BinaryIO, arrays: Mapping[str, np.ndarray]) -> Non
 
 def read_arrays(file: Path, specs: Mapping[str, tuple[str, list[int]]]) -> dict[str, np.ndarray]:
     """The arrays, of these dtypes and shapes. Raises ValueError where the file has others, or is none of ours."""
-    with broken(file), zipfile.ZipFile(file) as archive:
+    with naming_file(file), zipfile.ZipFile(file) as archive:
         members = {info.filename: info for info in archive.infolist()}
         if len(members) != len(archive.infolist()):
             raise ValueError("two arrays have the same name")
@@ -77,11 +77,11 @@ def _read_array(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]
         match = _HEADER.fullmatch(text)
         if head[:8] != b"\x93NUMPY\x01\x00" or match is None:
             raise ValueError(f"the array {name!r} does not have the header that was written")
-        found = tuple(int(n) for n in match["shape"].replace(b",", b" ").split())
-        if (said := match["descr"].decode()) != stored.str or found != shape:
+        stored_shape = tuple(int(n) for n in match["shape"].replace(b",", b" ").split())
+        if (stored_dtype := match["descr"].decode()) != stored.str or stored_shape != shape:
             with contextlib.suppress(TypeError):
-                said = np.dtype(said).name
-            raise ValueError(f"the array {name!r} is {said}{list(found)}, not {dtype}{list(shape)}")
+                stored_dtype = np.dtype(stored_dtype).name
+            raise ValueError(f"the array {name!r} is {stored_dtype}{list(stored_shape)}, not {dtype}{list(shape)}")
         if info.file_size - member.tell() != size:
             raise ValueError(f"the array {name!r} has {info.file_size - member.tell()} bytes, not {size}")
         data = member.read(size)  # as much as there is
@@ -100,7 +100,7 @@ _HEADER = re.compile(
 
 
 @contextmanager
-def broken(file: Path) -> Iterator[None]:
+def naming_file(file: Path) -> Iterator[None]:
     """Context that raises whatever is wrong with a file as a ValueError with its name, except that it is missing or may
     not be read."""
     try:
@@ -108,8 +108,8 @@ def broken(file: Path) -> Iterator[None]:
     except (FileNotFoundError, PermissionError):
         raise
     except Exception as error:
-        said = str(error) or type(error).__name__
-        raise ValueError(said if str(file) in said else f"{file} is broken: {said}") from error
+        message = str(error) or type(error).__name__
+        raise ValueError(message if str(file) in message else f"{file} is broken: {message}") from error
 
 
 def dtype_named(name: Any) -> np.dtype:
@@ -148,7 +148,7 @@ class _Encoder:
         for call in block.calls:
             args = [self.value(a) for a in call.args]
             kwargs = {name: self.value(a) for name, a in call.kwargs.items()}
-            calls.append([call.method, args, kwargs, self.made(call.outcome)])
+            calls.append([call.method, args, kwargs, self.made(call.results)])
         return {"parameters": parameters, "calls": calls, "result": self.value(block.result)}
 
     def value(self, x: Any) -> Any:
@@ -253,7 +253,7 @@ def read_json(file: Path, format: str, version: int) -> dict[str, Any]:
 def load(directory: Path) -> Program:
     file = directory / "program.json"
     data = read_json(file, FORMAT, VERSION)
-    with broken(file):
+    with naming_file(file):
         return decode(data["program"], arrays_beside(file, data, "constants"))
 
 
@@ -281,14 +281,14 @@ class _Decoder:
     def block(self, data: Any) -> Block:
         parameters = tuple(self.new(tree) for tree in _list(data["parameters"]))
         calls = []
-        for method, args, kwargs, outcome in _list(data["calls"]):
+        for method, args, kwargs, result in _list(data["calls"]):
             if method not in OPERATIONS:
                 raise ValueError(f"{method!r} is not an operation")
             if not all(isinstance(name, str) and name.isidentifier() for name in kwargs):
                 raise ValueError(f"{method}: {sorted(kwargs)} are not names of arguments")
             operands = tuple(self.value(a, method) for a in _list(args))
             named = {name: self.value(a, method) for name, a in kwargs.items()}
-            calls.append(Call(method, operands, named, self.new(outcome)))
+            calls.append(Call(method, operands, named, self.new(result)))
         return Block(parameters, calls, self.value(data["result"], ""))
 
     def value(self, x: Any, method: str) -> Any:

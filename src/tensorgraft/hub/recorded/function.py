@@ -29,7 +29,7 @@ from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded import encoding
 from tensorgraft.hub.recorded.program import Program
-from tensorgraft.hub.recorded.structure import Template, flatten, from_json, shown, unflatten
+from tensorgraft.hub.recorded.structure import Template, flatten, from_json, template_text, unflatten
 
 FORMAT, VERSION = "tensorgraft function", 1
 
@@ -45,7 +45,9 @@ class CallSignature:
     def __str__(self) -> str:
         args, kwargs = self.arguments[1:]
         names = iter(list(map(str, self.specs)))
-        parts = [shown(t, names) for t in args[1:]] + [f"{key}={shown(t, names)}" for key, t in kwargs[1]]
+        parts = [template_text(t, names) for t in args[1:]] + [
+            f"{key}={template_text(t, names)}" for key, t in kwargs[1]
+        ]
         return f"({', '.join(parts + ['seed=...'] * self.seeded)})"
 
 
@@ -74,7 +76,7 @@ class Function:
         self.programs = dict(programs or {})
         self._run: dict[CallSignature, Callable[..., tuple[Array, ...]]] = {}
         with xp.scope():
-            self._held = [a if xp.is_array(a) else xp.asarray(a) for a in self.weights.values()]
+            self._weight_arrays = [a if xp.is_array(a) else xp.asarray(a) for a in self.weights.values()]
 
     def __call__(self, *args: Any, seed: Any = None, **kwargs: Any) -> Any:
         """Raises TypeError for what is no array nor static, and for arguments that no program was recorded for."""
@@ -90,7 +92,7 @@ class Function:
             if run is None:
                 program = recorded.program
                 run = self._run[signature] = xp.compile(lambda *a: program(xp, *a))
-            outputs = run(*self._held, *arrays)
+            outputs = run(*self._weight_arrays, *arrays)
             if xp.mutable:
                 passed = recorded.program.passed
                 outputs = tuple([xp.copy(a) if i in passed else xp.ensure_owned(a) for i, a in enumerate(outputs)])
@@ -145,7 +147,7 @@ class Function:
         directory = Path(directory)
         file = directory / "function.json"
         data = encoding.read_json(file, FORMAT, VERSION)
-        with encoding.broken(file):
+        with encoding.naming_file(file):
             weights = encoding.arrays_beside(file, data, "weights")
             constants = encoding.arrays_beside(file, data, "constants")
             programs = dict(_decoded(entry, weights, constants) for entry in data["signatures"])

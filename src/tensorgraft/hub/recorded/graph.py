@@ -1,4 +1,4 @@
-"""The graph of what was recorded since the last run: calls, what they take, and which of their results are wanted."""
+"""The graph of calls recorded since the last run: their operands, and which of their results are still used."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Figures:
     """Counts of what a recording backend has done."""
 
     operations: int = 0  # calls that were recorded
-    cold: int = 0  # calls that were computed at once, in pieces that had not come back yet
+    cold: int = 0  # calls that were computed at once, in pieces of the program that have not recurred
     runs: int = 0  # graphs that were run
     programs: int = 0  # different graphs among them, each compiled once
 
@@ -62,15 +62,15 @@ class Node:
 
 
 class Graph:
-    """Calls in the order they were made. What a call takes is a leaf of the graph (`~i`) or the result `i` of an
-    earlier call; results are held weakly, so that those which the program has dropped are not computed."""
+    """Recorded calls in order. An operand is leaf `i` of the graph, written `~i`, or the result `i` of an earlier call.
+    Results are held by weak references, so that results which the program has dropped are not computed."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Callable[..., Any], tuple[int, ...], int]] = []  # with the number of the first result
         self.leaves: list[Array | Scalar] = []
         self.kinds: list[Any] = []  # of the leaves: (shape, dtype), or the type of a Python scalar
         self.results: list[weakref.ref[Node]] = []
-        self.kept: list[Array] = []  # leaves that are known outside, held once more so that they look so
+        self.kept: list[Array] = []  # leaves that are shared outside: one more reference marks them as in use
         self._leaf_of: dict[int, int] = {}
 
     def add(self, fn: Callable[..., Any], operands: Sequence[Any], kinds: Sequence[Any], results: list[Node]) -> None:
@@ -102,18 +102,18 @@ class Graph:
         return at
 
     def wanted(self) -> list[Node]:
-        """The results that somebody still holds."""
+        """Return the results that the program still refers to."""
         return [node for ref in self.results if (node := ref()) is not None]
 
     def unheld(self) -> tuple[int, ...]:
-        """Return the indices of leaves that nobody but this graph holds: their memory can be used again."""
+        """Return the indices of leaves that only this graph refers to: their memory can be reused."""
         leaves = self.leaves
         return tuple(
             i for i, kind in enumerate(self.kinds) if kind.__class__ is tuple and sys.getrefcount(leaves[i]) == 2
         )
 
-    def program(self, wanted: Sequence[int]) -> Callable[..., tuple[Array, ...]]:
-        """(the leaves) -> the results `wanted`."""
+    def program(self, numbers: Sequence[int]) -> Callable[..., tuple[Array, ...]]:
+        """Return the function (leaves) -> the results with these numbers."""
         calls = self.calls
 
         def run(*leaves: Any) -> tuple[Array, ...]:
@@ -121,6 +121,6 @@ class Graph:
             for fn, refs, first in calls:
                 new = fn(*[outputs[r] if r >= 0 else leaves[~r] for r in refs])
                 outputs.update(zip(range(first, first + len(new)), new, strict=True))
-            return tuple(outputs[i] for i in wanted)
+            return tuple(outputs[i] for i in numbers)
 
         return run

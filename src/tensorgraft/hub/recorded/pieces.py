@@ -35,50 +35,50 @@ class Pieces:
 
     def __init__(self) -> None:
         self._known: dict[int, _Pass] = {}
-        self._whole: dict[_Pass, int] = {}  # how often pieces ended there
-        self._way: list[_Pass] = []  # from the beginning of the piece
+        self._ended_at: dict[_Pass, int] = {}  # how often pieces ended there
+        self._path: list[_Pass] = []  # from the beginning of the piece
         self._at = 0
         self._recorded = False
 
     def is_hot(self, operation: Any) -> bool:
         """Count the next operation, which is hashable, and return True if it is to be recorded."""
         at = self._at = hash((self._at, operation))
-        here = self._known.get(at)
-        if here is None:
-            here = self._new(at)
-        begins = not self._way or self._way[-1].parted
-        if self._recorded or begins:
-            self._recorded = self._comes_back(here)
-        here.count += 1
-        self._way.append(here)
+        current = self._known.get(at)
+        if current is None:
+            current = self._new(at)
+        at_start = not self._path or self._path[-1].parted
+        if self._recorded or at_start:
+            self._recorded = self._comes_back(current)
+        current.count += 1
+        self._path.append(current)
         return self._recorded
 
-    def _comes_back(self, here: _Pass) -> bool:
-        if here.parted or self._whole.get(here.usual, 0) < TIMES:
+    def _comes_back(self, current: _Pass) -> bool:
+        if current.parted or self._ended_at.get(current.usual, 0) < TIMES:
             return False
-        if here.news * RARE <= here.count or self._recorded:
+        if current.news * RARE <= current.count or self._recorded:
             return True
-        here.parted = here.count >= TIMES + RARE
+        current.parted = current.count >= TIMES + RARE
         return False
 
     def _new(self, at: int) -> _Pass:
         """Note that this piece goes on as none has, and return the pass that it begins."""
         if len(self._known) >= _MOST:
             self._known.clear()
-            self._whole.clear()
-        if self._way and self._way[-1].count > 1:
-            for earlier in self._way:
-                earlier.news += 1
-        here = self._known[at] = _Pass()
-        return here
+            self._ended_at.clear()
+        if self._path and self._path[-1].count > 1:
+            for earlier_pass in self._path:
+                earlier_pass.news += 1
+        new_pass = self._known[at] = _Pass()
+        return new_pass
 
     def end(self) -> None:
-        whole = self._whole
-        if self._way:
-            last = self._way[-1]
-            times = whole[last] = whole.get(last, 0) + 1
-            for here in self._way:
-                if times >= whole.get(here.usual, 0):
-                    here.usual = last
-            self._way = []
+        counts = self._ended_at
+        if self._path:
+            last = self._path[-1]
+            times = counts[last] = counts.get(last, 0) + 1
+            for current in self._path:
+                if times >= counts.get(current.usual, 0):
+                    current.usual = last
+            self._path = []
         self._at, self._recorded = 0, False

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from tensorgraft.hub.abstract import AbstractBackend, ShapeDtype
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.recorded.block import Block, Var, free, pruned
+from tensorgraft.hub.recorded.block import Block, Var, free_variables, pruned
 from tensorgraft.hub.recorded.source import function, source
 
 
@@ -31,7 +31,7 @@ class Program:
                 raise ValueError("a program must take and return a flat tuple of arrays")
         self.block = pruned(block)
         self.constants: list[Var] = []
-        for v in dict.fromkeys(free(self.block)):
+        for v in dict.fromkeys(free_variables(self.block)):
             if v.value is None:
                 raise ValueError(f"a recorded program uses an array, {v}, of another program: pass it as an argument")
             self.constants.append(v)
@@ -75,14 +75,14 @@ class Program:
                 self._on[xp] = constants
         return constants
 
-    def check_inputs(self, xp: Backend, arrays: Sequence[Array], what: str = "the program") -> None:
+    def check_inputs(self, xp: Backend, arrays: Sequence[Array], label: str = "the program") -> None:
         """Raises TypeError or ValueError where `arrays` do not have the shapes and dtypes of `inputs`."""
         if len(arrays) != len(self.inputs):
-            raise TypeError(f"{what} takes {len(self.inputs)} arrays, got {len(arrays)}")
+            raise TypeError(f"{label} takes {len(self.inputs)} arrays, got {len(arrays)}")
         for k, (array, expected) in enumerate(zip(arrays, self.inputs, strict=True)):
-            got = ShapeDtype(tuple(xp.shape(array)), xp.dtype_of(array))
-            if got != expected:
-                raise ValueError(f"argument {k} of {what} is {got}, but was recorded as {expected}")
+            given_spec = ShapeDtype(tuple(xp.shape(array)), xp.dtype_of(array))
+            if given_spec != expected:
+                raise ValueError(f"argument {k} of {label} is {given_spec}, but was recorded as {expected}")
 
     def check(self) -> None:
         """Raises ValueError or TypeError where a call does not fit its operands, or the results are other than said:

@@ -31,10 +31,10 @@ def function(text: str) -> Callable[..., tuple[Any, ...]]:
     space: dict[str, Any] = {"dtypes": dtypes, "inf": math.inf, "nan": math.nan}
     file = f"<tensorgraft program {next(_numbers)}>"
     exec(compile(text, file, "exec"), space)
-    made: Callable[..., tuple[Any, ...]] = space["program"]
+    compiled: Callable[..., tuple[Any, ...]] = space["program"]
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # tracebacks show it
-    weakref.finalize(made, linecache.cache.pop, file, None).atexit = False
-    return made
+    weakref.finalize(compiled, linecache.cache.pop, file, None).atexit = False
+    return compiled
 
 
 class _Writer:
@@ -70,30 +70,30 @@ class _Writer:
         self.depth += 1
         if constants:
             self.line(f"{', '.join(constants)}, = constants")
-        for tree, whole in unpacked:
-            self.line(f"{self.target(tree)} = {whole}")
+        for tree, packed_name in unpacked:
+            self.line(f"{self.target(tree)} = {packed_name}")
         self.body(block)
         self.depth -= 1
 
     def body(self, block: Block) -> None:
         used = set(variables(block.result))
-        own = set(variables(block.parameters)).union(*(variables(c.outcome) for c in block.calls))
+        local = set(variables(block.parameters)).union(*(variables(c.results) for c in block.calls))
         dead: list[list[Var]] = []
         for call in reversed(block.calls):
-            last = [v for v in dict.fromkeys(variables([call.args, call.kwargs, call.outcome])) if v in own - used]
+            last = [v for v in dict.fromkeys(variables([call.args, call.kwargs, call.results])) if v in local - used]
             used.update(last)
             dead.append(last)
         for call in block.calls:
             self.call(call)
-            if gone := dead.pop():
-                self.line(f"del {', '.join(self.names[v] for v in gone)}")
+            if last_used := dead.pop():
+                self.line(f"del {', '.join(self.names[v] for v in last_used)}")
         self.line(f"return {self.value(block.result)}")
 
     def call(self, call: Call) -> None:
         args = [self.value(a) for a in call.args]
         args += [f"{name}={self.value(a)}" for name, a in call.kwargs.items()]
-        target = self.target(call.outcome)
-        shapes = ", ".join(map(str, leaves(call.outcome)))
+        target = self.target(call.results)
+        shapes = ", ".join(map(str, leaves(call.results)))
         self.line(f"{target} = xp.{call.method}({', '.join(args)})  # {shapes}")
 
     def value(self, x: Any) -> str:

@@ -23,7 +23,7 @@ _STATIC: dict[str, Callable[[str], Any]] = {
 }
 
 
-def flatten(tree: Any, as_array: Callable[[Any], Array | None], what: str) -> tuple[Template, list[Array]]:
+def flatten(tree: Any, as_array: Callable[[Any], Array | None], label: str) -> tuple[Template, list[Array]]:
     """Return (the template, the arrays in it). Tuples that have names are tuples. `as_array` gives None for what is no
     array.
 
@@ -43,12 +43,12 @@ def flatten(tree: Any, as_array: Callable[[Any], Array | None], what: str) -> tu
         if isinstance(x, dict):
             for key in x:
                 if not isinstance(key, str):
-                    raise TypeError(f"{what}: keys of dictionaries must be strings, got {key!r}")
+                    raise TypeError(f"{label}: keys of dictionaries must be strings, got {key!r}")
             return ("dict", tuple((key, take(x[key])) for key in sorted(x)))
         kind = type(x).__name__
         if kind not in _STATIC or type(x).__module__ != "builtins":
             raise TypeError(
-                f"{what}: expected arrays, None, numbers, strings, and tuples, lists and dictionaries of them, got a"
+                f"{label}: expected arrays, None, numbers, strings, and tuples, lists and dictionaries of them, got a"
                 f" {type(x).__module__}.{type(x).__qualname__}"
             )
         return kind, x if kind == "str" else repr(x)
@@ -84,15 +84,15 @@ def from_json(data: Any) -> Any:
     return tuple(map(from_json, data)) if isinstance(data, list) else data
 
 
-def shown(template: Template, names: Iterator[str]) -> str:
+def template_text(template: Template, names: Iterator[str]) -> str:
     """Return a template as text for error messages: `names` are those of the arrays."""
     if template == _ARRAY:
         return next(names)
     kind, *parts = template
     if kind == "tuple":
-        return f"({', '.join(shown(t, names) for t in parts)}{',' * (len(parts) == 1)})"
+        return f"({', '.join(template_text(t, names) for t in parts)}{',' * (len(parts) == 1)})"
     if kind == "list":
-        return f"[{', '.join(shown(t, names) for t in parts)}]"
+        return f"[{', '.join(template_text(t, names) for t in parts)}]"
     if kind == "dict":
-        return "{" + ", ".join(f"{key!r}: {shown(t, names)}" for key, t in parts[0]) + "}"
+        return "{" + ", ".join(f"{key!r}: {template_text(t, names)}" for key, t in parts[0]) + "}"
     return repr(unflatten(template, ()))

@@ -85,29 +85,29 @@ class ProgramBackend(_Recording):
     @contextlib.contextmanager
     def recording(self) -> Iterator[list[Call]]:
         """Calls go into this list, not into that of the program or body around it."""
-        around = getattr(self._local, "calls", None)
+        outer_calls = getattr(self._local, "calls", None)
         calls: list[Call] = []
         self._local.calls = calls
-        if around is None:
+        if outer_calls is None:
             self._local.small = {}
         try:
             yield calls
         finally:
-            self._local.calls = around
+            self._local.calls = outer_calls
 
     def _append(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         calls = getattr(self._local, "calls", None)
         if calls is None:
             raise RuntimeError(f"{method}: nothing is being recorded (tensorgraft.hub.recorded.record)")
-        outcome = mapped(lambda x: Var(x.shape, x.dtype) if type(x) is ShapeDtype else x, result)
-        calls.append(Call(method, args, kwargs, outcome))
-        return outcome
+        result_vars = mapped(lambda x: Var(x.shape, x.dtype) if type(x) is ShapeDtype else x, result)
+        calls.append(Call(method, args, kwargs, result_vars))
+        return result_vars
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record an operation."""
         args, kwargs = mapped(lambda x: self._argument(name, x), (args, kwargs))
         if getattr(self._local, "eager", False) and all(x.value is not None for x in leaves([args, kwargs]) if _is(x)):
-            return self._now(name, args, kwargs)
+            return self._evaluate(name, args, kwargs)
         plain_args, plain_kwargs = mapped(spec_of, (args, kwargs))
         result = getattr(self._rules, name)(*plain_args, **plain_kwargs)
         if not any(type(x) is ShapeDtype for x in leaves(result)):
@@ -168,8 +168,8 @@ class ProgramBackend(_Recording):
         flat, structure = self._flat(init)
         test, holds = self._body(condition, (flat, structure))
         test.result = self.variable(holds)
-        step, after = self._body(body, (flat, structure))
-        step.result, out = self._flat(after)
+        step, new_carry = self._body(body, (flat, structure))
+        step.result, out = self._flat(new_carry)
         self._rules.while_loop(
             lambda _: spec_of(test.result), lambda _: _specs(step.result, out), _specs(flat, structure)
         )
@@ -180,18 +180,18 @@ class ProgramBackend(_Recording):
         self, body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, /, length: int, reverse: bool = False
     ) -> tuple[Any, Any]:
         length, reverse = int(length), bool(reverse)
-        (carry, structure), (along, x_structure) = self._flat(init), self._flat(xs)
-        self._rules.scan(lambda c, x: (c, ()), (), tuple(map(spec_of, along)), length)  # of the extents
-        rows = tuple(Var(x.shape[1:], x.dtype) for x in along)
-        step, (after, y) = self._body(body, (carry, structure), (rows, x_structure))
-        (carry_out, out), (y_out, y_structure) = self._flat(after), self._flat(y)
+        (carry, structure), (xs_, x_structure) = self._flat(init), self._flat(xs)
+        self._rules.scan(lambda c, x: (c, ()), (), tuple(map(spec_of, xs_)), length)  # of the extents
+        rows = tuple(Var(x.shape[1:], x.dtype) for x in xs_)
+        step, (new_carry, y) = self._body(body, (carry, structure), (rows, x_structure))
+        (carry_out, out), (y_out, y_structure) = self._flat(new_carry), self._flat(y)
         step.result = (carry_out, y_out)
         self._rules.scan(
             lambda c, x: (_specs(carry_out, out), ()), _specs(carry, structure), (), length, reverse
         )  # of the carry
         stacked = tuple(ShapeDtype((length, *v.shape), v.dtype) for v in y_out)
         outputs = self._append(
-            "scan", (step, carry, along), {"length": length, "reverse": reverse}, (tuple(map(spec_of, carry)), stacked)
+            "scan", (step, carry, xs_), {"length": length, "reverse": reverse}, (tuple(map(spec_of, carry)), stacked)
         )
         return optree.tree_unflatten(structure, outputs[0]), optree.tree_unflatten(y_structure, outputs[1])
 
@@ -205,7 +205,7 @@ class ProgramBackend(_Recording):
         finally:
             self._local.eager = before
 
-    def _now(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _evaluate(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An operation on constants, computed by NumPy."""
         xp = registry.get("numpy")
         plain_args, plain_kwargs = mapped(lambda x: x.value if type(x) is Var else x, (args, kwargs))

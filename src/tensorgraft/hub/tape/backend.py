@@ -89,8 +89,8 @@ class Taping(_Operations):
         else:
             plain_args, plain_kwargs = tuple([x.value if type(x) is Variable else x for x in args]), {}
         result = getattr(self.inner, name)(*plain_args, **plain_kwargs)
-        several = isinstance(result, tuple)
-        results = list(result) if several else [result]
+        is_tuple = isinstance(result, tuple)
+        results = list(result) if is_tuple else [result]
         tracked = any(type(x) is Variable and x.tracked for x in leaves)
         node = None
         if tracked and any(dtypes.is_inexact(self.inner.dtype_of(r)) for r in results):
@@ -99,11 +99,11 @@ class Taping(_Operations):
                 raise NotImplementedError(f"{name} has no derivative on the backend {self.name}")
             operands = [x if type(x) is Variable and x.tracked else None for x in leaves if self._operand(x)]
             xp = self.inner
-            node = TapeNode(operands, lambda g: rule(xp, result, g if several else g[0], *plain_args, **plain_kwargs),
+            node = TapeNode(operands, lambda g: rule(xp, result, g if is_tuple else g[0], *plain_args, **plain_kwargs),
                         len(results))  # fmt: skip
         out = [Variable(r, node if node is not None and dtypes.is_inexact(self.inner.dtype_of(r)) else None, k)
                for k, r in enumerate(results)]  # fmt: skip
-        return tuple(out) if several else out[0]
+        return tuple(out) if is_tuple else out[0]
 
     def _operand(self, x: Any) -> bool:
         return type(x) is Variable or self.inner.is_array(x)

@@ -18,17 +18,17 @@ LN2, LN10 = math.log(2), math.log(10)
 
 def unbroadcast(xp: Any, g: Array, shape: tuple[int, ...]) -> Array:
     """Sum over the axes along which an operand of `shape` was repeated."""
-    here = xp.shape(g)
-    if here == shape:
+    g_shape = xp.shape(g)
+    if g_shape == shape:
         return g
-    lead = len(here) - len(shape)
-    axes = (*range(lead), *(lead + a for a, n in enumerate(shape) if n == 1 and here[lead + a] != 1))
+    lead = len(g_shape) - len(shape)
+    axes = (*range(lead), *(lead + a for a, n in enumerate(shape) if n == 1 and g_shape[lead + a] != 1))
     return xp.reshape(xp.sum(g, axis=axes), shape)
 
 
-def halves(xp: Any, chosen: Value, other: Value, g: Value) -> Value:
+def halves(xp: Any, selected: Value, other: Value, g: Value) -> Value:
     """The share of an operand in a maximum or minimum: all, or half of it where both are equal."""
-    return g * xp.where(chosen == other, xp.full((), 0.5, g.dtype), 1)
+    return g * xp.where(selected == other, xp.full((), 0.5, g.dtype), 1)
 
 
 def _abs(xp: Any, y: Value, g: Value, x: Value) -> Value:
@@ -109,14 +109,8 @@ BINARY: dict[str, Pair] = {
     "add": (lambda xp, y, g, a, b: g, lambda xp, y, g, a, b: g),
     "subtract": (lambda xp, y, g, a, b: g, lambda xp, y, g, a, b: -g),
     "multiply": (lambda xp, y, g, a, b: g * b, lambda xp, y, g, a, b: g * a),
-    "divide": (
-        lambda xp, y, g, a, b: g / b,
-        lambda xp, y, g, a, b: -(g * (y / b)),
-    ),
-    "fmod": (
-        lambda xp, y, g, a, b: g,
-        lambda xp, y, g, a, b: -(g * xp.trunc(a / b)),
-    ),
+    "divide": (lambda xp, y, g, a, b: g / b, lambda xp, y, g, a, b: -(g * (y / b))),
+    "fmod": (lambda xp, y, g, a, b: g, lambda xp, y, g, a, b: -(g * xp.trunc(a / b))),
     "pow": (_pow_base, _pow_exponent),
     "atan2": (
         lambda xp, y, g, a, b: _atan2_scale(xp, g, a, b) * b,
@@ -133,10 +127,7 @@ BINARY: dict[str, Pair] = {
     ),
     "igamma": (_unknown("igamma", "its order"), lambda xp, y, g, a, b: _igamma_slope(xp, g, a, b)),
     "igammac": (_unknown("igammac", "its order"), lambda xp, y, g, a, b: -_igamma_slope(xp, g, a, b)),
-    "zeta": (
-        _unknown("zeta", "its exponent"),
-        lambda xp, y, g, a, b: g * -(a * xp.zeta(a + 1, b)),
-    ),
+    "zeta": (_unknown("zeta", "its exponent"), lambda xp, y, g, a, b: g * -(a * xp.zeta(a + 1, b))),
 }
 
 
@@ -184,19 +175,19 @@ def _complex(xp: Any, y: Array, g: Array, real: Array, imag: Array) -> list[Any]
 
 
 def _astype(xp: Any, y: Array, g: Array, x: Array, dtype: np.dtype) -> list[Any]:
-    here = xp.dtype_of(x)
-    return [(lambda: xp.astype(g, here)) if dtypes.is_inexact(here) else None]
+    x_dtype = xp.dtype_of(x)
+    return [(lambda: xp.astype(g, x_dtype)) if dtypes.is_inexact(x_dtype) else None]
 
 
 def _bitcast(xp: Any, y: Array, g: Array, x: Array, dtype: np.dtype) -> list[Any]:
     """Linear between a complex dtype and the real one of its parts; bits of others have no derivative."""
-    here = xp.dtype_of(x)
-    if here == dtype:
+    x_dtype = xp.dtype_of(x)
+    if x_dtype == dtype:
         return [lambda: g]
-    if dtypes.is_complex(here) and dtype == dtypes.real_dtype(here):
-        return [lambda: xp.conj(xp.bitcast(g, here))]
-    if dtypes.is_complex(dtype) and here == dtypes.real_dtype(dtype):
-        return [lambda: xp.bitcast(xp.conj(g), here)]
+    if dtypes.is_complex(x_dtype) and dtype == dtypes.real_dtype(x_dtype):
+        return [lambda: xp.conj(xp.bitcast(g, x_dtype))]
+    if dtypes.is_complex(dtype) and x_dtype == dtypes.real_dtype(dtype):
+        return [lambda: xp.bitcast(xp.conj(g), x_dtype)]
     return [None]
 
 

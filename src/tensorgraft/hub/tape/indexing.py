@@ -16,7 +16,7 @@ def _gather(xp: Any, y: Array, g: Array, x: Array, indices: Sequence[Array]) -> 
 def _scatter(
     xp: Any, y: Array, g: Array, x: Array, indices: Sequence[Array], updates: Array, mode: str = "set"
 ) -> list[Any]:
-    whole = xp.shape(xp.gather(x, indices))  # to which the updates broadcast
+    shape_ = xp.shape(xp.gather(x, indices))  # to which the updates broadcast
 
     def to_updates(gathered: Array) -> Array:
         from tensorgraft.hub.tape.elementwise import unbroadcast
@@ -24,19 +24,19 @@ def _scatter(
         return unbroadcast(xp, gathered, xp.shape(updates))
 
     def wide() -> Array:
-        return xp.broadcast_to(updates, whole)
+        return xp.broadcast_to(updates, shape_)
 
-    def only(holds: Array, v: Array) -> Array:
+    def gradient_at_chosen(holds: Array, v: Array) -> Array:
         return xp.where(holds, v, xp.full((), 0, xp.dtype_of(v)))
 
     if mode == "set":
 
         def winners() -> Array:  # of equal indices the update that is there
-            number = xp.reshape(xp.iota(max(_size(whole), 1), dtypes.int64), whole) if _size(whole) else None
+            number = xp.reshape(xp.iota(max(_size(shape_), 1), dtypes.int64), shape_) if _size(shape_) else None
             if number is None:
                 return g
             placed = xp.scatter(xp.full(xp.shape(x), -1, dtypes.int64), indices, number)
-            return only(xp.equal(xp.gather(placed, indices), number), xp.gather(g, indices))
+            return gradient_at_chosen(xp.equal(xp.gather(placed, indices), number), xp.gather(g, indices))
 
         gx: Any = lambda: xp.scatter(g, indices, xp.zeros_like(updates))  # noqa: E731
         gu: Any = lambda: to_updates(winners())  # noqa: E731
@@ -49,16 +49,16 @@ def _scatter(
     else:  # min, max: whoever is equal to the result shares
 
         def shares() -> tuple[Array, Array]:
-            mine = xp.astype(xp.equal(x, y), xp.dtype_of(g))
-            theirs = xp.astype(xp.equal(wide(), xp.gather(y, indices)), xp.dtype_of(g))
-            count = xp.scatter(mine, indices, theirs, mode="add")
-            return xp.divide(g, xp.where(xp.equal(count, 0.0), xp.ones_like(count), count)), theirs
+            own_share = xp.astype(xp.equal(x, y), xp.dtype_of(g))
+            update_share = xp.astype(xp.equal(wide(), xp.gather(y, indices)), xp.dtype_of(g))
+            count = xp.scatter(own_share, indices, update_share, mode="add")
+            return xp.divide(g, xp.where(xp.equal(count, 0.0), xp.ones_like(count), count)), update_share
 
         gx = lambda: xp.multiply(shares()[0], xp.astype(xp.equal(x, y), xp.dtype_of(g)))  # noqa: E731
 
         def gu() -> Array:
-            share, theirs = shares()
-            return to_updates(xp.multiply(xp.gather(share, indices), theirs))
+            share, update_share = shares()
+            return to_updates(xp.multiply(xp.gather(share, indices), update_share))
 
     return [gx, *(None for _ in indices), gu]
 
@@ -74,8 +74,8 @@ def _sort(xp: Any, y: Any, g: Any, operands: Sequence[Array], axis: int = -1, nu
     """The sort is stable: sorted along, positions say where each element came from."""
     shape = xp.shape(operands[0])
     at = axis % len(shape)
-    along = xp.reshape(xp.iota(shape[at], dtypes.int64), tuple(n if a == at else 1 for a, n in enumerate(shape)))
-    came_from = xp.sort([*operands, xp.broadcast_to(along, shape)], axis=axis, num_keys=num_keys)[-1]
+    positions = xp.reshape(xp.iota(shape[at], dtypes.int64), tuple(n if a == at else 1 for a, n in enumerate(shape)))
+    came_from = xp.sort([*operands, xp.broadcast_to(positions, shape)], axis=axis, num_keys=num_keys)[-1]
     return [
         None if c is None else (lambda x=x, c=c: xp.put_along_axis(xp.zeros_like(x), came_from, c, at, mode="add"))
         for x, c in zip(operands, g, strict=True)

@@ -38,19 +38,16 @@ def _dot_general(
                                  (tuple(g_axes), tuple(free_z)), (tuple(range(nb)), tuple(bz)))  # fmt: skip
         # axes: batch, free of x, then z's contracted ones in the order in which z has them
         left = sorted(range(len(cz)), key=lambda k: cz[k])
-        place = [0] * len(xp.shape(x))
+        order = [0] * len(xp.shape(x))
         for k, axis in enumerate(bx):
-            place[axis] = k
+            order[axis] = k
         for k, axis in enumerate(free_x):
-            place[axis] = nb + k
-        for k, which in enumerate(left):
-            place[cx[which]] = nb + nx + k
-        return xp.astype(xp.permute_dims(product, tuple(place)), xp.dtype_of(x))
+            order[axis] = nb + k
+        for k, z_axis in enumerate(left):
+            order[cx[z_axis]] = nb + nx + k
+        return xp.astype(xp.permute_dims(product, tuple(order)), xp.dtype_of(x))
 
-    return [
-        lambda: transposed(a, ca, ba, b, cb, bb, True),
-        lambda: transposed(b, cb, bb, a, ca, ba, False),
-    ]
+    return [lambda: transposed(a, ca, ba, b, cb, bb, True), lambda: transposed(b, cb, bb, a, ca, ba, False)]
 
 
 def _h(xp: Any, x: AnyArray) -> AnyArray:
@@ -65,7 +62,7 @@ def _conj(xp: Any, x: Any) -> Any:
 def _conjugated(rule: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
     @with_operators
     def wrapped(xp: Any, y: Any, g: Any, *args: Any, **kwargs: Any) -> list[Any]:
-        g = [_conj(xp, one) for one in g] if isinstance(g, list) else _conj(xp, g)
+        g = [_conj(xp, item) for item in g] if isinstance(g, list) else _conj(xp, g)
         thunks = rule(xp, y, g, *args, **kwargs)
         return [None if t is None else (lambda t=t: _conj(xp, t())) for t in thunks]
 
@@ -121,8 +118,8 @@ def _triangular_solve(
     unit_diagonal: bool = False,
 ) -> list[Any]:
     def solved() -> Value:
-        def solve(v: Value, **how: bool) -> Value:
-            return xp.triangular_solve(a, v, lower=lower, left=left, unit_diagonal=unit_diagonal, **how)
+        def solve(v: Value, **options: bool) -> Value:
+            return xp.triangular_solve(a, v, lower=lower, left=left, unit_diagonal=unit_diagonal, **options)
 
         if adjoint:
             return solve(g)
@@ -138,8 +135,8 @@ def _triangular_solve(
         elif transpose:
             dy = xp.matrix_transpose(dy)
         offset = int(unit_diagonal)
-        kept = xp.tril(dy, -offset) if lower else xp.triu(dy, offset)
-        return -kept
+        triangle = xp.tril(dy, -offset) if lower else xp.triu(dy, offset)
+        return -triangle
 
     return [matrix, solved]
 
@@ -155,9 +152,9 @@ def _qr(xp: Any, y: Any, g: Any, x: Value, full: bool = False) -> list[Any]:
     def pull() -> Value:
         gq, gr = (xp.zeros_like(v) if c is None else c for v, c in zip(y, g, strict=True))
         inner = xp.triu(gr @ _h(xp, r) - _h(xp, q) @ gq)
-        both = inner + _h(xp, inner)
-        both = both - _diagonal_only(xp, both) * 0.5
-        return xp.triangular_solve(r, gq + q @ both, lower=False, left=False, adjoint=True)
+        symmetrised = inner + _h(xp, inner)
+        symmetrised = symmetrised - _diagonal_only(xp, symmetrised) * 0.5
+        return xp.triangular_solve(r, gq + q @ symmetrised, lower=False, left=False, adjoint=True)
 
     return [pull]
 
@@ -196,16 +193,16 @@ def _svd(xp: Any, y: Any, g: Any, x: Value, full: bool = False) -> list[Any]:
             product = _h(xp, a) @ b
             return product - _h(xp, product)
 
-        def off(k: Value) -> Value:
+        def off_diagonal(k: Value) -> Value:
             return xp.where(_eye(xp, k), _zero(xp, k), k) / gaps
 
         if gu is not None:
             k = skew(u, gu)
-            inner = inner + off(k) * xp.expand_dims(sigma, -2)
+            inner = inner + off_diagonal(k) * xp.expand_dims(sigma, -2)
             diagonal = diagonal + _diagonal_only(xp, k)
         if gvh is not None:
             k = skew(_h(xp, vh), _h(xp, gvh))
-            inner = inner + xp.expand_dims(sigma, -1) * off(k)
+            inner = inner + xp.expand_dims(sigma, -1) * off_diagonal(k)
         if dtypes.is_complex(dtype):
             inner = inner + diagonal / (xp.expand_dims(sigma, -2) * 2)
         dx = u @ inner @ vh
@@ -291,9 +288,9 @@ def _irfft(xp: Any, y: Array, g: Array, x: Array, n: int, axis: int) -> list[Any
         scale = xp.astype(xp.asarray(weight / n), dtype)
         scale = xp.reshape(scale, tuple(half if a == at else 1 for a in range(len(xp.shape(g)))))
         dx = xp.multiply(xp.conj(xp.rfft(g, axis=axis)), scale)
-        have = xp.shape(x)[at]  # irfft cuts or fills up its operand
-        config = [(0, have - half if a == at else 0, 0) for a in range(len(xp.shape(g)))]
-        return dx if have == half else xp.pad(dx, _zero(xp, dx), config)
+        x_count = xp.shape(x)[at]  # irfft cuts or fills up its operand
+        config = [(0, x_count - half if a == at else 0, 0) for a in range(len(xp.shape(g)))]
+        return dx if x_count == half else xp.pad(dx, _zero(xp, dx), config)
 
     return [pull]
 

@@ -32,20 +32,20 @@ def _prod(xp: Any, y: Array, g: Array, x: Array, axis: Any = None, keepdims: boo
 
     def pull() -> Array:
         axes = _axes(xp, x, axis)
-        others = tuple(a for a in range(len(xp.shape(x))) if a not in axes)
-        order = (*others, *axes)
+        other_axes = tuple(a for a in range(len(xp.shape(x))) if a not in axes)
+        order = (*other_axes, *axes)
         moved = xp.permute_dims(x, order)
         shape = xp.shape(moved)
-        n = math.prod(shape[len(others) :])
-        flat = xp.reshape(moved, (*shape[: len(others)], n))
-        last = len(others)
-        one = xp.full((), 1, xp.dtype_of(x))
+        n = math.prod(shape[len(other_axes) :])
+        flat = xp.reshape(moved, (*shape[: len(other_axes)], n))
+        last = len(other_axes)
+        one_value = xp.full((), 1, xp.dtype_of(x))
         edge = [(0, 0, 0)] * last
-        left = xp.cumprod(xp.pad(flat, one, [*edge, (1, -1, 0)]), axis=last)
-        right = xp.flip(xp.cumprod(xp.pad(xp.flip(flat, (last,)), one, [*edge, (1, -1, 0)]), axis=last), (last,))
+        left = xp.cumprod(xp.pad(flat, one_value, [*edge, (1, -1, 0)]), axis=last)
+        right = xp.flip(xp.cumprod(xp.pad(xp.flip(flat, (last,)), one_value, [*edge, (1, -1, 0)]), axis=last), (last,))
         rest = xp.reshape(xp.multiply(left, right), shape)
-        back = xp.permute_dims(rest, tuple(order.index(a) for a in range(len(order))))
-        return xp.multiply(back, _with_kept_axes(xp, g, x, axis))
+        in_order = xp.permute_dims(rest, tuple(order.index(a) for a in range(len(order))))
+        return xp.multiply(in_order, _with_kept_axes(xp, g, x, axis))
 
     return [pull]
 
@@ -54,8 +54,8 @@ def _extremum(xp: Any, y: Array, g: Array, x: Array, axis: Any = None, keepdims:
     """Equal elements share."""
 
     def pull() -> Array:
-        hit = xp.equal(x, _with_kept_axes(xp, y, x, axis))
-        share = xp.astype(hit, xp.dtype_of(g))
+        is_extreme = xp.equal(x, _with_kept_axes(xp, y, x, axis))
+        share = xp.astype(is_extreme, xp.dtype_of(g))
         count = xp.sum(share, axis=_axes(xp, x, axis), keepdims=True)
         return xp.multiply(share, xp.divide(_with_kept_axes(xp, g, x, axis), count))
 
@@ -76,8 +76,8 @@ def _cumprod(xp: Any, y: Array, g: Array, x: Array, axis: int) -> list[Any]:
         n = xp.shape(rows)[-1]
         lead = xp.shape(rows)[:-1]
         wide = xp.broadcast_to(xp.expand_dims(rows, -2), (*lead, n, n))  # [..., k, i]
-        without = xp.where(xp.eye(n, n, dtypes.bool_), xp.full((), 1, dtype), wide)
-        products = xp.triu(xp.cumprod(without, axis=len(lead) + 1))  # [..., k, j], j >= k
+        excluded = xp.where(xp.eye(n, n, dtypes.bool_), xp.full((), 1, dtype), wide)
+        products = xp.triu(xp.cumprod(excluded, axis=len(lead) + 1))  # [..., k, j], j >= k
         return xp.moveaxis(xp.sum(xp.multiply(products, xp.expand_dims(cotangent, -2)), axis=-1), -1, axis)
 
     return [pull]
@@ -89,8 +89,10 @@ def _cumulative_extremum(xp: Any, y: Array, g: Array, x: Array, axis: int) -> li
     def pull() -> Array:
         at = axis % len(xp.shape(x))
         shape = xp.shape(x)
-        along = xp.reshape(xp.iota(shape[at], dtypes.int64), tuple(n if a == at else 1 for a, n in enumerate(shape)))
-        source = xp.cummax(xp.where(xp.equal(x, y), along, xp.full((), 0, dtypes.int64)), axis=at)
+        positions = xp.reshape(
+            xp.iota(shape[at], dtypes.int64), tuple(n if a == at else 1 for a, n in enumerate(shape))
+        )
+        source = xp.cummax(xp.where(xp.equal(x, y), positions, xp.full((), 0, dtypes.int64)), axis=at)
         return xp.put_along_axis(xp.zeros_like(x), source, g, at, mode="add")
 
     return [pull]

@@ -15,8 +15,8 @@ Shape = tuple[int, ...]
 
 
 def _full(xp: Any, y: Array, g: Array, shape: Shape, value: Any, dtype: np.dtype) -> list[Any]:
-    here = xp.dtype_of(value)
-    return [(lambda: xp.astype(xp.sum(g), here)) if dtypes.is_inexact(here) else None]
+    value_dtype = xp.dtype_of(value)
+    return [(lambda: xp.astype(xp.sum(g), value_dtype)) if dtypes.is_inexact(value_dtype) else None]
 
 
 def _concat(xp: Any, y: Array, g: Array, arrays: Sequence[Array], axis: int) -> list[Any]:
@@ -29,23 +29,23 @@ def _concat(xp: Any, y: Array, g: Array, arrays: Sequence[Array], axis: int) -> 
 
 
 def _pad(xp: Any, y: Array, g: Array, x: Array, value: Any, config: Sequence[tuple[int, int, int]]) -> list[Any]:
-    def inside(v: Array) -> Array:
-        cut = xp.pad(v, xp.full((), 0, xp.dtype_of(v)), [(-low, -high, 0) for low, high, _ in config])
-        shape = xp.shape(cut)
-        return xp.slice(cut, (0,) * len(shape), shape, tuple(interior + 1 for *_, interior in config))
+    def unpad(v: Array) -> Array:
+        unpadded = xp.pad(v, xp.full((), 0, xp.dtype_of(v)), [(-low, -high, 0) for low, high, _ in config])
+        shape = xp.shape(unpadded)
+        return xp.slice(unpadded, (0,) * len(shape), shape, tuple(interior + 1 for *_, interior in config))
 
-    pulls: list[Any] = [lambda: inside(g)]
+    pulls: list[Any] = [lambda: unpad(g)]
     if xp.is_array(value):
-        pulls.append(lambda: xp.subtract(xp.sum(g), xp.sum(inside(g))))
+        pulls.append(lambda: xp.subtract(xp.sum(g), xp.sum(unpad(g))))
     return pulls
 
 
 def _slice(xp: Any, y: Array, g: Array, x: Array, start: Shape, stop: Shape, step: Shape) -> list[Any]:
     def pull() -> Array:
         config = []
-        for n, taken, a, s in zip(xp.shape(x), xp.shape(g), start, step, strict=True):
-            reach = a + (taken - 1) * s + 1 if taken else a
-            config.append((a, n - reach, s - 1))
+        for n, count, a, s in zip(xp.shape(x), xp.shape(g), start, step, strict=True):
+            end = a + (count - 1) * s + 1 if count else a
+            config.append((a, n - end, s - 1))
         return xp.pad(g, xp.full((), 0, xp.dtype_of(g)), config)
 
     return [pull]
@@ -53,10 +53,7 @@ def _slice(xp: Any, y: Array, g: Array, x: Array, start: Shape, stop: Shape, ste
 
 def _slice_update(xp: Any, y: Array, g: Array, x: Array, update: Array, start: Shape, step: Shape) -> list[Any]:
     stop = tuple(a + (n - 1) * s + 1 if n else a for a, n, s in zip(start, xp.shape(update), step, strict=True))
-    return [
-        lambda: xp.slice_update(g, xp.zeros_like(update), start, step),
-        lambda: xp.slice(g, start, stop, step),
-    ]
+    return [lambda: xp.slice_update(g, xp.zeros_like(update), start, step), lambda: xp.slice(g, start, stop, step)]
 
 
 def _dynamic_slice(xp: Any, y: Array, g: Array, x: Array, start: Sequence[Array], sizes: Shape) -> list[Any]:

@@ -110,7 +110,7 @@ def jvp(
     smooth = [k for k, r in enumerate(results) if r.tracked and dtypes.is_inexact(tape.dtype_of(r))]
     seeds = {k: Variable(xp.zeros_like(values[k]), tracked=True) for k in smooth}
     cotangents = [seeds.get(k) if k in seeds else r.value for k, r in enumerate(results)]
-    pulled = _walk(outer, inputs, results, cotangents)
-    moved = _walk(xp, [seeds[k] for k in smooth], pulled, list(tangents))
+    input_cotangents = _walk(outer, inputs, results, cotangents)
+    moved = _walk(xp, [seeds[k] for k in smooth], input_cotangents, list(tangents))
     at = dict(zip(smooth, moved, strict=True))
     return values, tuple(at[k] if k in at else xp.zeros_like(v) for k, v in enumerate(values))

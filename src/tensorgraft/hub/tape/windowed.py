@@ -48,13 +48,13 @@ def _convolution(
         o, c = xp.shape(w)[:2]
         taps = xp.shape(w)[2:]
         parts = xp.reshape(w, (groups, o // groups, c, *taps))
-        turned = xp.reshape(xp.swapaxes(parts, 1, 2), (groups * c, o // groups, *taps))
-        turned = xp.flip(turned, tuple(range(2, n + 2)))
+        transposed = xp.reshape(xp.swapaxes(parts, 1, 2), (groups * c, o // groups, *taps))
+        transposed = xp.flip(transposed, tuple(range(2, n + 2)))
         pads = []
         for (low, _), (i, k, out) in zip(padding, spans, strict=True):
             before = k - low - 1
             pads.append((before, i + k - 1 - out - before))
-        return xp.convolution(g, turned, lhs_dilation, pads, strides, rhs_dilation, groups)
+        return xp.convolution(g, transposed, lhs_dilation, pads, strides, rhs_dilation, groups)
 
     def weights() -> Array:
         pads = [(low, k + out - i - low - 1) for (low, _), (i, k, out) in zip(padding, spans, strict=True)]
@@ -78,16 +78,16 @@ def _reduce_window(
     shape, dtype = xp.shape(x), xp.dtype_of(x)
     zero = xp.full((), 0, dtype)
 
-    def spread() -> Array:
+    def from_sum() -> Array:
         config = []
         for n, o, k, s, (low, _), d in zip(shape, xp.shape(g), window, strides, padding, window_dilation, strict=True):
-            reach = (k - 1) * d
-            before = reach - low
-            config.append((before, n + reach - before - ((o - 1) * s + 1), s - 1))
+            extent = (k - 1) * d
+            before = extent - low
+            config.append((before, n + extent - before - ((o - 1) * s + 1), s - 1))
         wide = xp.pad(g, zero, config)
         return xp.reduce_window(wide, "sum", window, (1,) * len(shape), [(0, 0)] * len(shape), window_dilation)
 
-    def chosen() -> Array:
+    def from_extremum() -> Array:
         """Each window's cotangent goes to the first place that has its extremum."""
         edge = [(low, high, 0) for low, high in padding]
         lowest = xp.full((), float("-inf" if kind == "max" else "inf"), dtype)
@@ -97,16 +97,16 @@ def _reduce_window(
         for at in itertools.product(*map(range, window)):
             start = tuple(p * d for p, d in zip(at, window_dilation, strict=True))
             stop = tuple(b + (o - 1) * s + 1 for b, o, s in zip(start, xp.shape(g), strides, strict=True))
-            here = xp.slice(padded, start, stop, strides)
-            hit = xp.equal(here, y)
-            add = xp.where(hit, left, zero)
-            left = xp.where(hit, zero, left)
+            window_elements = xp.slice(padded, start, stop, strides)
+            is_extreme = xp.equal(window_elements, y)
+            add = xp.where(is_extreme, left, zero)
+            left = xp.where(is_extreme, zero, left)
             before = xp.slice(total, start, stop, strides)
             total = xp.slice_update(total, xp.add(before, add), start, strides)
-        inside = tuple(low for low, _ in padding)
-        return xp.slice(total, inside, tuple(a + n for a, n in zip(inside, shape, strict=True)), (1,) * len(shape))
+        offsets = tuple(low for low, _ in padding)
+        return xp.slice(total, offsets, tuple(a + n for a, n in zip(offsets, shape, strict=True)), (1,) * len(shape))
 
-    return [spread if kind == "sum" else chosen]
+    return [from_sum if kind == "sum" else from_extremum]
 
 
 RULES: dict[str, Callable[..., Any]] = {"convolution": _convolution, "reduce_window": _reduce_window}

@@ -16,7 +16,7 @@ def grow_until(method: GrowingEstimator, rtol: float, most: int, progress: bool)
     `most` products are made. Returns the estimate, and whether the tolerance is met."""
     method.adaptive = True
     k = min(method.first, most)
-    with _shown(progress, most) as show:
+    with _progress_bar(progress, most) as show:
         while True:
             method.grow(k)
             value, error = method.estimate()
@@ -26,10 +26,10 @@ def grow_until(method: GrowingEstimator, rtol: float, most: int, progress: bool)
                     " unknown in a program that is being traced.\n"
                     "Pass a budget inside tg.jit: k=100."
                 )
-            size, spread = (float(np.linalg.norm(np.atleast_1d(np.asarray(x)))) for x in (value, error))
-            show(k, size, spread)
+            size, error_size = (float(np.linalg.norm(np.atleast_1d(np.asarray(x)))) for x in (value, error))
+            show(k, size, error_size)
             # a single sample has no spread; an operator that is zero has none either, and is done
-            if spread <= rtol * size and not np.isnan(spread):
+            if error_size <= rtol * size and not np.isnan(error_size):
                 return (value, error), True
             if k >= most:
                 return (value, error), False
@@ -37,10 +37,10 @@ def grow_until(method: GrowingEstimator, rtol: float, most: int, progress: bool)
 
 
 @contextlib.contextmanager
-def _shown(wanted: bool, most: int) -> Iterator[Callable[[int, float, float], None]]:
+def _progress_bar(enabled: bool, most: int) -> Iterator[Callable[[int, float, float], None]]:
     """A progress bar, by Rich."""
-    if not wanted:
-        yield lambda k, size, spread: None
+    if not enabled:
+        yield lambda k, size, error_size: None
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -49,7 +49,7 @@ def _shown(wanted: bool, most: int) -> Iterator[Callable[[int, float, float], No
     with Progress(*columns) as bar:
         task = bar.add_task("estimating", total=most, error="")
 
-        def show(k: int, size: float, spread: float) -> None:
-            bar.update(task, completed=k, error=f"relative error about {spread / size if size else 0.0:.1e}")
+        def show(k: int, size: float, error_size: float) -> None:
+            bar.update(task, completed=k, error=f"relative error about {error_size / size if size else 0.0:.1e}")
 
         yield show

@@ -165,7 +165,7 @@ def logdet(
     run = _Run("logdet", operator, {"slq": TRACE["slq"]}, "slq", k, rtol, seed, sampler, None, progress)
     if run.is_exact:
         return run.exact(lambda o: xp.linalg.slogdet(o.as_matrix()).logabsdet)
-    return run.estimate(Quadrature.of(_logarithm))
+    return run.estimate(Quadrature.of(lambda x: xp.log(xp.maximum(x, xp.zeros_like(x)))))
 
 
 def frobenius_norm(
@@ -199,8 +199,8 @@ def frobenius_norm(
                       test_matrix=test_matrix, progress=progress)  # fmt: skip
     products = estimate.products if method == "hutchinson" else 2 * estimate.products
     value = xp.sqrt(xp.maximum(estimate.value, xp.zeros_like(estimate.value)))
-    some = xp.where(value > 0, value, xp.ones_like(value))
-    return Estimate(value, estimate.standard_error / (2 * some), products, estimate.method)
+    positive = xp.where(value > 0, value, xp.ones_like(value))
+    return Estimate(value, estimate.standard_error / (2 * positive), products, estimate.method)
 
 
 class SquaredNorms(Hutchinson):
@@ -214,10 +214,6 @@ class SquaredNorms(Hutchinson):
 @program
 def _mean_square(y: Array) -> Pair:
     return _sample_mean(squares(y))
-
-
-def _logarithm(x: Array) -> Array:
-    return xp.log(xp.maximum(x, xp.zeros_like(x)))
 
 
 _NORM = {name: row for name, row in TRACE.items() if name != "slq"}
@@ -298,10 +294,10 @@ class _Run:
     def _check_test_matrix(self) -> None:
         matrix = self.test_matrix
         assert matrix is not None
-        wanted = (self.operator.in_size, self.cls.columns(self.k))
-        if matrix.shape != wanted:
+        shape = (self.operator.in_size, self.cls.columns(self.k))
+        if matrix.shape != shape:
             raise ValueError(
-                f"{self.name}: {self.method!r} with k = {self.k} expects a test matrix of shape {wanted}, got one"
+                f"{self.name}: {self.method!r} with k = {self.k} expects a test matrix of shape {shape}, got one"
                 f" of shape {matrix.shape}"
             )
         if not dtypes.is_inexact(matrix.dtype):
@@ -311,9 +307,9 @@ class _Run:
         value = fn(self.operator)
         if "hermitian" in self.operator.tags and dtypes.is_complex(value.dtype):
             value = xp.real(value)
-        own = type(self.operator).diagonal is LinearOperator.diagonal or self.name in ("logdet", "frobenius_norm")
+        not_exact = type(self.operator).diagonal is LinearOperator.diagonal or self.name in ("logdet", "frobenius_norm")
         error = xp.zeros_like(xp.real(value) if dtypes.is_complex(value.dtype) else value)
-        return Estimate(value, error, self.n if own else 0, "exact")
+        return Estimate(value, error, self.n if not_exact else 0, "exact")
 
     def estimate(self, cls: Callable[[Problem], GrowingEstimator] | None = None) -> Estimate:
         problem = Problem(self.operator, self.seed, self.sampler, self.test_matrix, self.flip)
@@ -322,10 +318,10 @@ class _Run:
             method.grow(self.k)
             value, error = method.estimate()
         else:
-            (value, error), met = grow_until(method, self.rtol, min(self.k, self.n), self.progress)
-            if not met and self.k >= self.n and self.name in ("trace", "diagonal"):
+            (value, error), converged = grow_until(method, self.rtol, min(self.k, self.n), self.progress)
+            if not converged and self.k >= self.n and self.name in ("trace", "diagonal"):
                 return self._exact_after(problem)
-            if not met:
+            if not converged:
                 warnings.warn(
                     f"{self.name}: {problem.products} products did not reduce the standard error to rtol ="
                     f" {self.rtol:g}",

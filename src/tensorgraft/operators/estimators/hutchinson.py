@@ -111,12 +111,12 @@ class HutchPlusPlus(GrowingEstimator):
             self.z, self.ag, self.qg = self.z[:, : self.m], self.z[:, self.m :], None
         if m > self.m:
             y = self.problem.times(self.problem.draw(m - self.m)[0])
-            new = _more(self.q, y)[0] if self.q is not None else _factored(y)[0]
+            new = _extended_basis(self.q, y)[0] if self.q is not None else _factored(y)[0]
             self.q, self.z, self.m = joined(self.q, new), joined(self.z, self.problem.times(new)), m
         assert self.g is not None
-        more = k - 2 * m - self.g.shape[1]
-        if more > 0:
-            (g,) = self.problem.draw(more)
+        extra = k - 2 * m - self.g.shape[1]
+        if extra > 0:
+            (g,) = self.problem.draw(extra)
             self.g, self.ag = joined(self.g, g), joined(self.ag, self.problem.times(g))
 
     def estimate(self) -> Pair:
@@ -142,16 +142,16 @@ def _basis(y: Array, g: Array) -> tuple[Array]:
 
 
 @program
-def _more(q: Array, y: Array) -> tuple[Array, Array, Array]:
+def _extended_basis(q: Array, y: Array) -> tuple[Array, Array, Array]:
     """Orthonormal columns p for the part of y outside the range of q: y = q a + p b. Projected twice, for what is left
     after once may be rounding."""
     a = adjoint(q) @ y
     rest = y - q @ a
-    again = adjoint(q) @ rest
-    p, b = xp.linalg.qr(rest - q @ again)
+    correction = adjoint(q) @ rest
+    p, b = xp.linalg.qr(rest - q @ correction)
     p = p - q @ (adjoint(q) @ p)
     p, r = xp.linalg.qr(p)
-    return p, a + again, r @ b
+    return p, a + correction, r @ b
 
 
 @program
@@ -195,7 +195,7 @@ class NAHutchPlusPlus(GrowingEstimator):
     def grow(self, k: int) -> None:
         had = [0 if x is None else x.shape[1] for x in (self.s, self.g, self.ar)]
         s = g = max(1, k // 4)
-        s, g, r = (whole - part for whole, part in zip((s, g, k - s - g), had, strict=True))
+        s, g, r = (total - part for total, part in zip((s, g, k - s - g), had, strict=True))
         parts = self.problem.draw(s, g, r)
         if self.problem.hermitian:
             y = self.problem.times(xp.concat(list(parts), axis=1))
@@ -242,7 +242,7 @@ class NystromPlusPlus(GrowingEstimator):
     def grow(self, k: int) -> None:
         m = k // 2 - (0 if self.q is None else self.q.shape[1])
         w, g = self.problem.draw(m, k - k // 2 - (0 if self.g is None else self.g.shape[1]))
-        q = _factored(w)[0] if self.q is None else _more(self.q, w)[0]
+        q = _factored(w)[0] if self.q is None else _extended_basis(self.q, w)[0]
         y = self.problem.times(xp.concat([q, g], axis=1))
         self.q, self.y = joined(self.q, q), joined(self.y, y[:, :m])
         self.g, self.ag = joined(self.g, g), joined(self.ag, y[:, m:])

@@ -43,8 +43,8 @@ class Quadrature(GrowingEstimator):
     def grow(self, k: int) -> None:
         if not self.adaptive:
             count = self.columns(k)
-            steps, more = divmod(k, count)
-            self._sample(count, steps, more)
+            steps, extra = divmod(k, count)
+            self._sample(count, steps, extra)
             return
         steps = min(_MOST_STEPS, self.problem.n)
         count = (k - self.problem.products) // steps
@@ -54,31 +54,31 @@ class Quadrature(GrowingEstimator):
     def estimate(self) -> Pair:
         return _average(*self.samples)
 
-    def _sample(self, count: int, steps: int, more: int) -> None:
-        """Vectors of `steps` products, of which the first `more` get one more."""
+    def _sample(self, count: int, steps: int, extra: int) -> None:
+        """Vectors of `steps` products, of which the first `extra` get one more."""
         (w,) = self.problem.draw(count)
         v, size = _normalised(w)
-        places = xp.eye(steps + bool(more), dtype=v.dtype, device=v.device)
-        basis = xp.zeros((places.shape[0], *v.shape), dtype=v.dtype, device=v.device)
+        positions = xp.eye(steps + bool(extra), dtype=v.dtype, device=v.device)
+        basis = xp.zeros((positions.shape[0], *v.shape), dtype=v.dtype, device=v.device)
         rows: list[tuple[Array, Array]] = []
         for j in range(steps):
-            basis, v, alpha, beta = _step(basis, v, self.problem.times(v), places[j, :])
+            basis, v, alpha, beta = _step(basis, v, self.problem.times(v), positions[j, :])
             rows.append((alpha, beta))
-        self._add(rows, size, slice(more, None))
-        if more:
-            v = v[:, :more]
-            last = _step(basis[:, :, :more], v, self.problem.times(v), places[steps, :])
-            self._add([*((a[:more], b[:more]) for a, b in rows), (last[2], last[3])], size, slice(None, more))
+        self._add(rows, size, slice(extra, None))
+        if extra:
+            v = v[:, :extra]
+            last = _step(basis[:, :, :extra], v, self.problem.times(v), positions[steps, :])
+            self._add([*((a[:extra], b[:extra]) for a, b in rows), (last[2], last[3])], size, slice(None, extra))
 
-    def _add(self, rows: list[tuple[Array, Array]], size: Array, which: slice) -> None:
-        if len(range(*which.indices(size.shape[0]))) == 0:
+    def _add(self, rows: list[tuple[Array, Array]], size: Array, columns: slice) -> None:
+        if len(range(*columns.indices(size.shape[0]))) == 0:
             return
         count = rows[-1][0].shape[0]
-        take = which if count == size.shape[0] else slice(None)
+        take = columns if count == size.shape[0] else slice(None)
         alpha = xp.stack([a[take] for a, _ in rows], axis=1)
         beta = xp.stack([b[take] for _, b in rows], axis=1)
         theta, tau = _gauss(alpha, beta)
-        self.samples.append(_forms(self.function(theta), tau, size[which])[0])
+        self.samples.append(_forms(self.function(theta), tau, size[columns])[0])
 
 
 @program
@@ -97,11 +97,11 @@ def _step(basis: Array, v: Array, u: Array, place: Array) -> tuple[Array, Array,
     for _ in range(2):
         c = xp.sum(conj(basis) * u, axis=1, keepdims=True)
         u = u - xp.sum(basis * c, axis=0)
-    after = squares(u)
-    ended = after <= before * (100 * float(xp.finfo(after.dtype).eps)) ** 2
-    beta = xp.where(ended, xp.zeros_like(after), xp.sqrt(after))
-    u = u / xp.where(ended, xp.ones_like(after), beta)
-    return basis, xp.where(ended, xp.zeros_like(u), u), alpha, beta
+    next_norm = squares(u)
+    has_ended = next_norm <= before * (100 * float(xp.finfo(next_norm.dtype).eps)) ** 2
+    beta = xp.where(has_ended, xp.zeros_like(next_norm), xp.sqrt(next_norm))
+    u = u / xp.where(has_ended, xp.ones_like(next_norm), beta)
+    return basis, xp.where(has_ended, xp.zeros_like(u), u), alpha, beta
 
 
 @program
@@ -109,13 +109,13 @@ def _gauss(alpha: Array, beta: Array) -> Pair:
     """Nodes and weights (vectors, steps) from diagonals and what is beside them."""
     steps = alpha.shape[1]
     first = alpha[:, :1]
-    ended = xp.concat([xp.zeros_like(first), beta[:, :-1]], axis=1) == 0
-    place = xp.expand_dims(xp.arange(steps, device=alpha.device), axis=0)
+    has_ended = xp.concat([xp.zeros_like(first), beta[:, :-1]], axis=1) == 0
+    position = xp.expand_dims(xp.arange(steps, device=alpha.device), axis=0)
     # behind its end a process has a node of weight 0, where any function has the value that it has somewhere else
-    alpha = xp.where(xp.logical_and(ended, place > 0), first, alpha)
-    here = xp.eye(steps, dtype=alpha.dtype, device=alpha.device)
+    alpha = xp.where(xp.logical_and(has_ended, position > 0), first, alpha)
+    identity = xp.eye(steps, dtype=alpha.dtype, device=alpha.device)
     below = xp.eye(steps, k=-1, dtype=alpha.dtype, device=alpha.device)  # eigh reads the lower triangle
-    t = here * xp.expand_dims(alpha, axis=1) + below * xp.expand_dims(beta, axis=1)
+    t = identity * xp.expand_dims(alpha, axis=1) + below * xp.expand_dims(beta, axis=1)
     t = t + (t * below).mT
     theta, vectors = xp.linalg.eigh(t)
     return theta, vectors[:, 0, :] ** 2

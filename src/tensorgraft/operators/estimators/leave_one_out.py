@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array
-from tensorgraft.operators.estimators.hutchinson import GrowingEstimator, Pair, _factored, _more, joined
+from tensorgraft.operators.estimators.hutchinson import GrowingEstimator, Pair, _extended_basis, _factored, joined
 from tensorgraft.operators.estimators.problem import Problem
 from tensorgraft.operators.estimators.programs import (
     adjoint,
@@ -58,15 +58,15 @@ class Basis(GrowingEstimator):
             self.w, self.q = w, q
         else:
             assert self.r is not None and self.w is not None
-            q, a, b = _more(self.q, problem.times(w))
+            q, a, b = _extended_basis(self.q, problem.times(w))
             zero = xp.zeros((b.shape[0], old), dtype=b.dtype, device=b.device)
             self.r = xp.concat([xp.concat([self.r, a], axis=1), xp.concat([zero, b], axis=1)], axis=0)
             self.w, self.q = joined(self.w, w), joined(self.q, q)
         if q is not None and (not self.adjoint or problem.hermitian):
-            both = problem.times(q if g is None else xp.concat([q, g], axis=1))
-            self.z = joined(self.z, both[:, : m - old] if odd else both)
+            products_ = problem.times(q if g is None else xp.concat([q, g], axis=1))
+            self.z = joined(self.z, products_[:, : m - old] if odd else products_)
             if g is not None:
-                self.g, self.ag = g, both[:, m - old :]
+                self.g, self.ag = g, products_[:, m - old :]
             return
         if q is not None:
             self.z = joined(self.z, problem.adjoint_times(q))
@@ -95,9 +95,9 @@ def directions(r: Array) -> Array:
     return s / xp.sqrt(squares(s))
 
 
-def _length(n: int, m: int, whole: Array, left: Array) -> Array:
+def _length(n: int, m: int, total: Array, left: Array) -> Array:
     """The factor that brings |v|^2 = `left` to n - m, its expectation where v is isotropic in that many dimensions."""
-    tiny = whole * float(xp.finfo(whole.dtype).eps)
+    tiny = total * float(xp.finfo(total.dtype).eps)
     return xp.where(left > tiny, (n - m) / xp.where(left > tiny, left, xp.ones_like(left)), xp.zeros_like(left))
 
 
@@ -108,12 +108,12 @@ class XTrace(Basis):
     def estimate(self) -> Pair:
         if self.w is None:
             assert self.g is not None and self.ag is not None
-            return _one(self.g, self.ag, hermitian=self.problem.hermitian)
+            return _single_vector_estimate(self.g, self.ag, hermitian=self.problem.hermitian)
         return _xtrace(*self.arrays(), hermitian=self.problem.hermitian)
 
 
 @program
-def _one(g: Array, ag: Array, *, hermitian: bool) -> Pair:
+def _single_vector_estimate(g: Array, ag: Array, *, hermitian: bool) -> Pair:
     t = dots(g, ag) * (g.shape[0] / squares(g))
     return mean_and_error(real(t) if hermitian else t)
 
@@ -129,16 +129,16 @@ def _xtrace(w: Array, q: Array, r: Array, z: Array, *rest: Array, hermitian: boo
     b = s * a
     u = c - b  # what Q_i explains of w_i, in the basis Q
     forms = xp.stack([conj(b) * r + conj(u) * (h @ u) - conj(adjoint(z) @ w) * u, conj(s) * (h @ s)])
-    quadratic, without = xp.unstack(xp.sum(forms, axis=1))  # of v = w_i - Q u
-    whole = squares(w)
-    scale = _length(n, m - 1, whole, whole - real(sums[1, :] - a * conj(a)))
-    t = quadratic * scale - without
+    quadratic, linear_term = xp.unstack(xp.sum(forms, axis=1))  # of v = w_i - Q u
+    total = squares(w)
+    scale = _length(n, m - 1, total, total - real(sums[1, :] - a * conj(a)))
+    t = quadratic * scale - linear_term
     if rest:  # a vector that is in no basis: all of Q is there for it
         g, ag = rest
         c = adjoint(q) @ g
         quadratic = dots(g, ag) - dots(c, adjoint(q) @ ag) - dots(adjoint(z) @ g, c) + dots(c, h @ c)
-        whole = squares(g)
-        t = xp.concat([t, quadratic * _length(n, m, whole, whole - squares(c))])
+        total = squares(g)
+        t = xp.concat([t, quadratic * _length(n, m, total, total - squares(c))])
     mean, error = mean_and_error(real(t) if hermitian else t)
     known = inner(q, z)  # tr(Q* A Q)
     return (real(known) if hermitian else known) + mean, error

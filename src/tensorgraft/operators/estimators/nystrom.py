@@ -43,9 +43,9 @@ def approximation(w: Array, y: Array, orthonormal: bool = False) -> tuple[Nystro
         lower = xp.linalg.cholesky(_symmetric(adjoint(w) @ y))
         inverse = triangular_solve(lower, eye, lower=True)
     else:  # both matrices of inner products at once
-        both = xp.stack([_symmetric(adjoint(w) @ y), adjoint(w) @ w])
-        lowers = xp.linalg.cholesky(both)
-        inverses = triangular_solve(lowers, xp.broadcast_to(eye, both.shape), lower=True)
+        stacked = xp.stack([_symmetric(adjoint(w) @ y), adjoint(w) @ w])
+        lowers = xp.linalg.cholesky(stacked)
+        inverses = triangular_solve(lowers, xp.broadcast_to(eye, stacked.shape), lower=True)
         lower, inverse = lowers[0, :, :], inverses[0, :, :]
         left = 1 / squares(inverses[1, :, :])
     factor = triangular_solve(lower, y, lower=True, left=False, adjoint=True)
@@ -65,7 +65,7 @@ def _symmetric(x: Array) -> Array:
     return (x + adjoint(x)) * 0.5
 
 
-def without(f: Nystrom, directions: Array | None = None) -> tuple[Array, Array]:
+def leaving_out(f: Nystrom, directions: Array | None = None) -> tuple[Array, Array]:
     """Return (N, h) of unit vectors d_i (m, m), or of the columns of W: without W d_i the approximation is M M* - N_i
     N_i*, and the form of what it leaves of A is 1 / h_i^2 at W d_i."""
     e = f.inverse if directions is None else f.inverse @ directions
@@ -73,4 +73,4 @@ def without(f: Nystrom, directions: Array | None = None) -> tuple[Array, Array]:
     return f.factor @ (e / h), h
 
 
-__all__ = ["Nystrom", "approximation", "without"]
+__all__ = ["Nystrom", "approximation", "leaving_out"]

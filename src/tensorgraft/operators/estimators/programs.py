@@ -99,5 +99,5 @@ def mean_and_error(t: Array) -> tuple[Array, Array]:
     value = first + mean
     if m < 2:
         return value, xp.full_like(real(value), xp.nan)
-    spread = real(sums[1]) / m - real(mean * conj(mean))
-    return value, xp.sqrt(xp.maximum(spread, xp.zeros_like(spread)) / m)
+    variance = real(sums[1]) / m - real(mean * conj(mean))
+    return value, xp.sqrt(xp.maximum(variance, xp.zeros_like(variance)) / m)

@@ -30,12 +30,12 @@ class Estimate:
 
     def __repr__(self) -> str:
         return (
-            f"Estimate(value={_shown(self.value)}, standard_error={_shown(self.standard_error)},"
+            f"Estimate(value={_text(self.value)}, standard_error={_text(self.standard_error)},"
             f" products={self.products}, method={self.method!r})"
         )
 
 
-def _shown(x: Any) -> str:
+def _text(x: Any) -> str:
     if not isinstance(x, Array) or x.ndim or x._cell.backend.is_traced(x._cell.array):
         return repr(x)
     return f"{x:.8g}"
@@ -45,8 +45,8 @@ def _flatten(e: Any) -> tuple[Any, Any, tuple[str, ...]]:
     return (e.value, e.standard_error), (e.products, e.method), ("value", "standard_error")
 
 
-def _unflatten(about: Any, children: Any) -> Any:
-    return Estimate(*children, *about)
+def _unflatten(static_data: Any, children: Any) -> Any:
+    return Estimate(*children, *static_data)
 
 
 _node: Any = Estimate

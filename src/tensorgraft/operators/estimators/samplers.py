@@ -33,8 +33,8 @@ def draw(key: Array, *, sampler: str, n: int, counts: tuple[int, ...], dtype: np
     count = 2 * n * k if dtypes.is_complex(dtype) else n * k
     with backend.scope():
         value = key._value()
-        drawn = _signs(backend, value, count) if sampler == "rademacher" else _normal(backend, value, count)
-        x = xp.astype(_wrapped(drawn, backend), narrow if not dtypes.is_complex(dtype) else dtypes.float32)
+        samples = _signs(backend, value, count) if sampler == "rademacher" else _normal(backend, value, count)
+        x = xp.astype(_wrapped(samples, backend), narrow if not dtypes.is_complex(dtype) else dtypes.float32)
     if dtypes.is_complex(dtype):
         parts = xp.astype(xp.reshape(x, (2, n, k)), dtypes.real_dtype(dtype)) * math.sqrt(0.5)
         w = xp.astype(parts[0, ...], dtype) + xp.astype(parts[1, ...], dtype) * 1j
@@ -57,10 +57,9 @@ def _signs(backend: Backend, key: Any, count: int) -> Any:
     """1 and -1, one bit of randomness each."""
     words = _words(backend, key, -(-count // 32))
     (m,) = backend.shape(words)
-    places = backend.astype(backend.iota(32, dtypes.int64), dtypes.uint32)
+    bit_positions = backend.astype(backend.iota(32, dtypes.int64), dtypes.uint32)
     bits = backend.bitwise_right_shift(
-        backend.broadcast_to(backend.expand_dims(words, 1), (m, 32)),
-        backend.broadcast_to(places, (m, 32)),
+        backend.broadcast_to(backend.expand_dims(words, 1), (m, 32)), backend.broadcast_to(bit_positions, (m, 32))
     )
     bits = backend.bitwise_and(bits, backend.full((), 1, dtypes.uint32))
     flat = backend.slice(backend.reshape(bits, (32 * m,)), (0,), (count,), (1,))

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from tensorgraft import array_api as xp
 from tensorgraft.frontends.array_api import Array
-from tensorgraft.operators.estimators.hutchinson import GrowingEstimator, Pair, _factored, _more, joined
+from tensorgraft.operators.estimators.hutchinson import GrowingEstimator, Pair, _extended_basis, _factored, joined
 from tensorgraft.operators.estimators.leave_one_out import directions, mean_of_columns
-from tensorgraft.operators.estimators.nystrom import approximation, without
+from tensorgraft.operators.estimators.nystrom import approximation, leaving_out
 from tensorgraft.operators.estimators.problem import Problem
 from tensorgraft.operators.estimators.programs import conj, dots, inner, mean_and_error, program, real, squares
 
@@ -46,7 +46,7 @@ class Sketch(GrowingEstimator):
             q, self.r = _factored(w)
         else:
             assert self.r is not None
-            q, a, b = _more(self.q, w)
+            q, a, b = _extended_basis(self.q, w)
             zero = xp.zeros((b.shape[0], old), dtype=b.dtype, device=b.device)
             self.r = xp.concat([xp.concat([self.r, a], axis=1), xp.concat([zero, b], axis=1)], axis=0)
         self.w, self.q, self.y = joined(self.w, w), joined(self.q, q), joined(self.y, self.problem.times(q))
@@ -67,7 +67,7 @@ class XNysTrace(Sketch):
 def _of_vectors(w: Array, y: Array) -> Pair:
     n, m = w.shape
     f, left = approximation(w, y)
-    out, h = without(f)
+    out, h = leaving_out(f)
     mean, error = mean_and_error((n - m + 1) / (left * h**2) - squares(out))
     return f.checked(real(inner(f.factor, f.factor)) + (mean - f.shift * n)), f.checked(error)
 
@@ -76,7 +76,7 @@ def _of_vectors(w: Array, y: Array) -> Pair:
 def _of_basis(q: Array, r: Array, y: Array) -> Pair:
     n, m = q.shape
     f, _ = approximation(q, y, orthonormal=True)
-    out, h = without(f, directions(r))
+    out, h = leaving_out(f, directions(r))
     mean, error = mean_and_error((n - m + 1) / h**2 - squares(out))
     return f.checked(real(inner(f.factor, f.factor)) + (mean - f.shift * n)), f.checked(error)
 
@@ -95,7 +95,7 @@ class XNysDiag(Sketch):
 @program
 def _diagonal_of_vectors(w: Array, y: Array) -> Pair:
     f, _ = approximation(w, y)
-    out, h = without(f)
+    out, h = leaving_out(f)
     rest = real(conj(w) * out) / h - real(out * conj(out))
     known = xp.sum(real(f.factor * conj(f.factor)), axis=1, keepdims=True) - f.shift
     mean, error = mean_of_columns(known + rest, True)
@@ -106,7 +106,7 @@ def _diagonal_of_vectors(w: Array, y: Array) -> Pair:
 def _diagonal_of_basis(w: Array, q: Array, r: Array, y: Array) -> Pair:
     f, _ = approximation(q, y, orthonormal=True)
     d = directions(r)
-    out, h = without(f, d)
+    out, h = leaving_out(f, d)
     rest = real(conj(w) * out * (dots(d, r) / h)) - real(out * conj(out))
     known = xp.sum(real(f.factor * conj(f.factor)), axis=1, keepdims=True) - f.shift
     mean, error = mean_of_columns(known + rest, True)

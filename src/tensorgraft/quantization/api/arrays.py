@@ -14,12 +14,7 @@ from tensorgraft.quantization.scheme import Scheme, scheme_of
 
 
 def quantize(
-    x: Any,
-    scheme: str | Scheme,
-    *,
-    observer: str = "minmax",
-    inputs: Any = None,
-    activation_observer: str = "minmax",
+    x: Any, scheme: str | Scheme, *, observer: str = "minmax", inputs: Any = None, activation_observer: str = "minmax"
 ) -> Any:
     """An array whose numbers are kept in codes of a few bits and shared scales.
 

@@ -64,21 +64,21 @@ def quantize_(
     (True, torch.Size([1, 4]))
     """
     choose = chooser(scheme)
-    wanted = wanted_by(filter)
+    predicate = wanted_by(filter)
     method = Method(observer, calibrate, activation_observer, rounding, damping)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
         from tensorgraft.frontends.torch.quantized import models
 
-        return models.quantize_module(model, choose, wanted, method)
+        return models.quantize_module(model, choose, predicate, method)
     jax = sys.modules.get("jax")
     if jax is not None and any(isinstance(x, jax.Array) for x in jax.tree.leaves(model)):
         from tensorgraft.frontends.jax import quantized_models as of_jax
 
-        return of_jax.quantize_tree(model, choose, wanted, method)
+        return of_jax.quantize_tree(model, choose, predicate, method)
     from tensorgraft.frontends.array_api.extensions import quantized_models
 
-    return quantized_models.quantize_tree(model, choose, wanted, method)
+    return quantized_models.quantize_tree(model, choose, predicate, method)
 
 
 def wanted_by(filter: Filter) -> Callable[[str, Any], bool] | None:

@@ -96,21 +96,21 @@ class _Adam8bit:
         inexact = [x for x in leaves if _is_floating(x)]
         if not inexact:
             raise ValueError("adam8bit: there is no floating-point array among the parameters")
-        here = _Place(inexact)
+        placement = _Framework(inexact)
         mu: list[Any] = []
         nu: list[Any] = []
-        with here.backend.scope():
+        with placement.backend.scope():
             for x in leaves:
                 if not _is_floating(x):
                     mu.append(None)
                     nu.append(None)
                     continue
-                value = here.value(x)
-                shape, dtype = here.backend.shape(value), here.backend.dtype_of(value)
-                kept = [here.array(a) for a in moments.empty(here.backend, shape, dtype, self._smallest)]
-                mu.append(kept[0] if len(kept) == 2 else Moment(*kept[:2]))
-                nu.append(kept[1] if len(kept) == 2 else Moment(*kept[2:]))
-            count = here.array(here.backend.zeros((), dtypes.int32))
+                value = placement.value(x)
+                shape, dtype = placement.backend.shape(value), placement.backend.dtype_of(value)
+                slots = [placement.array(a) for a in moments.empty(placement.backend, shape, dtype, self._smallest)]
+                mu.append(slots[0] if len(slots) == 2 else Moment(*slots[:2]))
+                nu.append(slots[1] if len(slots) == 2 else Moment(*slots[2:]))
+            count = placement.array(placement.backend.zeros((), dtypes.int32))
         return Adam8bitState(count, structure.unflatten(mu), structure.unflatten(nu))
 
     def update(self, updates: Any, state: Adam8bitState, params: Any = None) -> tuple[Any, Adam8bitState]:
@@ -123,16 +123,18 @@ class _Adam8bit:
         for g, m in zip(leaves, mu, strict=True):
             _check(g, m)
         rate = self._learning_rate(state.count) if callable(self._learning_rate) else self._learning_rate
-        kept = [[y for x in pair for y in (x if isinstance(x, Moment) else (x,))] for pair in zip(mu, nu, strict=True)]
-        operands = [*leaves, *(w for w in weights if w is not None), *(x for own in kept for x in own), state.count]
+        states = [
+            [y for x in pair for y in (x if isinstance(x, Moment) else (x,))] for pair in zip(mu, nu, strict=True)
+        ]
+        operands = [*leaves, *(w for w in weights if w is not None), *(x for own in states for x in own), state.count]
         traced_rate = not isinstance(rate, float | int)
         if traced_rate and framework_of(rate) in (None, "numpy") and framework_of(state.count) != "numpy":
             rate, traced_rate = float(rate), False
-        here = _Place([*operands, rate] if traced_rate else operands)
-        run = _program(here.backend, self._settings, tuple(map(len, kept)), decays, self._seed)
-        with here.backend.scope():
-            values = [*map(here.value, operands), here.value(rate) if traced_rate else float(rate)]
-            outputs = [here.array(a) for a in run(*values)]
+        placement = _Framework([*operands, rate] if traced_rate else operands)
+        run = _program(placement.backend, self._settings, tuple(map(len, states)), decays, self._seed)
+        with placement.backend.scope():
+            values = [*map(placement.value, operands), placement.value(rate) if traced_rate else float(rate)]
+            outputs = [placement.array(a) for a in run(*values)]
         changes, count, rest = outputs[: len(leaves)], outputs[len(leaves)], iter(outputs[len(leaves) + 1 :])
         new: tuple[list[Any], list[Any]] = ([], [])
         for m in mu:
@@ -144,22 +146,22 @@ class _Adam8bit:
 
 @functools.lru_cache(maxsize=64)
 def _program(
-    xp: Backend, settings: moments.Settings, each: tuple[int, ...], decays: bool, seed: int
+    xp: Backend, settings: moments.Settings, moment_counts: tuple[int, ...], decays: bool, seed: int
 ) -> Callable[..., tuple[Array, ...]]:
     """A step of all parameters, compiled where the backend compiles: of their gradients, themselves if they decay, the
     moments that belong to each, the steps so far and the learning rate."""
 
     def step(*flat: Array) -> tuple[Array, ...]:
-        remaining, n = iter(flat), len(each)
+        remaining, n = iter(flat), len(moment_counts)
         grads = [next(remaining) for _ in range(n)]
         weights = [next(remaining) if decays else None for _ in range(n)]
-        kept = [[next(remaining) for _ in range(m)] for m in each]
+        moments_of = [[next(remaining) for _ in range(m)] for m in moment_counts]
         count, rate = xp.add(next(remaining), 1), next(remaining)
         changes: list[Array] = []
         new: list[Array] = []
-        for i, (g, w, own) in enumerate(zip(grads, weights, kept, strict=True)):
+        for i, (g, w, own_moments) in enumerate(zip(grads, weights, moments_of, strict=True)):
             phases = (moments.phase(seed, i, 0), moments.phase(seed, i, 1))
-            change, moved = moments.step(xp, g, w, own, count, rate, settings, phases)
+            change, moved = moments.step(xp, g, w, own_moments, count, rate, settings, phases)
             changes.append(xp.astype(change, xp.dtype_of(g)))
             new.extend(moved)
         return (*changes, count, *new)
@@ -175,7 +177,7 @@ def _program(
 # ---- arrays and trees of any kind ------------------------------------------------------------------------------------
 
 
-class _Place:
+class _Framework:
     """The backend for arrays of one framework, and the conversions of these to its arrays and back."""
 
     def __init__(self, arrays: Sequence[Any]) -> None:
@@ -190,7 +192,7 @@ class _Place:
             self.backend = calls.backend_of("adam8bit", *arrays)
             if self.backend.compound:
                 raise TypeError("adam8bit: quantised arrays cannot be trained: train dense ones, see prepare_qat_")
-            self._made = calls.made
+            self._new_array = calls.new_array
             return
         where = str(name)
         if name == "torch":
@@ -204,7 +206,7 @@ class _Place:
         return x._value() if self.ours else x
 
     def array(self, value: Array) -> Any:
-        return self._made(value, self.backend) if self.ours else value
+        return self._new_array(value, self.backend) if self.ours else value
 
 
 def _is_floating(x: Any) -> bool:
@@ -244,7 +246,7 @@ def _check(g: Any, moment: Any) -> None:
             return
     elif moment is not None and shape == tuple(moment.shape):
         return
-    kept = "none" if moment is None else f"{Moment.__name__ if isinstance(moment, Moment) else tuple(moment.shape)}"
+    expected = "none" if moment is None else f"{Moment.__name__ if isinstance(moment, Moment) else tuple(moment.shape)}"
     raise ValueError(
-        f"adam8bit: an update of shape {shape} does not match its moments ({kept}): call init with its parameters"
+        f"adam8bit: an update of shape {shape} does not match its moments ({expected}): call init with its parameters"
     )

@@ -9,8 +9,10 @@ from torch._higher_order_ops import associative_scan, scan
 
 import tensorgraft as tg
 
+SLOW = pytest.param("tensorflow compiled", marks=pytest.mark.slow)
 
-@pytest.fixture(params=["jax", "jax compiled", "torch compiled", "numpy"])
+
+@pytest.fixture(params=["jax", "jax compiled", "numpy", "torch compiled", SLOW])
 def place(request):
     """(the device, how functions are run on it)"""
     backend, _, compiled = request.param.partition(" ")

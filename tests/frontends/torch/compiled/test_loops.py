@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import tensorgraft as tg
-from tensorgraft.frontends.torch.compiled import loops
+from tensorgraft.frontends.torch.compiled.control_flow import unrolled_loops as loops
 
 HERE = Path(__file__).name
 OFTEN, MANY = loops.OFTEN, loops.MANY

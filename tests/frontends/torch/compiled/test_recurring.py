@@ -9,7 +9,7 @@ from torch import nn
 
 import tensorgraft as tg
 from tensorgraft.frontends.torch.compiled import lazy
-from tensorgraft.frontends.torch.compiled.recurring import RecurringWarning
+from tensorgraft.frontends.torch.compiled.guards.recurring import RecurringWarning
 from tensorgraft.frontends.torch.graph import program as graph_program
 from tensorgraft.hub.recorded import backend as recorded
 from tensorgraft.hub.recorded import pieces

@@ -141,6 +141,15 @@ def test_fallback_warns_once_is_counted_and_can_be_an_error(device, monkeypatch)
         tg.torch.set_fallback("warn")
 
 
+def test_a_structured_operator_without_a_kernel_runs_on_the_cpu(device, monkeypatch):
+    monkeypatch.setattr(fallback, "_counts", fallback.Counter())
+    x, w = torch.arange(32.0).reshape(1, 2, 4, 4), torch.arange(54.0).reshape(2, 3, 3, 3)
+    operator = torch.ops.aten.slow_conv_transpose2d  # PyTorch's composite calls the form with `out=`
+    with pytest.warns(tg.torch.FallbackWarning, match=r"aten::slow_conv_transpose2d.out has no kernel"):
+        out = operator(x.to(device), w.to(device), [3, 3])
+    assert torch.equal(out.cpu(), operator(x, w, [3, 3]))
+
+
 def test_in_place_fallback_writes_back(device, monkeypatch):
     monkeypatch.setattr(fallback, "_counts", fallback.Counter())
     base = torch.zeros(2, 3).to(device)

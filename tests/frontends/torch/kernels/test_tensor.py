@@ -213,6 +213,9 @@ case("triangular_solve", lambda b, a: torch.triangular_solve(b, a)[0], Q, Q.triu
 case("lstsq", lambda a, b: linalg.lstsq(a, b).solution, N, _random(5, 2), tol=1e-3)
 case("pinv", linalg.pinv, M, tol=1e-3)
 case("matrix_exp", linalg.matrix_exp, BATCH, tol=1e-2)
+if hasattr(linalg, "polar"):  # PyTorch 2.15
+    case("matrix_sqrth", linalg.matrix_sqrth, SPD, tol=1e-3)
+    case("polar", linalg.polar, M.mT, tol=1e-3)
 case("matrix_power", lambda x: linalg.matrix_power(x, 3), Q, tol=1e-3)
 case("cross", linalg.cross, _random(4, 3), _random(4, 3) + 1)
 

@@ -72,15 +72,15 @@ class AbstractInputs:
         themselves)"""
         if not self._specs:
             return jaxpr, [], []
-        ours = [e for e in jaxpr.eqns if e.primitive is _given]
+        placeholders = [e for e in jaxpr.eqns if e.primitive is _given]
         read = {v for e in jaxpr.eqns for v in e.invars if isinstance(v, Var)} | {
             v for v in jaxpr.outvars if isinstance(v, Var)
         }
-        ours = [e for e in ours if e.outvars[0] in read]
-        numbers = [e.params["number"] for e in ours]
+        placeholders = [e for e in placeholders if e.outvars[0] in read]
+        numbers = [e.params["number"] for e in placeholders]
         rest = [e for e in jaxpr.eqns if e.primitive is not _given]
-        made = jaxpr.replace(constvars=[*jaxpr.constvars, *(e.outvars[0] for e in ours)], eqns=rest)
-        return made, [self._stand_ins[n] for n in numbers], [self._specs[n] for n in numbers]
+        closed = jaxpr.replace(constvars=[*jaxpr.constvars, *(e.outvars[0] for e in placeholders)], eqns=rest)
+        return closed, [self._stand_ins[n] for n in numbers], [self._specs[n] for n in numbers]
 
 
 def stand_in(x: jax.ShapeDtypeStruct) -> Array:
@@ -120,25 +120,25 @@ class LoweredElsewhere:
             program.write_bytes(code.getvalue())
             command = [sys.executable, "-P", simulated_compile.__file__, str(program), str(result), str(self._devices)]
             command += [f"{name}={value}" for name, value in self._options.items()]
-            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=_MOST_SECONDS)
-            if done.returncode:
-                said = "\n".join((done.stderr or done.stdout).strip().splitlines()[-5:])
-                why = f"it was ended by signal {-done.returncode}" if done.returncode < 0 else f"it said: {said}"
-                raise RuntimeError(f"the process that compiles for {self._devices} devices has failed: {why}")
+            run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=_MOST_SECONDS)
+            if run.returncode:
+                output = "\n".join((run.stderr or run.stdout).strip().splitlines()[-5:])
+                reason = f"it was ended by signal {-run.returncode}" if run.returncode < 0 else f"it said: {output}"
+                raise RuntimeError(f"the process that compiles for {self._devices} devices has failed: {reason}")
             return CompiledElsewhere(simulated_compile.load(result))
 
 
 class CompiledElsewhere:
     """The part of `jax.stages.Compiled` that is read from another process."""
 
-    def __init__(self, told: simulated_compile.Told) -> None:
-        self._told = told
+    def __init__(self, results: simulated_compile.CompilationResult) -> None:
+        self._results = results
 
     def cost_analysis(self) -> dict[str, float]:
-        return self._told.costs
+        return self._results.costs
 
     def memory_analysis(self) -> Any:
-        return self._told
+        return self._results
 
     def as_text(self) -> str:
-        return self._told.text
+        return self._results.text

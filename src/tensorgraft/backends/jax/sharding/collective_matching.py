@@ -41,8 +41,8 @@ def agreed(
         number, known = _calls[devices], _agreed.setdefault(devices, set())
     call = _Call(devices, number, words, seconds)
     if signature not in known or os.environ.get("TORCH_DISTRIBUTED_DEBUG") == "DETAIL":
-        if verdict := call.verdict(lambda: False):
-            raise RuntimeError(verdict)
+        if problem := call.verdict(lambda: False):
+            raise RuntimeError(problem)
         known.add(signature)
     return watched(call.verdict, words, seconds)
 
@@ -52,47 +52,47 @@ class _Call:
 
     def __init__(self, devices: tuple[int, ...], number: int, words: Callable[[], str], seconds: float) -> None:
         self._devices, self._number, self._words, self._seconds = devices, number, words, seconds
-        self._until = time.monotonic() + seconds
+        self._deadline = time.monotonic() + seconds
         self._at = f"tensorgraft/collectives/{','.join(map(str, devices))}/{number}"
 
     def verdict(self, stop: Callable[[], bool]) -> str:
         """Return what is wrong; "" for nothing, and where `stop` says that it does not matter any more."""
         client = processes.client()
-        own = {d.id for d in jax.local_devices()}
-        rank = next(r for r, device in enumerate(self._devices) if device in own)
+        local_ids = {d.id for d in jax.local_devices()}
+        rank = next(r for r, device in enumerate(self._devices) if device in local_ids)
         if rank:
             client.key_value_set(f"{self._at}/{rank}", self._words(), allow_overwrite=True)
-            said = self._get("said", _MARGIN, stop)
-            if said is None and not stop():
-                return self._wrong({rank: self._words(), 0: _NOTHING.format(self._seconds)})
-            return (said or "").removeprefix("=")
+            answer = self._get("said", _MARGIN, stop)
+            if answer is None and not stop():
+                return self._difference({rank: self._words(), 0: _NOTHING.format(self._seconds)})
+            return (answer or "").removeprefix("=")
         calls = {0: self._words()}
         for other in range(1, len(self._devices)):
-            said = self._get(str(other), 0, stop)
-            if said is None and stop():
+            answer = self._get(str(other), 0, stop)
+            if answer is None and stop():
                 return ""
-            calls[other] = _NOTHING.format(self._seconds) if said is None else said
-            if said is None:
+            calls[other] = _NOTHING.format(self._seconds) if answer is None else answer
+            if answer is None:
                 break  # the others wait no longer
         if len(calls) == len(self._devices) and (before := _compared.get(self._devices)) is not None:
             client.key_value_delete(f"{before}/")  # all have read it, or they would not be here
         _compared[self._devices] = self._at
-        verdict = self._wrong(calls) if len(set(calls.values())) > 1 else ""
+        problem = self._difference(calls) if len(set(calls.values())) > 1 else ""
         # the service keeps no empty values
-        client.key_value_set(f"{self._at}/said", f"={verdict}", allow_overwrite=True)
-        return verdict
+        client.key_value_set(f"{self._at}/said", f"={problem}", allow_overwrite=True)
+        return problem
 
-    def _wrong(self, calls: dict[int, str]) -> str:
+    def _difference(self, calls: dict[int, str]) -> str:
         lines = "\n".join(f"  process {rank} calls {words}" for rank, words in sorted(calls.items()))
         return f"the processes of a group do not call the same collective (its call {self._number}):\n{lines}"
 
     def _get(self, key: str, margin: float, stop: Callable[[], bool]) -> str | None:
-        while (left := self._until + margin - time.monotonic()) > 0 and not stop():
+        while (left := self._deadline + margin - time.monotonic()) > 0 and not stop():
             try:
-                said: str = processes.client().blocking_key_value_get(
+                value: str = processes.client().blocking_key_value_get(
                     f"{self._at}/{key}", max(1, int(1000 * min(left, 1.0)))
                 )
-                return said
+                return value
             except jax.errors.JaxRuntimeError as error:
                 if "DEADLINE_EXCEEDED" not in str(error):
                     raise

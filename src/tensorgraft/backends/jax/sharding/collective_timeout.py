@@ -1,8 +1,8 @@
-"""Collectives for which other processes do not come.
+"""Timeouts of collectives that other processes do not join.
 
-XLA waits for ever, in C++, where no exception reaches it. So a thread looks at what is under way. After some seconds it
-says to the other processes what is waited for; where one calls something else, or the time of the group is over, it
-ends the process, as the watchdog of NCCL's groups in PyTorch does.
+XLA waits for ever, in C++, where no exception can reach it. Therefore a thread observes the running collectives. After
+some seconds it compares this process's collective with those of the other processes. If they differ, or the timeout of
+the group has passed, it ends the process, like the watchdog of PyTorch's NCCL groups.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-_EVERY = 1.0  # seconds from one look to the next
+_EVERY = 1.0  # seconds between two checks
 _LONG = 3.0  # seconds, after which the processes compare
 _lock = threading.Lock()
 _under_way: list[_Call] = []
 _some = threading.Event()
 _thread: threading.Thread | None = None
-Verdict = Callable[[Callable[[], bool]], str]  # its argument says when nobody needs it any more
+Verify = Callable[[Callable[[], bool]], str]  # its argument says when the answer is no longer needed
 
 
 class _Call:
-    def __init__(self, verdict: Verdict, words: Callable[[], str], seconds: float) -> None:
-        self.verdict, self.words, self.seconds = verdict, words, seconds
+    def __init__(self, verify: Verify, words: Callable[[], str], seconds: float) -> None:
+        self.verify, self.words, self.seconds = verify, words, seconds
         self.begin, self.compared = time.monotonic(), False
         self.results: list[weakref.ref[Any]] | None = None  # None: it has not returned
 
@@ -40,17 +40,19 @@ class _Call:
 
 
 @contextlib.contextmanager
-def watched(verdict: Verdict, words: Callable[[], str], seconds: float) -> Iterator[Callable[[Sequence[Any]], None]]:
-    """Watch a program of several processes, which runs inside. The function that is yielded takes the program's
-    results, which may not be there yet.
+def watched(verify: Verify, words: Callable[[], str], seconds: float) -> Iterator[Callable[[Sequence[Any]], None]]:
+    """Context that watches a program of several processes. It yields a function that has to be called with the
+    program's results, which may not be computed yet.
 
     Arguments:
-        verdict: compares with the others, and says what is wrong, or "".
+        verify: compares this call with those of the other processes; returns the problem, or "".
+        words: describes the call in messages.
+        seconds: the timeout.
     """
     global _thread
-    call = _Call(verdict, words, seconds)
+    call = _Call(verify, words, seconds)
 
-    def gives(arrays: Sequence[Any]) -> None:
+    def watch_results(arrays: Sequence[Any]) -> None:
         call.results = [weakref.ref(x) for x in arrays]
 
     with _lock:
@@ -60,7 +62,7 @@ def watched(verdict: Verdict, words: Callable[[], str], seconds: float) -> Itera
             _thread.start()
     _some.set()
     try:
-        yield gives
+        yield watch_results
     except BaseException:
         call.results = []
         raise
@@ -74,26 +76,26 @@ def _watch() -> None:
     while True:
         _some.wait()
         time.sleep(_EVERY)
-        now = time.monotonic()
+        current_time = time.monotonic()
         with _lock:
             _under_way[:] = [call for call in _under_way if not call.over()]
             if not _under_way:
                 _some.clear()
                 continue
             call = _under_way[0]
-        if now > call.begin + call.seconds:
+        if current_time > call.begin + call.seconds:
             _end(call, f"{call.words()} has waited {call.seconds:g} s for other processes, the timeout of its group")
-        elif now > call.begin + _LONG and not call.compared:
+        elif current_time > call.begin + _LONG and not call.compared:
             call.compared = True
             threading.Thread(target=_compare, args=(call,), name="tensorgraft comparison", daemon=True).start()
 
 
 def _compare(call: _Call) -> None:
-    if verdict := call.verdict(call.over):
-        _end(call, verdict)
+    if problem := call.verify(call.over):
+        _end(call, problem)
 
 
-def _end(call: _Call, why: str) -> None:
+def _end(call: _Call, reason: str) -> None:
     if not call.over():
-        print(f"tensorgraft: this process ends: {why}", file=sys.stderr, flush=True)
+        print(f"tensorgraft: this process ends: {reason}", file=sys.stderr, flush=True)
         os._exit(1)

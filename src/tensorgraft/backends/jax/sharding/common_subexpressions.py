@@ -1,8 +1,8 @@
-"""Equal computations of a program that is spread over devices, made once.
+"""Common subexpression elimination for programs on several devices.
 
-XLA merges what is computed twice only after its partitioner has put in what devices exchange, and exchanges it does not
-merge: two equal slices of a value that is split become two exchanges. A backward pass reads views as the forward pass
-did, so that every step has such pairs.
+XLA eliminates common subexpressions only after its partitioner has inserted the communication between devices, which it
+does not merge: two equal slices of a sharded value are exchanged twice. The views that a forward pass reads are read
+again by its backward pass, so every training step has such pairs.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from jax.sharding import NamedSharding
 
 
 def is_spread(arrays: Sequence[Any], jaxpr: Jaxpr) -> bool:
-    """Return True for a program on arrays from outside that runs on several devices."""
-    lying = [getattr(x, "sharding", None) for x in arrays]
-    lying += [e.params["sharding"] for e in jaxpr.eqns if e.primitive.name == "sharding_constraint"]
-    return any(isinstance(s, NamedSharding) and s.mesh.size > 1 for s in lying)
+    """Return True if a program with these captured arrays runs on several devices."""
+    shardings = [getattr(x, "sharding", None) for x in arrays]
+    shardings += [e.params["sharding"] for e in jaxpr.eqns if e.primitive.name == "sharding_constraint"]
+    return any(isinstance(s, NamedSharding) and s.mesh.size > 1 for s in shardings)
 
 
 def merged(jaxpr: Jaxpr) -> Jaxpr:
-    """The same program without a second computation of what it has. Behind a barrier (`torch.utils.checkpoint`) values
-    are others; what leaves the program has a computation of its own, as its memory is its own."""
+    """Return the program with each computation done once. Values behind a barrier (`torch.utils.checkpoint`) count as
+    different; each result of the program is computed separately, because results must not share memory."""
     known: dict[Hashable, JaxprEqn] = {}
-    same: dict[Var, Var] = {}
-    leaving = {v for v in jaxpr.outvars if isinstance(v, Var)}
+    equal: dict[Var, Var] = {}
+    outputs = {v for v in jaxpr.outvars if isinstance(v, Var)}
     equations = []
     for equation in jaxpr.eqns:
-        if any(v in same for v in equation.invars if isinstance(v, Var)):
-            equation = equation.replace(invars=[same.get(v, v) if isinstance(v, Var) else v for v in equation.invars])
-        key = None if leaving.intersection(equation.outvars) else _key(equation)
+        if any(v in equal for v in equation.invars if isinstance(v, Var)):
+            equation = equation.replace(invars=[equal.get(v, v) if isinstance(v, Var) else v for v in equation.invars])
+        key = None if outputs.intersection(equation.outvars) else _key(equation)
         before = known.setdefault(key, equation) if key is not None else equation
         if before is equation:
             equations.append(equation)
         else:
-            same.update(zip(equation.outvars, before.outvars, strict=True))
-    return jaxpr.replace(eqns=equations) if same else jaxpr
+            equal.update(zip(equation.outvars, before.outvars, strict=True))
+    return jaxpr.replace(eqns=equations) if equal else jaxpr
 
 
 def _key(equation: JaxprEqn) -> Hashable | None:

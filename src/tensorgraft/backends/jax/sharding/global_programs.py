@@ -46,13 +46,13 @@ class _Program:
         if is_tracing():
             return self._jitted(*args, **kwargs)
         leaves, structure = jax.tree.flatten((args, kwargs))
-        looks = (structure, *map(_signature, leaves))
-        new = looks not in self._ran
+        signature = (structure, *map(_signature, leaves))
+        new = signature not in self._ran
         mesh = self._mesh or mesh_of(leaves)
         if mesh is None and new:
             mesh = self._mesh = _mesh_inside(self._jitted.trace(*args, **kwargs).jaxpr.jaxpr)
         if mesh is None:
-            self._ran.add(looks)
+            self._ran.add(signature)
             return self._jitted(*args, **kwargs)
         args, kwargs = jax.tree.map(functools.partial(replicated_on, mesh=mesh), (args, kwargs))
         try:
@@ -63,7 +63,7 @@ class _Program:
                 out = jax.block_until_ready(self._jitted(*args, **kwargs))
         except NotImplementedError as error:  # which elsewhere means: not on this backend
             raise RuntimeError(f"an operation on arrays of several processes: {error}") from error
-        self._ran.add(looks)
+        self._ran.add(signature)
         return out
 
     def _agree(self, leaves: Sequence[Any], args: Any, kwargs: Any) -> None:
@@ -72,11 +72,11 @@ class _Program:
         program = hashlib.sha256(text.encode()).hexdigest()
         if program not in _known:
             shapes = ", ".join(f"{x.dtype}{list(x.shape)}" for x in leaves[:4] if isinstance(x, jax.Array | np.ndarray))
-            more = ", ..." if len(leaves) > 4 else ""
-            agree(f"runs a program on {shapes}{more}", {"the program": program})
+            ellipsis = ", ..." if len(leaves) > 4 else ""
+            agree(f"runs a program on {shapes}{ellipsis}", {"the program": program})
             _known.add(program)
 
-    def _together(self, args: Any, kwargs: Any) -> Any:
+    def _on_mesh(self, args: Any, kwargs: Any) -> Any:
         mesh = self._mesh or mesh_of(jax.tree.leaves((args, kwargs)))
         return (
             (args, kwargs)
@@ -85,11 +85,11 @@ class _Program:
         )
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
-        args, kwargs = self._together(args, kwargs)
+        args, kwargs = self._on_mesh(args, kwargs)
         return self._jitted.lower(*args, **kwargs)
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
-        args, kwargs = self._together(args, kwargs)
+        args, kwargs = self._on_mesh(args, kwargs)
         return self._jitted.trace(*args, **kwargs)
 
 
@@ -140,8 +140,8 @@ def placed(x: Array, sharding: NamedSharding) -> Array:
     """An array over devices of several processes, of one that lies so, or of one that each process has whole."""
     if not x.is_fully_addressable:
         return _moving(sharding)(x)
-    here = np.asarray(x) if next(iter(x.devices())).platform == "cpu" else x
-    pieces = [jax.device_put(here[i], d) for d, i in sharding.addressable_devices_indices_map(x.shape).items()]
+    local_array = np.asarray(x) if next(iter(x.devices())).platform == "cpu" else x
+    pieces = [jax.device_put(local_array[i], d) for d, i in sharding.addressable_devices_indices_map(x.shape).items()]
     return jax.make_array_from_single_device_arrays(x.shape, sharding, pieces, dtype=x.dtype)
 
 
@@ -171,12 +171,12 @@ def even(devices: Sequence[Any], count: int) -> list[Any] | None:
     by_process: dict[int, list[Any]] = {}
     for d in devices:
         by_process.setdefault(d.process_index, []).append(d)
-    each, rest = divmod(count, len(by_process))
-    if rest or any(len(own) < each for own in by_process.values()):
+    per_process, rest = divmod(count, len(by_process))
+    if rest or any(len(local_devices) < per_process for local_devices in by_process.values()):
         return None
-    return list(_first(by_process, each))
+    return list(_first(by_process, per_process))
 
 
-def _first(by_process: dict[int, list[Any]], each: int) -> Iterator[Any]:
-    for _, own in sorted(by_process.items()):
-        yield from own[:each]
+def _first(by_process: dict[int, list[Any]], per_process: int) -> Iterator[Any]:
+    for _, local_devices in sorted(by_process.items()):
+        yield from local_devices[:per_process]

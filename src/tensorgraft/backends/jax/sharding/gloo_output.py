@@ -19,23 +19,23 @@ def without_connections() -> Iterator[None]:
     with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or no file
         sys.stdout.flush()
     try:
-        shown = os.dup(_OUTPUT)
+        saved_stream = os.dup(_OUTPUT)
     except OSError:
         yield
         return
-    with tempfile.TemporaryFile() as kept:
-        os.dup2(kept.fileno(), _OUTPUT)
+    with tempfile.TemporaryFile() as captured_output:
+        os.dup2(captured_output.fileno(), _OUTPUT)
         try:
             yield
         finally:
-            os.dup2(shown, _OUTPUT)
-            os.close(shown)
-            kept.seek(0)
-            lines = kept.readlines()
-            said = [line for line in lines if any(words in line for words in _SAID)]
-            torn = b"".join(said).count(_SAID[0]) - len(said)  # of two in one line the second ends an empty one
+            os.dup2(saved_stream, _OUTPUT)
+            os.close(saved_stream)
+            captured_output.seek(0)
+            lines = captured_output.readlines()
+            dropped = [line for line in lines if any(words in line for words in _SAID)]
+            torn = b"".join(dropped).count(_SAID[0]) - len(dropped)  # of two in one line the second ends an empty one
             for line in lines:
-                if line in said:
+                if line in dropped:
                     continue
                 if line == b"\n" and torn > 0:
                     torn -= 1

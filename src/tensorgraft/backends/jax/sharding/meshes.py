@@ -30,19 +30,19 @@ def sharding_of(placement: Placement, platform: str) -> NamedSharding:
 
 
 @functools.lru_cache(maxsize=4096)
-def lies_so(here: Any, placement: Placement, platform: str) -> bool:
+def lies_so(current: Any, placement: Placement, platform: str) -> bool:
     """Return True if a sharding is the one of a placement. Called for every array that a step writes."""
-    there = sharding_of(placement, platform)
-    if not isinstance(here, NamedSharding) or here.mesh != there.mesh:
+    wanted_sharding = sharding_of(placement, platform)
+    if not isinstance(current, NamedSharding) or current.mesh != wanted_sharding.mesh:
         return False
-    return here.spec == there.spec or bool(here.is_equivalent_to(there, len(placement.spec)))
+    return current.spec == wanted_sharding.spec or bool(current.is_equivalent_to(wanted_sharding, len(placement.spec)))
 
 
 @functools.lru_cache(maxsize=4096)
 def placement_of(sharding: NamedSharding, ndim: int, backend: str) -> Placement:
-    there = sharding.mesh
-    ids = tuple(d.id for d in there.devices.flat)
-    mesh = Mesh(tuple(there.devices.shape), tuple(map(str, there.axis_names)), backend, ids)
+    jax_mesh = sharding.mesh
+    ids = tuple(d.id for d in jax_mesh.devices.flat)
+    mesh = Mesh(tuple(jax_mesh.devices.shape), tuple(map(str, jax_mesh.axis_names)), backend, ids)
     entries = [() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in sharding.spec]
     return Placement(mesh, (*entries, *[()] * (ndim - len(entries))))
 
@@ -63,8 +63,8 @@ def on_several_meshes(error: Exception, args: Sequence[Any]) -> ValueError | Non
             meshes.setdefault(where, f"{x.dtype}{list(x.shape)} {where}")
     if len(meshes) < 2 and "sharding_constraint" not in str(error):
         return None
-    inside = "; a value on the way is constrained to another one" if len(meshes) < 2 else ""
+    constraint_hint = "; a value on the way is constrained to another one" if len(meshes) < 2 else ""
     return ValueError(
-        f"operands lie on different meshes: {'; '.join(meshes.values())}{inside}. Place them on one:"
+        f"operands lie on different meshes: {'; '.join(meshes.values())}{constraint_hint}. Place them on one:"
         " tg.parallel.shard(x, mesh, spec), or tg.parallel.replicate(x, mesh)"
     )

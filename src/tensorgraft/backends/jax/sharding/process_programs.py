@@ -32,41 +32,41 @@ _OF_ROWS: dict[str, Callable[[Array], Array]] = {  # XLA has no such collectives
 }
 
 
-def computed(what: CollectiveCall, x: Array, axes: tuple[str, ...], n: int) -> Array:
+def computed(call: CollectiveCall, x: Array, axes: tuple[str, ...], n: int) -> Array:
     """A collective of an array of this process, among the `n` that lie along `axes`."""
-    if what.kind == "all_gather":
+    if call.kind == "all_gather":
         return lax.all_gather(x, axes)
-    if what.kind == "all_to_all":
+    if call.kind == "all_to_all":
         return lax.all_to_all(x, axes, 0, 0)
-    if what.kind == "broadcast":
-        bits, back = _bits(x)
-        here = lax.axis_index(axes) == what.root
-        return back(lax.psum(jnp.where(here, bits, jnp.zeros_like(bits)), axes))
-    if what.kind == "reduce_scatter":
-        if what.reduction in ("sum", "avg") and x.dtype != np.bool_:
-            return _average(what, lax.psum_scatter(x, axes), n)
-        return lax.dynamic_index_in_dim(_reduced(what, x, axes, n), lax.axis_index(axes), keepdims=False)
-    return _reduced(what, x, axes, n)
+    if call.kind == "broadcast":
+        bits, from_bits = _bits(x)
+        is_root = lax.axis_index(axes) == call.root
+        return from_bits(lax.psum(jnp.where(is_root, bits, jnp.zeros_like(bits)), axes))
+    if call.kind == "reduce_scatter":
+        if call.reduction in ("sum", "avg") and x.dtype != np.bool_:
+            return _average(call, lax.psum_scatter(x, axes), n)
+        return lax.dynamic_index_in_dim(_reduced(call, x, axes, n), lax.axis_index(axes), keepdims=False)
+    return _reduced(call, x, axes, n)
 
 
-def at_home(what: CollectiveCall, x: Array, n: int) -> Array:
+def at_home(call: CollectiveCall, x: Array, n: int) -> Array:
     """A collective for which nobody else is needed: in a group of one, or of no elements."""
-    if what.kind == "all_gather":
+    if call.kind == "all_gather":
         return jnp.broadcast_to(x, (n, *x.shape))
-    return x[0] if what.kind == "reduce_scatter" else x
+    return x[0] if call.kind == "reduce_scatter" else x
 
 
-def _reduced(what: CollectiveCall, x: Array, axes: tuple[str, ...], n: int) -> Array:
-    name = _OF_BOOLS.get(what.reduction, what.reduction) if x.dtype == np.bool_ else what.reduction
+def _reduced(call: CollectiveCall, x: Array, axes: tuple[str, ...], n: int) -> Array:
+    name = _OF_BOOLS.get(call.reduction, call.reduction) if x.dtype == np.bool_ else call.reduction
     if name in ("sum", "avg"):
-        return _average(what, lax.psum(x, axes), n)
+        return _average(call, lax.psum(x, axes), n)
     if name in ("min", "max"):
         return (lax.pmin if name == "min" else lax.pmax)(x, axes)
     return _OF_ROWS[name](lax.all_gather(x, axes))
 
 
-def _average(what: CollectiveCall, total: Array, n: int) -> Array:
-    if what.reduction != "avg":
+def _average(call: CollectiveCall, total: Array, n: int) -> Array:
+    if call.reduction != "avg":
         return total
     if total.dtype.kind == "c":  # divided as complex numbers, they are rounded more than once
         return lax.complex(quotient(total.real, n), quotient(total.imag, n))
@@ -83,11 +83,11 @@ def _bits(x: Array) -> tuple[Array, Callable[[Array], Array]]:
     if dtype.kind != "c":
         unsigned = np.dtype(f"uint{8 * dtype.itemsize}")
         return lax.bitcast_convert_type(x, unsigned), lambda bits: lax.bitcast_convert_type(bits, dtype)
-    parts, together = _bits(jnp.stack([x.real, x.imag]))
-    return parts, lambda bits: lax.complex(*together(bits))
+    parts, join = _bits(jnp.stack([x.real, x.imag]))
+    return parts, lambda bits: lax.complex(*join(bits))
 
 
-class Across:
+class ProcessPrograms:
     """Programs that run on every device of a mesh at once, each of which is of another process."""
 
     def __init__(self, mesh: Mesh) -> None:
@@ -95,7 +95,7 @@ class Across:
         self.devices = tuple(d.id for d in mesh.devices.flat)
         self._sharding = NamedSharding(mesh, PartitionSpec())
         (self.here,) = self._sharding.addressable_devices
-        self._own = SingleDeviceSharding(self.here)
+        self._own_sharding = SingleDeviceSharding(self.here)
 
     def each(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """The program in which each process computes `fn` of arrays of its own."""
@@ -104,8 +104,10 @@ class Across:
 
     def out(self, arrays: Sequence[Array]) -> list[Array]:
         """This process's arrays, as such a program takes them."""
-        mine = [x if getattr(x, "sharding", None) == self._own else jax.device_put(x, self.here) for x in arrays]
-        return [ArrayImpl(x.aval, self._sharding, [x], committed=True, _skip_checks=True) for x in mine]
+        local = [
+            x if getattr(x, "sharding", None) == self._own_sharding else jax.device_put(x, self.here) for x in arrays
+        ]
+        return [ArrayImpl(x.aval, self._sharding, [x], committed=True, _skip_checks=True) for x in local]
 
     def compiled(
         self,
@@ -121,18 +123,18 @@ class Across:
         ran: set[Any] = set()
 
         def run(*arrays: Array) -> tuple[Array, ...]:
-            with agree(arrays) as gives, scope():
+            with agree(arrays) as watch_results, scope():
                 pieces = self.out(arrays)
-                looks = tuple((x.shape, x.dtype, x.weak_type) for x in pieces)
-                if looks in ran:
+                signature = tuple((x.shape, x.dtype, x.weak_type) for x in pieces)
+                if signature in ran:
                     results = program(*pieces)
                 else:
                     # `donate` allows, it does not ask: XLA says where it found no use for the memory
                     silent = warning_filters.ignored("Some donated buffers were not usable")
                     with warning_filters.remembered(), silent, without_connections():
                         results = jax.block_until_ready(program(*pieces))
-                    ran.add(looks)
-                gives(results)
+                    ran.add(signature)
+                watch_results(results)
             return self.back(results)
 
         return run

@@ -49,10 +49,10 @@ def join() -> None:
         return
     if registry.parse(registry.initial())[0] != "jax":  # used beside another backend, by some processes alone perhaps
         return
-    told = processes.launched()
-    if told is not None:
+    launch = processes.launched()
+    if launch is not None:
         if processes.meet is not None:  # PyTorch is there, by whose store they meet
-            _initialize(processes.meet(told), told.count, told.rank, _local_devices())
+            _initialize(processes.meet(launch), launch.count, launch.rank, _local_devices())
     elif os.environ.get(processes.DETECT) == str(os.getpid()) and _scheduler() is not None:
         _initialize(None, None, None, None)
 
@@ -81,16 +81,16 @@ def _initialize(address: str | None, n: int | None, rank: int | None, local: lis
 
 
 def _prepare() -> None:
-    if asked := os.environ.get("TENSORGRAFT_DEVICES"):  # of the CPU; else one a process
-        jax.config.update("jax_num_cpu_devices", int(asked))
+    if count := os.environ.get("TENSORGRAFT_DEVICES"):  # of the CPU; else one a process
+        jax.config.update("jax_num_cpu_devices", int(count))
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # see `global_programs`: programs of a process alone, too
 
 
 def _local_devices() -> list[int] | None:
     """Return this process's GPU where a machine has several processes, as with `torchrun`; None leaves it to JAX."""
     rank, n = os.environ.get("LOCAL_RANK", ""), os.environ.get("LOCAL_WORLD_SIZE", "")
-    own = "," not in os.environ.get("CUDA_VISIBLE_DEVICES", ",")  # each process sees its own already
-    return [int(rank)] if rank.isdigit() and n.isdigit() and int(n) > 1 and not own else None
+    one_gpu_each = "," not in os.environ.get("CUDA_VISIBLE_DEVICES", ",")  # each process sees its own already
+    return [int(rank)] if rank.isdigit() and n.isdigit() and int(n) > 1 and not one_gpu_each else None
 
 
 def _scheduler() -> type[clusters.ClusterEnv] | None:
@@ -127,6 +127,6 @@ def _exit_without_waiting() -> None:
     if not processes.failing:
         return
     atexit.unregister(api.clean_up)
-    for held in (distributed.global_state.client, distributed.global_state.service):
-        if held is not None:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))  # its destructor would say goodbye
+    for handle in (distributed.global_state.client, distributed.global_state.service):
+        if handle is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))  # its destructor would say goodbye

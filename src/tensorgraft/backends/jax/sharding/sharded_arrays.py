@@ -43,8 +43,8 @@ class JaxSharding:
             return 0, 1
         sharding = sharding_of(placement, self.device.platform)
         starts: dict[int, set[int]] = {}  # of the pieces that a process has
-        for device, along in sharding.devices_indices_map((sharding.num_devices,) * len(placement.spec)).items():
-            starts.setdefault(device.process_index, set()).add(along[0].start or 0)  # type: ignore[attr-defined]
+        for device, index in sharding.devices_indices_map((sharding.num_devices,) * len(placement.spec)).items():
+            starts.setdefault(device.process_index, set()).add(index[0].start or 0)  # type: ignore[attr-defined]
         parts = sorted({frozenset(of_one) for of_one in starts.values()}, key=min)
         if sum(map(len, parts)) != placement.parts(0) or len({*map(len, parts)}) > 1:
             raise ValueError(f"{placement} does not split the first dimension into equal parts, one for each process")
@@ -55,12 +55,13 @@ class JaxSharding:
         shape = (part.shape[0] * count, *part.shape[1:]) if part.ndim else ()
         return global_programs.assembled(part, sharding_of(placement, self.device.platform), shape)
 
-    def same_everywhere(self, what: str, arrays: Mapping[str, Array], /) -> None:
-        own = {name: x for name, x in arrays.items() if isinstance(x, jax.Array) and x.is_fully_addressable}
-        said = {
-            name: f"{x.dtype}{x.shape}{zlib.crc32(np.ascontiguousarray(x).data.cast('B'))}" for name, x in own.items()
+    def same_everywhere(self, label: str, arrays: Mapping[str, Array], /) -> None:
+        addressable = {name: x for name, x in arrays.items() if isinstance(x, jax.Array) and x.is_fully_addressable}
+        sums = {
+            name: f"{x.dtype}{x.shape}{zlib.crc32(np.ascontiguousarray(x).data.cast('B'))}"
+            for name, x in addressable.items()
         }
-        agree(what, said, "What each of them has whole is to be the same (by one seed, or from one file)")
+        agree(label, sums, "What each of them has whole is to be the same (by one seed, or from one file)")
 
     def processes(self) -> tuple[int, int]:
         return processes.index(), processes.count()
@@ -82,10 +83,10 @@ class JaxSharding:
         return {shard.device.id: shard.data.nbytes for shard in x.addressable_shards}
 
     def pieces(self, x: Array, /) -> dict[tuple[int, ...], Array]:
-        found: dict[tuple[int, ...], Array] = {}
+        shards: dict[tuple[int, ...], Array] = {}
         for shard in x.addressable_shards:
-            found.setdefault(_offset(shard), shard.data)
-        return found
+            shards.setdefault(_offset(shard), shard.data)
+        return shards
 
     def with_piece(self, x: Array, offset: tuple[int, ...], piece: np.ndarray, /) -> Array:
         parts = [
@@ -96,4 +97,4 @@ class JaxSharding:
 
 
 def _offset(shard: jax.Shard) -> tuple[int, ...]:
-    return tuple(along.start or 0 for along in shard.index)
+    return tuple(index.start or 0 for index in shard.index)

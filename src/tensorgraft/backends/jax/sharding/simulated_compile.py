@@ -15,7 +15,7 @@ _MEMORY = tuple(
 
 
 @dataclass
-class Told:
+class CompilationResult:
     argument_size_in_bytes: int
     output_size_in_bytes: int
     alias_size_in_bytes: int
@@ -25,8 +25,8 @@ class Told:
     text: str
 
 
-def load(path: Path) -> Told:
-    return Told(**json.loads(path.read_text()))
+def load(path: Path) -> CompilationResult:
+    return CompilationResult(**json.loads(path.read_text()))
 
 
 def main(program: str, result: str, count: str, *settings: str) -> None:
@@ -50,12 +50,12 @@ def main(program: str, result: str, count: str, *settings: str) -> None:
     with lowered.context:  # it knows the dialects that JAX lowers to
         module = ir.Module.parse(Path(program).read_bytes())
         devices = xla_client.DeviceList(tuple(client.devices()))
-        made = compiler.backend_compile_and_load(client, module, devices, options, [])
-    stats = made.get_compiled_memory_stats()
+        executable = compiler.backend_compile_and_load(client, module, devices, options, [])
+    stats = executable.get_compiled_memory_stats()
     sizes = {name: getattr(stats, name, 0) for name in _MEMORY}
-    flops = {k: v for k, v in made.cost_analysis().items() if k in ("flops", "bytes accessed")}
-    told = Told(**sizes, costs=flops, text=made.hlo_modules()[0].to_string())
-    Path(result).write_text(json.dumps(asdict(told)))
+    flops = {k: v for k, v in executable.cost_analysis().items() if k in ("flops", "bytes accessed")}
+    results = CompilationResult(**sizes, costs=flops, text=executable.hlo_modules()[0].to_string())
+    Path(result).write_text(json.dumps(asdict(results)))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from jax.sharding import Mesh
 
 from tensorgraft.backends.jax.operation import Tracer
 from tensorgraft.backends.jax.sharding.collective_matching import agreed
-from tensorgraft.backends.jax.sharding.process_programs import Across, computed
+from tensorgraft.backends.jax.sharding.process_programs import ProcessPrograms, computed
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.collectives import CollectiveCall, Group, World, in_words
@@ -32,53 +32,58 @@ class Meeting:
         self.words: list[str] = []  # each collective, in order
         self._world: World | None = None
         self._axes: dict[str, int] = {}  # of all processes
-        self._met: dict[str, Group] = {}  # axes of the mesh of all, each with a group that has it
-        self._apart: dict[str, Group] = {}  # groups that are no axes of it
+        self._axis_groups: dict[str, Group] = {}  # axes of the mesh of all, each with a group that has it
+        self._other_groups: dict[str, Group] = {}  # groups that are no axes of it
 
     @property
-    def across(self) -> Across | None:
+    def across(self) -> ProcessPrograms | None:
         """The devices that the program runs on: those with which this process has a group. None without collectives.
 
         Raises TracedValueError for groups that are no axes of one mesh."""
         if self._world is None:
             return None
-        if len(self._apart) > 1 or (self._apart and self._met):
-            groups = sorted({str(list(g.ranks)) for g in (*self._apart.values(), *self._met.values())})
+        if len(self._other_groups) > 1 or (self._other_groups and self._axis_groups):
+            groups = sorted({str(list(g.ranks)) for g in (*self._other_groups.values(), *self._axis_groups.values())})
             raise TracedValueError(
                 f"collectives among processes {' and '.join(groups)} in one compiled function: its program runs on"
                 " one mesh of processes, and these groups are not axes of one mesh. Compile the parts separately,"
                 " or create the groups with init_device_mesh"
             )
-        for name, group in self._apart.items():
-            return Across(_mesh(group.devices, (group.size,), (name,)))
+        for name, group in self._other_groups.items():
+            return ProcessPrograms(_mesh(group.devices, (group.size,), (name,)))
         sizes = list(self._axes.values())
-        here = np.unravel_index(self._world.rank, sizes)
-        index = tuple(slice(None) if name in self._met else int(at) for name, at in zip(self._axes, here, strict=True))
+        coordinates = np.unravel_index(self._world.rank, sizes)
+        index = tuple(
+            slice(None) if name in self._axis_groups else int(at)
+            for name, at in zip(self._axes, coordinates, strict=True)
+        )
         ranks = np.arange(len(self._world)).reshape(sizes)[index]
         devices = tuple(self._world.device_of(int(r)) for r in ranks.flat)
-        return Across(_mesh(devices, ranks.shape, tuple(name for name in self._axes if name in self._met)))
+        return ProcessPrograms(
+            _mesh(devices, ranks.shape, tuple(name for name in self._axes if name in self._axis_groups))
+        )
 
-    def collective(self, what: CollectiveCall, arrays: Sequence[Array], group: Group) -> tuple[Array, ...]:
+    def collective(self, call: CollectiveCall, arrays: Sequence[Array], group: Group) -> tuple[Array, ...]:
         if self._world is None:
             self._world, self._axes = group.world, group.world.axes()
         names = group.world.axes_of(group)
         if names and all(name in self._axes for name in names):
-            self._met |= dict.fromkeys(names, group)
+            self._axis_groups |= dict.fromkeys(names, group)
             sizes = [self._axes[name] for name in names]
             where = f"{group.size} processes, {group.ranks[1] - group.ranks[0]} apart"  # so say all on the mesh
         else:
             names, sizes = (str(group.ranks),), [group.size]
-            self._apart[names[0]] = group
+            self._other_groups[names[0]] = group
             where = f"{list(group.ranks)}"
-        self.words.append(in_words(what, [(x.shape, x.dtype) for x in arrays], where))
+        self.words.append(in_words(call, [(x.shape, x.dtype) for x in arrays], where))
         with extend_axis_env_nd(list(zip(names, sizes, strict=True))):
             # `lax.psum` takes for granted that a value which is no tracer is the same everywhere
             traced = [x if isinstance(x, Tracer) else lax.optimization_barrier(x) for x in arrays]
-            return tuple(computed(what, x, names, group.size) for x in traced)
+            return tuple(computed(call, x, names, group.size) for x in traced)
 
-    def agreement(self, across: Across) -> Callable[[Sequence[Array]], contextlib.AbstractContextManager[Any]]:
+    def agreement(self, across: ProcessPrograms) -> Callable[[Sequence[Array]], contextlib.AbstractContextManager[Any]]:
         """Return the context of a run: before the first one, the processes compare their collectives in the program."""
-        seconds = max(group.seconds for group in (*self._met.values(), *self._apart.values()))
+        seconds = max(group.seconds for group in (*self._axis_groups.values(), *self._other_groups.values()))
         words = f"a compiled function with {len(self.words)} collectives: {'; '.join(self.words)}"
         return lambda _: agreed(across.devices, words, lambda: words, seconds)
 
@@ -96,7 +101,7 @@ _now = _Thread()
 
 
 @contextlib.contextmanager
-def met() -> Iterator[Meeting]:
+def collecting() -> Iterator[Meeting]:
     """Collect the collectives of the program that is traced inside, in a `Meeting`."""
     before = _now.meetings
     _now.meetings = (*before, Meeting())
@@ -106,10 +111,10 @@ def met() -> Iterator[Meeting]:
         _now.meetings = before
 
 
-def in_trace(what: CollectiveCall, arrays: Sequence[Array], group: Group) -> tuple[Array, ...]:
+def in_trace(call: CollectiveCall, arrays: Sequence[Array], group: Group) -> tuple[Array, ...]:
     """Call a collective in the program that is traced. Raises TracedValueError in other traces."""
     if not _now.meetings:
         raise TracedValueError(
-            f"{what} between processes works in compiled functions (tg.jit), not inside other transforms"
+            f"{call} between processes works in compiled functions (tg.jit), not inside other transforms"
         )
-    return _now.meetings[-1].collective(what, arrays, group)
+    return _now.meetings[-1].collective(call, arrays, group)

@@ -31,7 +31,7 @@ def compute(module, name, weights, arrays, example):
     def leaves(run, parameters):
         return {k: x for k, x in flat(run(parameters, *arrays)).items() if hasattr(x, "dtype")}
 
-    found = {f"o:{k}": widened(x) for k, x in leaves(jax.jit(run), parameters).items()}
+    outputs = {f"o:{k}": widened(x) for k, x in leaves(jax.jit(run), parameters).items()}
     if "gradients" in example and parameters:
 
         def objective(parameters):
@@ -45,8 +45,8 @@ def compute(module, name, weights, arrays, example):
         if not hasattr(module, "named"):
             gradients = module.flat(gradients)
         # of complex parameters JAX gives the conjugate of what is gone along
-        found |= {f"g:{k}": widened(jnp.conj(g)) for k, g in gradients.items() if g.dtype != jax.dtypes.float0}
-    return found
+        outputs |= {f"g:{k}": widened(jnp.conj(g)) for k, g in gradients.items() if g.dtype != jax.dtypes.float0}
+    return outputs
 
 
 def split(module, program, state):
@@ -55,9 +55,9 @@ def split(module, program, state):
         if not state:
             return (), lambda _, *arrays: program(*arrays)
         return state[0], lambda parameters, *arrays: program(parameters, *state[1:], *arrays)
-    found = module.named(program)
-    if isinstance(found, tuple):
-        names, structure = found
+    weights_by_name = module.named(program)
+    if isinstance(weights_by_name, tuple):
+        names, structure = weights_by_name
         order = list(names)  # jax.jit sorts dictionaries
         return names, lambda parameters, *arrays: jax.tree.unflatten(structure, [parameters[k] for k in order])(*arrays)
     from flax import nnx
@@ -69,13 +69,13 @@ def split(module, program, state):
         out = model(*arrays)
         return out, {k: v[...] for k, v in module.named(model).items() if not isinstance(v, nnx.Param)}
 
-    return {k: v[...] for k, v in found.items()}, run
+    return {k: v[...] for k, v in weights_by_name.items()}, run
 
 
 def same_numbers():
     """Random numbers as they were drawn for the program that results are compared with."""
 
-    def whole(key, shape, low, high, dtype=int):
+    def randint(key, shape, low, high, dtype=int):
         return jnp.asarray(low + np.floor(uniform(shape) * (high - low)), dtype)
 
     jax.random.uniform = lambda key, shape=(), dtype=None, minval=0.0, maxval=1.0: jnp.asarray(
@@ -84,7 +84,7 @@ def same_numbers():
     jax.random.normal = lambda key, shape=(), dtype=None: jnp.asarray(normal(shape), dtype)
     jax.random.bernoulli = lambda key, p=0.5, shape=(): jnp.asarray(uniform(shape)) < p
     jax.random.exponential = lambda key, shape=(), dtype=None: -jnp.log1p(-jnp.asarray(uniform(shape), dtype))
-    jax.random.randint = whole
+    jax.random.randint = randint
     jax.random.permutation = lambda key, n: jnp.argsort(uniform((n,)))
 
 

@@ -39,13 +39,13 @@ def compute(module, name, weights, arrays, example):
         out = {k: x for k, x in flat(result).items() if hasattr(x, "dtype")}
         smooth = [x for k, x in out.items() if inexact(x) and not (stateful and k.startswith("1."))]
         total = sum(tf.reduce_sum(tf.cast(tf.math.real(x), tf.float32) * cosines(x.shape)) for x in smooth)
-    found = {f"o:{k}": widened(x) for k, x in out.items()}
+    outputs = {f"o:{k}": widened(x) for k, x in out.items()}
     if stateful:
-        found |= {f"o:1.{k}": widened(variable(v)) for k, v in variables.items() if not v.trainable}
+        outputs |= {f"o:1.{k}": widened(variable(v)) for k, v in variables.items() if not v.trainable}
     if parameters and "gradients" in example and smooth:
         for k, g in tape.gradient(total, parameters, unconnected_gradients="zero").items():
-            found[f"g:{k}"] = widened(tf.convert_to_tensor(g))
-    return found
+            outputs[f"g:{k}"] = widened(tf.convert_to_tensor(g))
+    return outputs
 
 
 def variable(v):

@@ -50,7 +50,7 @@ def to_numpy(x):
 def same_numbers():
     """Random numbers as they were drawn for the program that results are compared with."""
 
-    def drawn(numbers):
+    def without_device(numbers):
         return lambda *shape, generator=None, dtype=torch.float32: torch.from_numpy(
             numbers(shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
         ).to(dtype)
@@ -58,11 +58,11 @@ def same_numbers():
     def dropout(x, p=0.5, training=True, inplace=False):
         return x * (torch.from_numpy(uniform(x.shape)) < 1 - p) / (1 - p) if training and p else x
 
-    def whole(low, high, shape, generator=None, dtype=torch.int64):
+    def randint(low, high, shape, generator=None, dtype=torch.int64):
         return torch.from_numpy(low + np.floor(uniform(shape) * (high - low))).to(dtype)
 
     torch.nn.functional.dropout = torch.dropout = dropout
-    torch.rand, torch.randn, torch.randint = drawn(uniform), drawn(normal), whole
+    torch.rand, torch.randn, torch.randint = without_device(uniform), without_device(normal), randint
     torch.randperm = lambda n, generator=None: torch.from_numpy(np.argsort(uniform((n,))))
     torch.Tensor.exponential_ = lambda x, generator=None: x.copy_(torch.from_numpy(-np.log1p(-uniform(x.shape))))
 

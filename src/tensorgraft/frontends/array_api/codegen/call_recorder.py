@@ -34,14 +34,14 @@ class FunctionWatch:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        with watched_functions(self._entered):
+        with watched_functions(self._trace_call):
             yield
 
-    def _entered(self, frame: FrameType, event: str, arg: Any) -> Any:
+    def _trace_call(self, frame: FrameType, event: str, arg: Any) -> Any:
         code = frame.f_code
         if not is_users(code.co_filename):
             return None
-        around = self.xp.at_scope
+        outer_scope = self.xp.at_scope
         named = code.co_name.isidentifier() and not code.co_flags & inspect.CO_GENERATOR
         arguments = list(frame.f_locals.items()) if named else []
         if named and self._depth and any(isinstance(x, Array) for _, tree in arguments for x in leaves(tree)):
@@ -49,20 +49,20 @@ class FunctionWatch:
             call.arguments = [(name, mapped(self._var, tree)) for name, tree in arguments]
             call.doc = _first_sentence(frame)
             self.called.append(call)
-            self.xp.at_scope = (*around, len(self.called) - 1)
-        inside = self.xp.at_scope
+            self.xp.at_scope = (*outer_scope, len(self.called) - 1)
+        inner_scope = self.xp.at_scope
         self._depth += 1
-        seen = {name: id(x) for name, x in frame.f_locals.items()}
+        last_ids = {name: id(x) for name, x in frame.f_locals.items()}
 
         def line(frame: FrameType, event: str, arg: Any) -> Any:
             self.xp.at_place = f"{Path(code.co_filename).name}:{frame.f_lineno}"
             for name, x in frame.f_locals.items():
-                if seen.get(name) != id(x):
-                    seen[name] = id(x)
-                    self._name(name, x, inside[-1] if inside else -1)
+                if last_ids.get(name) != id(x):
+                    last_ids[name] = id(x)
+                    self._name(name, x, inner_scope[-1] if inner_scope else -1)
             if event == "return":
                 self._depth -= 1
-                self.xp.at_scope = around
+                self.xp.at_scope = outer_scope
             return line
 
         return line

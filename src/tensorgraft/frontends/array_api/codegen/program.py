@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.codegen.captured_values import captured_values
 from tensorgraft.codegen.program import Evaluation, by_path, cosines
 from tensorgraft.codegen.recorders.call_recorder import leaves, mapped
 from tensorgraft.codegen.recorders.frames import Watched, framed
@@ -21,7 +22,7 @@ from tensorgraft.codegen.recorders.recording import ScopedRecorder
 from tensorgraft.codegen.trace import SourceTrace
 from tensorgraft.frontends.array_api.codegen.call_recorder import FunctionWatch
 from tensorgraft.frontends.array_api.core.array import Array
-from tensorgraft.frontends.array_api.core.devices import resolve, stands_for
+from tensorgraft.frontends.array_api.core.devices import alias_device, resolve
 from tensorgraft.frontends.array_api.core.tracing import capturing
 from tensorgraft.frontends.array_api.transforms.gradients import grad
 from tensorgraft.hub import dtypes, registry
@@ -54,8 +55,8 @@ class ArrayFunctionProgram:
         plain = inspect.unwrap(fn.func if isinstance(fn, functools.partial) else fn)
         name = getattr(plain, "__name__", type(fn).__name__)
         self.name = name if name.isidentifier() else "function"
-        said = f"{getattr(plain, '__module__', '')}.{getattr(plain, '__qualname__', self.name)}"
-        self.origin = f"{said.removeprefix('__main__.')} of the Array API standard"
+        qualified = f"{getattr(plain, '__module__', '')}.{getattr(plain, '__qualname__', self.name)}"
+        self.origin = f"{qualified.removeprefix('__main__.')} of the Array API standard"
 
     def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
         """Arguments by name."""
@@ -79,8 +80,8 @@ class ArrayFunctionProgram:
         ]
 
         def rebuild(new: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            instead = {id(old): x for old, x in zip(arrays, new, strict=True)}
-            return mapped(lambda x: instead.get(id(x), x), (args, kwargs))
+            replacements = {id(old): x for old, x in zip(arrays, new, strict=True)}
+            return mapped(lambda x: replacements.get(id(x), x), (args, kwargs))
 
         return arrays, rebuild
 
@@ -100,22 +101,26 @@ class ArrayFunctionProgram:
     ) -> Evaluation:
         if same_numbers:
             return Evaluation({}, {}, {}, "results are not compared: each framework has random numbers of its own")
-        own = mapped(lambda x: _like(host(x).copy(), x) if is_array(x) else x, (args, kwargs))  # it may write them
-        outputs = {k: host(x) for k, x in by_path(self.fn(*own[0], **own[1])).items() if is_array(x)}
-        held = {p: x for n, tree in self.bound(args, kwargs) if is_held(n, tree) for p, x in by_path(tree).items()}
-        trained = {p: x for p, x in held.items() if is_array(x) and dtypes.is_inexact(host(x).dtype)}
-        pulled: dict[str, Any] = {}
+        copied = mapped(lambda x: _like(host(x).copy(), x) if is_array(x) else x, (args, kwargs))  # it may write them
+        outputs = {k: host(x) for k, x in by_path(self.fn(*copied[0], **copied[1])).items() if is_array(x)}
+        parameters = {
+            p: x for n, tree in self.bound(args, kwargs) if is_held(n, tree) for p, x in by_path(tree).items()
+        }
+        trained = {p: x for p, x in parameters.items() if is_array(x) and dtypes.is_inexact(host(x).dtype)}
+        cotangents: dict[str, Any] = {}
         if gradients and trained:
-            pulled = self._gradients(args, kwargs, trained)
-        return Evaluation(outputs, pulled, {p: host(x) for p, x in held.items() if is_array(x) and p not in trained})
+            cotangents = self._gradients(args, kwargs, trained)
+        return Evaluation(
+            outputs, cotangents, {p: host(x) for p, x in parameters.items() if is_array(x) and p not in trained}
+        )
 
     def _gradients(self, args: Any, kwargs: Any, trained: dict[str, Any]) -> dict[str, np.ndarray]:
         device = registry.get("numpy")
-        place = {id(x): p for p, x in trained.items()}
+        paths = {id(x): p for p, x in trained.items()}
 
         def total(parameters: dict[str, Any]) -> Any:
-            some = mapped(lambda x: parameters.get(place.get(id(x), ""), _on_device(x, device)), (args, kwargs))
-            out = [x for x in by_path(self.fn(*some[0], **some[1])).values() if isinstance(x, Array)]
+            call = mapped(lambda x: parameters.get(paths.get(id(x), ""), _on_device(x, device)), (args, kwargs))
+            out = [x for x in by_path(self.fn(*call[0], **call[1])).values() if isinstance(x, Array)]
             smooth = [x for x in out if dtypes.is_inexact(x.dtype)]
             xp = smooth[0].__array_namespace__()
             parts = []
@@ -124,64 +129,64 @@ class ArrayFunctionProgram:
                 parts.append(xp.sum(real * _on_device(cosines(x.shape).astype(np.float32), device)))
             return functools.reduce(lambda a, b: a + b, parts)
 
-        found = grad(total)({p: _on_device(x, device) for p, x in trained.items()})
-        return {p: host(g) for p, g in found.items()}
+        gradients = grad(total)({p: _on_device(x, device) for p, x in trained.items()})
+        return {p: host(g) for p, g in gradients.items()}
 
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SourceTrace:
         """Raises TracedValueError where the function asks for values."""
         xp = ArrayRecorder()
-        some = [x for x in (*leaves((args, kwargs)), *(x for _, x in closed_arrays(self.fn))) if isinstance(x, Array)]
-        outer = some[0]._cell.backend if some else resolve(None).backend
-        stands_for(xp, outer)
+        arrays = [x for x in (*leaves((args, kwargs)), *(x for _, x in closed_arrays(self.fn))) if isinstance(x, Array)]
+        outer = arrays[0]._cell.backend if arrays else resolve(None).backend
+        alias_device(xp, outer)
         bound = self.bound(args, kwargs)
         parameters: dict[str, Var] = {}
         buffers: dict[str, Var] = {}
         weights: dict[str, np.ndarray] = {}
 
-        def own(path: str, values: np.ndarray) -> Var:
+        def parameter(path: str, values: np.ndarray) -> Var:
             var = Var(values.shape, values.dtype)
             (parameters if dtypes.is_inexact(values.dtype) else buffers)[path] = var
             weights[path] = values
             return var
 
         stands: dict[int, Var] = {}
-        alone = sum(is_held(n, tree) for n, tree in bound) == 1
+        is_single = sum(is_held(n, tree) for n, tree in bound) == 1
         for name, tree in bound:
             for path, x in by_path(tree).items() if is_held(name, tree) else ():
                 if is_array(x):
-                    stands[id(x)] = own(path if alone else f"{name}.{path}", host(x))
+                    stands[id(x)] = parameter(path if is_single else f"{name}.{path}", host(x))
         for path, x in closed_arrays(self.fn):
-            xp.held[id(x._cell.array)] = own(path, host(x))
+            xp.held[id(x._cell.array)] = parameter(path, host(x))
         for x in self.flatten(args, kwargs)[0]:
             stands[id(x)] = Var(tuple(x.shape), host(x).dtype)
         watch = FunctionWatch(xp)
         with xp.recording() as calls, capturing(outer, xp, name="tg.source", fn=self.fn), xp.scope():
             cells: dict[int, Storage] = {k: Storage(v, xp) for k, v in stands.items()}
-            given = mapped(lambda x: Array(cells[id(x)]) if id(x) in cells else x, (args, kwargs))
+            call = mapped(lambda x: Array(cells[id(x)]) if id(x) in cells else x, (args, kwargs))
             with watch.watching():
-                out = self.fn(*given[0], **given[1])
+                out = self.fn(*call[0], **call[1])
             result = mapped(lambda x: _value(x, xp), out)
             for k, cell in cells.items():
                 if cell.array is not stands[k]:
                     name = next(n for n, tree in bound if any(id(x) == k for x in leaves(tree)))
                     xp.note(f"the function writes its argument {name}; the file's leaves it as it is")
         arguments = [(n, mapped(lambda x: stands.get(id(x), x), tree)) for n, tree in bound if not is_held(n, tree)]
-        seen = list(watch.seen.items())
-        watched = Watched(watch.called, seen, watch.names, frozenset(), _filled)
+        seen_arrays = list(watch.seen.items())
+        watched = Watched(watch.called, seen_arrays, watch.names, frozenset(), _filled)
         root, (result, _), used = framed(xp, watched, calls, (result, {}), arguments, self.name)
         root.doc = _doc(self.fn)
-        kept = {p: v for p, v in {**parameters, **buffers}.items() if v in used}
+        used_paths = {p: v for p, v in {**parameters, **buffers}.items() if v in used}
         return SourceTrace(
             framework="array_api",
             name=root.kind,
             root=root,
             arguments=arguments,
             result=result,
-            parameters={p: v for p, v in parameters.items() if p in kept},
-            buffers={p: v for p, v in buffers.items() if p in kept},
+            parameters={p: v for p, v in parameters.items() if p in used_paths},
+            buffers={p: v for p, v in buffers.items() if p in used_paths},
             written={},
             aliases={},
-            weights={p: x for p, x in weights.items() if p in kept},
+            weights={p: x for p, x in weights.items() if p in used_paths},
             notes=xp.notes,
         )
 
@@ -198,12 +203,12 @@ def _value(x: Any, xp: ArrayRecorder) -> Any:
 
 def _doc(fn: Any) -> str:
     doc = getattr(fn, "__doc__", None)
-    said = (
+    docstring = (
         " ".join(inspect.cleandoc(doc).split("\n\n")[0].split())
         if doc and not isinstance(fn, functools.partial)
         else ""
     )
-    return said.partition(". ")[0].rstrip(".") + "." if said else ""
+    return docstring.partition(". ")[0].rstrip(".") + "." if docstring else ""
 
 
 def is_array(x: Any) -> bool:
@@ -247,33 +252,21 @@ def _like(values: np.ndarray, x: Any, xp: Any = None) -> Any:
 
 def closed_arrays(fn: Any, depth: int = 4) -> Iterator[tuple[str, Array]]:
     """Return (path, array) of what a function has from around it, each array once."""
-    seen: set[int] = set()
+    seen_cells: set[int] = set()
     for path, x in _variables_around(fn, depth):
-        if isinstance(x, Array) and id(x._cell) not in seen and x._geometry is None:
-            seen.add(id(x._cell))
+        if isinstance(x, Array) and id(x._cell) not in seen_cells and x._geometry is None:
+            seen_cells.add(id(x._cell))
             yield path, x
 
 
 def _variables_around(fn: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    if isinstance(fn, functools.partial):
-        yield from _variables_around(fn.func, depth)
-        return
-    fn = getattr(inspect.unwrap(fn), "__func__", inspect.unwrap(fn))
-    code = getattr(fn, "__code__", None)
-    if code is None:
-        return
-    around: dict[str, Any] = {n: fn.__globals__[n] for n in code.co_names if n in fn.__globals__}
-    for name, cell in zip(code.co_freevars, fn.__closure__ or (), strict=True):
-        try:
-            around[name] = cell.cell_contents
-        except ValueError:  # it is not filled yet
-            continue
-    for name, x in around.items():
-        if isinstance(x, types.FunctionType) and depth and x.__module__ == fn.__module__:
+    for name, x in captured_values(fn):
+        if isinstance(x, types.FunctionType) and depth and x.__module__ == getattr(fn, "__module__", None):
             yield from _variables_around(x, depth - 1)
-        elif isinstance(x, Array | dict | list | tuple):
-            some = by_path(x) if not isinstance(x, Array) else {"result": x}
-            yield from ((name if isinstance(x, Array) else f"{name}.{p}", y) for p, y in some.items())
+        elif isinstance(x, Array):
+            yield name, x
+        elif isinstance(x, dict | list | tuple):
+            yield from ((f"{name}.{p}", y) for p, y in by_path(x).items())
 
 
 __all__ = ["ArrayFunctionProgram"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorgraft import views
-from tensorgraft.arrays import ours
+from tensorgraft.arrays import array_class
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.array_api.core import traced_value_errors, tracing
 from tensorgraft.frontends.array_api.core.devices import Device, device_of
@@ -27,7 +27,7 @@ _CPU = 1  # of DLPack's devices
 _whole = functools.lru_cache(maxsize=4096)(contiguous_geometry)
 
 
-@ours
+@array_class
 class Array(Operators):
     """An array of the Array API standard, on a device of any backend.
 
@@ -72,7 +72,7 @@ class Array(Operators):
             raise ValueError(
                 f"T requires an array of two dimensions, but this one has shape {self.shape}: use mT or permute_dims"
             )
-        return self._seen(views.permuted(self._look(), (1, 0)))
+        return self._view(views.permuted(self._full_geometry(), (1, 0)))
 
     @property
     def mT(self) -> Array:
@@ -80,7 +80,7 @@ class Array(Operators):
         n = self.ndim
         if n < 2:
             raise ValueError(f"mT requires an array of at least two dimensions, but this one has shape {self.shape}")
-        return self._seen(views.permuted(self._look(), (*range(n - 2), n - 1, n - 2)))
+        return self._view(views.permuted(self._full_geometry(), (*range(n - 2), n - 1, n - 2)))
 
     # ---- beyond the standard -----------------------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class Array(Operators):
     @property
     def strides(self) -> Shape:
         """The strides in bytes, as NumPy has them."""
-        g = self._look()
+        g = self._full_geometry()
         return tuple(n * g.dtype.itemsize for n in g.strides)
 
     @property
@@ -140,12 +140,12 @@ class Array(Operators):
             with self._cell.backend.scope():
                 native = self._cell.backend.copy(native)
         # not every framework takes all options: those that say nothing new are not passed on
-        away = dl_device is not None and tuple(map(int, dl_device)) != tuple(map(int, device))
+        other_device = dl_device is not None and tuple(map(int, dl_device)) != tuple(map(int, device))
         options = {
             "stream": stream if int(device[0]) != _CPU else None,  # on the CPU there are none
             "max_version": max_version if max_version and max_version[0] else None,  # None stands for version 0
-            "dl_device": dl_device if away else None,
-            "copy": False if copy is False and away else None,
+            "dl_device": dl_device if other_device else None,
+            "copy": False if copy is False and other_device else None,
         }
         return native.__dlpack__(**{name: value for name, value in options.items() if value is not None})
 
@@ -176,7 +176,7 @@ class Array(Operators):
     def __copy__(self) -> Array:
         xp = self._cell.backend
         with xp.scope():
-            return made(xp.copy(self._value()), xp)
+            return new_array(xp.copy(self._value()), xp)
 
     def __deepcopy__(self, memo: Any) -> Array:
         return self.__copy__()
@@ -186,11 +186,11 @@ class Array(Operators):
 
     # ---- values ------------------------------------------------------------------------------------------------------
 
-    def _host(self, how: str = "values") -> np.ndarray:
-        """The values. `how`: what asked for them, for an error. Raises TracedValueError where there are none yet."""
+    def _host(self, conversion: str = "values") -> np.ndarray:
+        """Values. `conversion`: what asked for them, for an error. Raises TracedValueError where there are none yet."""
         xp, capture = self._cell.backend, tracing.now.capture
         if capture is not None and capture.is_input(self._cell):
-            raise traced_value_errors.value_needed(self, how)
+            raise traced_value_errors.value_needed(self, conversion)
         try:
             with xp.scope():
                 value = self._value()
@@ -199,21 +199,21 @@ class Array(Operators):
                 return xp.to_numpy(value)
         except TracedValueError:
             pass
-        raise traced_value_errors.value_needed(self, how)
+        raise traced_value_errors.value_needed(self, conversion)
 
-    def _exported(self, how: str) -> np.ndarray:
+    def _exported(self, conversion: str) -> np.ndarray:
         """Return the values, for a result outside of all derivatives. Raises TracedValueError where it has one."""
-        values = self._host(how)
-        self._check_exportable(how)
+        values = self._host(conversion)
+        self._check_exportable(conversion)
         return values
 
-    def _check_exportable(self, how: str) -> None:
+    def _check_exportable(self, conversion: str) -> None:
         xp = self._cell.backend
         if self.dtype.kind in "biu":
             return
         with xp.scope():
             if xp.is_differentiated(self._cell.array):
-                raise traced_value_errors.derivative_lost(self, how)
+                raise traced_value_errors.derivative_lost(self, conversion)
 
     def _scalar(self, name: str) -> Any:
         if self.ndim:
@@ -292,11 +292,11 @@ class Array(Operators):
         """The storages behind it."""
         return (self._cell,)
 
-    def _seen(self, geometry: Geometry) -> Array:
+    def _view(self, geometry: Geometry) -> Array:
         """Another view of the same storage."""
         return Array(self._cell, geometry)
 
-    def _look(self) -> Geometry:
+    def _full_geometry(self) -> Geometry:
         if self._geometry is None:
             return _whole(self.shape, self.dtype)
         return self._geometry
@@ -315,7 +315,7 @@ class Array(Operators):
     def _write(self, value: Any, geometry: Geometry | None = None) -> None:
         """Put an array of the backend, of the right shape and dtype, where the array (or `geometry`) looks."""
         cell = self._cell
-        g = self._look() if geometry is None else geometry
+        g = self._full_geometry() if geometry is None else geometry
         if tracing.now.capture is not None:
             value = tracing.now.capture.writing(cell, value)
         if views.overlaps_itself(g):
@@ -335,7 +335,7 @@ def _from_host(values: np.ndarray, device: Device) -> Array:
 kinds: dict[type[Backend], Callable[..., Array]] = {}
 
 
-def made(array: Any, xp: Backend, *sources: Array) -> Array:
+def new_array(array: Any, xp: Backend, *sources: Array) -> Array:
     """A new array around one of the backend. `sources`: the operands whose own array it may be, to be copied then."""
     if (kind := kinds.get(type(xp))) is not None:
         return kind(array, xp, *sources)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.array_api.core import traced_value_errors, tracing
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.promotion import KINDS, kind, of_scalar, promote
 from tensorgraft.frontends.array_api.core.traced_numbers import Number
 from tensorgraft.hub import dtypes
@@ -47,27 +47,27 @@ def backend_of(name: str, *operands: Any) -> Backend:
 
     Raises TypeError where none is an array, or one is something else; ValueError where they are on several devices.
     """
-    chosen = None
+    backend = None
     for x in operands:
         if isinstance(x, Array):
             xp = x._cell.backend
-            if chosen is None:
-                chosen = xp
-            elif xp is not chosen:
-                both = common(chosen, xp)
-                if both is not None:
-                    chosen = both
+            if backend is None:
+                backend = xp
+            elif xp is not backend:
+                shared = common(backend, xp)
+                if shared is not None:
+                    backend = shared
                     continue
                 arrays = [o for o in operands if isinstance(o, Array)]
                 if tracing.join(*[cell for o in arrays for cell in o._cells()]):
                     return next((xp for o in arrays if (xp := o._cell.backend).compound), arrays[0]._cell.backend)
-                places = ", ".join(dict.fromkeys(str(o.device) for o in operands if isinstance(o, Array)))
-                raise ValueError(f"{name}: the arrays are on several devices ({places}): move them with to_device")
+                devices = ", ".join(dict.fromkeys(str(o.device) for o in operands if isinstance(o, Array)))
+                raise ValueError(f"{name}: the arrays are on several devices ({devices}): move them with to_device")
         elif not isinstance(x, SCALARS):
             not_an_array(name, x)
-    if chosen is None:
+    if backend is None:
         raise TypeError(f"{name}({show(operands)}): expected an array among the operands")
-    return chosen
+    return backend
 
 
 def accepted(kinds: str, *operands: Any) -> tuple[Any, ...]:
@@ -92,7 +92,7 @@ def orderable(xp: Backend, x: Array) -> Any:
 def _in(dtype: np.dtype, x: Array) -> Array:
     xp = x._cell.backend
     with xp.scope():
-        return x if x.dtype == dtype else made(xp.astype(x._value(), dtype), xp)
+        return x if x.dtype == dtype else new_array(xp.astype(x._value(), dtype), xp)
 
 
 def of_python(x: Any) -> Any:
@@ -238,7 +238,7 @@ __all__ = [
     "extents_of",
     "fail",
     "is_known",
-    "made",
+    "new_array",
     "not_an_array",
     "of_python",
     "operand",

@@ -63,7 +63,7 @@ class Repeated:
     def begin(self, xp: Backend) -> Any:
         return xp.full((), 0, dtypes.int32)
 
-    def judge(self, xp: Backend, code: Any) -> None:
+    def verify(self, xp: Backend, code: Any) -> None:
         """Check, behind the loop, the number that it has carried."""
         for message, number in self.numbers.items():
             check(xp, xp.equal(code, number), message)

@@ -22,9 +22,9 @@ class Device:
     @functools.cached_property
     def backend(self) -> Backend:
         """The backend of the device, whose framework is imported here."""
-        held = registry.get(self.name)
-        _of_backend.setdefault(held, self)
-        return held
+        loaded = registry.get(self.name)
+        _of_backend.setdefault(loaded, self)
+        return loaded
 
     def __eq__(self, other: object) -> bool:
         return self.name == (other.name if isinstance(other, Device) else other)
@@ -57,8 +57,8 @@ def device_named(name: str) -> Device:
 
 
 def known() -> tuple[Device, ...]:
-    """The devices of all installed backends; those beyond the first of frameworks that are imported already, for no
-    framework is imported to be counted."""
+    """The first device of every installed backend, and the others of frameworks that are imported already: none is
+    imported only to count its devices."""
     devices = []
     for name in registry.backends():
         devices.append(device_named(name))
@@ -99,7 +99,7 @@ def resolve(device: Any) -> Device:
     raise TypeError(f"device: expected a name such as 'jax', tg.device(...), or the device of an array, got {device!r}")
 
 
-def stands_for(backend: Backend, other: Backend) -> None:
+def alias_device(backend: Backend, other: Backend) -> None:
     """Arrays of `backend` say that they are where those of `other` are."""
     _of_backend[backend] = device_of(other)
 
@@ -120,10 +120,10 @@ def alias(backend: Backend, device: Device) -> Backend:
 
 def _alias(backend: Backend, device: Device) -> Backend:
     other: Any = copy.copy(backend)
-    for twin in ("immutable", "ruled"):  # PyTorch's, made when they are asked for
+    for twin in ("immutable", "ruled"):  # PyTorch's variants of itself, cached: the copy makes its own
         vars(other).pop(twin, None)
-    if inside := getattr(backend, "inner", None):
-        other.inner = alias(inside, device)
+    if inner := getattr(backend, "inner", None):
+        other.inner = alias(inner, device)
     # wrappers of it have its name
     other.name, other.platform, other.index = registry.parse(device.name)
     other.alias_of, other.materialize = unaliased(backend), functools.partial(_no_native, device_of(backend), device)
@@ -131,7 +131,7 @@ def _alias(backend: Backend, device: Device) -> Backend:
     return other
 
 
-_alias_of_device = functools.cache(_alias)
+_alias_of_device = functools.cache(_alias)  # these backends live as long as the process
 
 
 def unaliased(backend: Any) -> Any:
@@ -144,9 +144,9 @@ def is_device(backend: Backend) -> bool:
     return device_of(backend).backend is backend
 
 
-def _no_native(home: Device, device: Device, x: Any) -> NoReturn:
+def _no_native(source: Device, device: Device, x: Any) -> NoReturn:
     raise TracedValueError(
         f"the native array of one that was moved to {device} inside of a transform (tg.grad, tg.jit, ...) on"
-        f" {home} was requested, but it is moved to {device} only when the transform has ended. Use functions of"
+        f" {source} was requested, but it is moved to {device} only when the transform has ended. Use functions of"
         " tensorgraft.array_api until then"
     )

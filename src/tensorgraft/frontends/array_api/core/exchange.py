@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.array_api.core import tracing
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.devices import device_named, device_of, resolve
 from tensorgraft.frontends.array_api.core.promotion import NARROW, STANDARD
 from tensorgraft.hub import registry
@@ -35,8 +35,8 @@ def backend_that_made(x: Any) -> Backend | None:
         if not xp.is_array(x):
             continue
         count = registry.device_count(name)
-        others = [registry.get(f"{name}:{i}") for i in range(1, count)]
-        return next((b for b in (xp, *others) if _is_on(x, b)), xp)
+        other_devices = [registry.get(f"{name}:{i}") for i in range(1, count)]
+        return next((b for b in (xp, *other_devices) if _is_on(x, b)), xp)
     return None
 
 
@@ -44,9 +44,9 @@ def _is_on(x: Any, xp: Backend) -> bool:
     """Return whether a native array is on the backend's device, where its framework has several."""
     if xp.is_traced(x):  # inside a transform of the framework, which has no places
         return True
-    ours = getattr(xp, "device", None)
+    device = getattr(xp, "device", None)
     placed = getattr(x, "devices", None)
-    return ours in placed() if callable(placed) else getattr(x, "device", None) == ours
+    return device in placed() if callable(placed) else getattr(x, "device", None) == device
 
 
 def wrapped(x: Any, xp: Backend, copy: bool | None) -> Array:
@@ -60,12 +60,12 @@ def wrapped(x: Any, xp: Backend, copy: bool | None) -> Array:
             return _marked(Array(Storage(xp.copy(x), xp)), False)
         if not xp.mutable:
             return _marked(Array(Storage(xp.ensure_owned(x), xp)), True)
-        lent = xp.memory(x)
-        if lent is None:
+        memory = xp.memory(x)
+        if memory is None:
             if copy is False:
                 raise ValueError("asarray: copy=False, but the array's memory cannot be written or cannot be shared")
             return _marked(Array(Storage(xp.copy(x), xp)), False)
-        line, strides, offset = lent
+        line, strides, offset = memory
         shape = xp.shape(x)
         if not offset and strides == contiguous_strides(shape) and xp.size(x) == xp.size(line):
             return _marked(Array(Storage(xp.reshape(line, shape), xp)), True)
@@ -90,7 +90,7 @@ def _marked(x: Array, shared: bool) -> Array:
 
 
 @functools.cache
-def _place(xp: Backend) -> tuple[int, int] | None:
+def _dlpack_device(xp: Backend) -> tuple[int, int] | None:
     """The device of a backend in DLPack's terms."""
     with xp.scope():
         try:
@@ -112,14 +112,14 @@ def moved_to(x: Array, target: Backend) -> Array:
     if (level := tracing.level_of(x._cell)) is not None:
         xp = level.on(device_of(target))
         with x._cell.backend.scope():
-            return made(xp.copy(x._value()), xp)
+            return new_array(xp.copy(x._value()), xp)
     source = x._cell.backend
     mover = movers.get(type(source))
     if mover is not None:
         return mover(x, target)
-    place = _place(source)
+    source_device = _dlpack_device(source)
     values = not (source.mutable or target.mutable)
-    if place is not None and place == _place(target) and (values or place[0] != _CPU):
+    if source_device is not None and source_device == _dlpack_device(target) and (values or source_device[0] != _CPU):
         native = x.native
         with target.scope():
             try:
@@ -174,16 +174,16 @@ def imported(x: Any, device: Any, copy: bool | None) -> Array:
 def _same_memory(x: Any, source: Backend, target: Backend) -> Array | None:
     """A native array of a backend that writes in place, as one of another; None where one cannot see the memory."""
     with source.scope():
-        lent = source.memory(x)
-    if lent is None or _place(source) != _place(target):
+        memory = source.memory(x)
+    if memory is None or _dlpack_device(source) != _dlpack_device(target):
         return None
-    line, strides, offset = lent
+    line, strides, offset = memory
     with target.scope():
         try:
             array = target.from_dlpack(line)
         except _REFUSALS:
             return None
-        host = _place(source) == (_CPU, 0)
+        host = _dlpack_device(source) == (_CPU, 0)
         if host and not np.may_share_memory(source.to_numpy(line), target.to_numpy(array)):
             return None  # of a dtype that one cannot export it is a copy
         return _marked(

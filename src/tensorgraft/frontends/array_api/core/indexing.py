@@ -12,7 +12,7 @@ import numpy as np
 from tensorgraft import views
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.array_api.core import traced_value_errors, tracing
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.promotion import kind, of_scalar
 from tensorgraft.frontends.array_api.core.traced_numbers import Number
 from tensorgraft.hub import dtypes
@@ -39,23 +39,23 @@ class Selection:
         """Return the permutation of (index axes, other axes) to the axes of the result."""
         rest = len(self.view.shape) - len(self.axes)
         at = self.axes[0] if self.together else 0
-        others = range(index_dims, index_dims + rest)
-        return (*others[:at], *range(index_dims), *others[at:])
+        other_axes = range(index_dims, index_dims + rest)
+        return (*other_axes[:at], *range(index_dims), *other_axes[at:])
 
 
 def get(x: Array, key: Any, /) -> Array:
     """Index as NumPy does: integers, slices, None and ... give a view, arrays of integers or booleans a new array."""
     items, advanced = _parse(x, key)
     if not advanced:
-        return x._seen(views.indexed(x._look(), items))
+        return x._view(views.indexed(x._full_geometry(), items))
     xp = x._cell.backend
     with xp.scope():
-        chosen = _select(x, items)
-        lead = x._seen(views.permuted(chosen.view, chosen.leading()))._value()
-        out = xp.gather(lead, tuple(chosen.indices))
-        dims = xp.ndim(out) - (len(chosen.view.shape) - len(chosen.axes))
-        order = chosen.placed(dims)
-        return made(out if order == tuple(range(len(order))) else xp.permute_dims(out, order), xp)
+        selection = _select(x, items)
+        lead = x._view(views.permuted(selection.view, selection.leading()))._value()
+        out = xp.gather(lead, tuple(selection.indices))
+        dims = xp.ndim(out) - (len(selection.view.shape) - len(selection.axes))
+        order = selection.placed(dims)
+        return new_array(out if order == tuple(range(len(order))) else xp.permute_dims(out, order), xp)
 
 
 COMBINE = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "maximum"}  # modes: the hub's functions
@@ -75,34 +75,28 @@ def put(x: Array, key: Any, value: Any, /, mode: str = "set") -> None:
     with xp.scope():
         new = value_of(x, value)
         if not advanced:
-            g = views.indexed(x._look(), items)
+            g = views.indexed(x._full_geometry(), items)
             new = _into(xp, new, g.shape)
             if mode != "set":
-                new = getattr(xp, COMBINE[mode])(x._seen(g)._value(), new)
+                new = getattr(xp, COMBINE[mode])(x._view(g)._value(), new)
             x._write(new, g)
             return
-        (mask, *others) = items
-        if (
-            not others
-            and isinstance(mask, Array)
-            and mask.dtype == bool
-            and mask.shape == x.shape
-            and xp.size(new) == 1
-        ):
+        (mask, *rest) = items
+        if not rest and isinstance(mask, Array) and mask.dtype == bool and mask.shape == x.shape and xp.size(new) == 1:
             new = xp.reshape(new, ())
             if mode != "set":
                 new = getattr(xp, COMBINE[mode])(x._value(), new)
             x._write(xp.where(mask._value(), new, x._value()))  # also while tracing
             return
-        chosen = _select(x, items)
-        order = chosen.leading()
-        g = views.permuted(chosen.view, order)
-        index_shape = np.broadcast_shapes(*(xp.shape(i) for i in chosen.indices))
-        back = chosen.placed(len(index_shape))
-        full = (*index_shape, *g.shape[len(chosen.axes) :])
-        new = _into(xp, new, tuple(full[a] for a in back))
-        new = xp.permute_dims(new, tuple(back.index(a) for a in range(len(back))))
-        x._write(xp.scatter(x._seen(g)._value(), tuple(chosen.indices), new, mode=mode), g)
+        selection = _select(x, items)
+        order = selection.leading()
+        g = views.permuted(selection.view, order)
+        index_shape = np.broadcast_shapes(*(xp.shape(i) for i in selection.indices))
+        result_order = selection.placed(len(index_shape))
+        full = (*index_shape, *g.shape[len(selection.axes) :])
+        new = _into(xp, new, tuple(full[a] for a in result_order))
+        new = xp.permute_dims(new, tuple(result_order.index(a) for a in range(len(result_order))))
+        x._write(xp.scatter(x._view(g)._value(), tuple(selection.indices), new, mode=mode), g)
 
 
 def value_of(x: Array, value: Any) -> Any:
@@ -130,25 +124,25 @@ def value_of(x: Array, value: Any) -> Any:
 
 def _into(xp: Backend, value: Any, shape: tuple[int, ...]) -> Any:
     """Return `value` in a shape to which it broadcasts."""
-    here = xp.shape(value)
-    if here == shape:
+    have = xp.shape(value)
+    if have == shape:
         return value
-    extra = len(here) - len(shape)
-    if extra > 0 and here[:extra] == (1,) * extra:  # NumPy drops leading axes of one element
-        value, here = xp.reshape(value, here[extra:]), here[extra:]
+    extra = len(have) - len(shape)
+    if extra > 0 and have[:extra] == (1,) * extra:  # NumPy drops leading axes of one element
+        value, have = xp.reshape(value, have[extra:]), have[extra:]
     try:
-        fits = np.broadcast_shapes(here, shape) == shape
+        is_broadcastable = np.broadcast_shapes(have, shape) == shape
     except ValueError:
-        fits = False
-    if not fits:
-        raise ValueError(f"a value of shape {here} does not broadcast to {shape}, the shape of the elements to write")
+        is_broadcastable = False
+    if not is_broadcastable:
+        raise ValueError(f"a value of shape {have} does not broadcast to {shape}, the shape of the elements to write")
     return xp.broadcast_to(value, shape)
 
 
 def from_host(xp: Backend, values: np.ndarray) -> Array:
     """An array of NumPy beside one of ours, as operand, index or value to write: data, which comes to its device."""
     with xp.scope():
-        return made(xp.asarray(values), xp)
+        return new_array(xp.asarray(values), xp)
 
 
 def _on_different_backends(a: Array, b: Array) -> bool:
@@ -220,28 +214,28 @@ def _select(x: Array, items: Sequence[Any]) -> Selection:
             indices.append(xp.zeros((int(k),), dtypes.int64))
             continue
         if isinstance(k, Array) and k.dtype == bool:
-            here = x.shape[axis : axis + k.ndim]
-            if any(m not in (n, 0) for m, n in zip(k.shape, here, strict=True)):  # one without elements selects none
-                raise IndexError(f"a mask of shape {k.shape} does not match axes of shape {here}")
+            extents = x.shape[axis : axis + k.ndim]
+            if any(m not in (n, 0) for m, n in zip(k.shape, extents, strict=True)):  # one without elements selects none
+                raise IndexError(f"a mask of shape {k.shape} does not match axes of shape {extents}")
             if not k.ndim:
                 axes.append(len(basic))
                 basic.append(None)
-                indices.append(xp.zeros((_truth(k),), dtypes.int64))
+                indices.append(xp.zeros((_mask_as_int(k),), dtypes.int64))
                 continue
-            chosen = true_positions(k, k._value())
+            index_arrays = true_positions(k, k._value())
         else:
             index = k._value() if isinstance(k, Array) else xp.full((), k, dtypes.int64)
-            chosen = (wrapped(xp, index, axis, x.shape[axis]),)
-        for index in chosen:
+            index_arrays = (wrapped(xp, index, axis, x.shape[axis]),)
+        for index in index_arrays:
             axes.append(len(basic))
             basic.append(slice(None))
             indices.append(index)
             axis += 1
-    together = positions == list(range(positions[0], positions[-1] + 1))
-    return Selection(views.indexed(x._look(), basic), axes, indices, together)
+    adjacent = positions == list(range(positions[0], positions[-1] + 1))
+    return Selection(views.indexed(x._full_geometry(), basic), axes, indices, adjacent)
 
 
-def _truth(x: Array) -> int:
+def _mask_as_int(x: Array) -> int:
     """0 or 1, the value of a mask without axes. Raises ShapeError while it is traced."""
     try:
         return int(bool(x))
@@ -267,12 +261,12 @@ def wrapped(xp: Backend, index: Any, axis: int, n: int) -> Any:
     if not xp.is_traced(index) and xp.size(index):
         ends = xp.stack([xp.min(index), xp.max(index)])
 
-        def judge(value: np.ndarray) -> None:
+        def check(value: np.ndarray) -> None:
             low, high = (int(v) for v in value)
             if low < -n or high >= n:
-                wrong = low if low < -n else high
-                raise IndexError(f"index {wrong} is out of bounds for axis {axis} of size {n}")
+                index_out = low if low < -n else high
+                raise IndexError(f"index {index_out} is out of bounds for axis {axis} of size {n}")
 
         if not xp.is_traced(ends):
-            xp.when_known(ends, judge)
+            xp.when_known(ends, check)
     return xp.where(xp.less(index, 0), xp.add(index, n), index)

@@ -66,18 +66,18 @@ def of_scalar(value: Any, dtype: np.dtype) -> np.dtype:
     """
     k = kind(dtype)
     if isinstance(value, bool):
-        fits = k == "b"
+        is_valid = k == "b"
     elif isinstance(value, int):
-        fits = k in "ifc"
+        is_valid = k in "ifc"
         if k == "i" and not _can_hold(dtype, value):
             raise OverflowError(f"the Python integer {value} is out of bounds for {dtype}")
     elif isinstance(value, float):
-        fits = k in "fc"
+        is_valid = k in "fc"
     else:
-        fits = k in "fc"
+        is_valid = k in "fc"
         if k == "f":  # a complex scalar makes a real array complex
             return dtypes.complex_dtype(dtype if dtype not in NARROW else dtypes.float32)
-    if not fits:
+    if not is_valid:
         raise TypeError(f"a Python {type(value).__name__} cannot be combined with an array of {dtype}")
     return dtype
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.frontends.array_api.core.traced_numbers import plain
+from tensorgraft.frontends.array_api.core.traced_numbers import plain_number
 
 Function = Callable[..., Any]
 
@@ -98,4 +98,4 @@ def function(name: str, *operands: Any) -> Function | None:
         fn = _NUMBERS.get(name)
         if fn is None and all(isinstance(x, int) for x in scalars):
             fn = _INTS.get(name)
-    return fn and (lambda *values: fn(*map(plain, values)))
+    return fn and (lambda *values: fn(*map(plain_number, values)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.calls import axis_of, backend_of, check_kind, fail
 from tensorgraft.frontends.array_api.core.indexing import wrapped
 
@@ -18,7 +18,7 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
     at = axis_of("take", x, 0 if axis is None else axis)
     with xp.scope():
         where = wrapped(xp, indices._value(), at, x.shape[at])
-        return made(xp.take(x._value(), where, at), xp)
+        return new_array(xp.take(x._value(), where, at), xp)
 
 
 def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
@@ -37,7 +37,7 @@ def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
         where = wrapped(xp, indices._value(), at, x.shape[at])
         where = xp.broadcast_to(where, tuple(indices.shape[at] if a == at else n for a, n in enumerate(shapes)))
         value = xp.broadcast_to(x._value(), tuple(x.shape[at] if a == at else n for a, n in enumerate(shapes)))
-        return made(xp.take_along_axis(value, where, at), xp)
+        return new_array(xp.take_along_axis(value, where, at), xp)
 
 
 __all__ = ["take", "take_along_axis"]

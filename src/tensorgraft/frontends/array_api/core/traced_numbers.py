@@ -52,15 +52,15 @@ class Use:
             with self.backend.eagerly():
                 self.cell = Storage(self.backend.asarray(host), self.backend)
         capture.touch(self.cell)
-        mine = Storage(self.cell.array, self.backend)  # a transform inside may take it along; the input stays
-        mine.capture = capture
-        inside = tracing.now.capture
-        while mine.backend is not xp and inside is not None and inside is not capture:
-            if inside.inner is xp:
-                inside.touch(mine)
-            inside = inside.before
-        assert mine.backend is xp
-        return mine.array
+        storage = Storage(self.cell.array, self.backend)  # a transform inside may take it along; the input stays
+        storage.capture = capture
+        capture_inside = tracing.now.capture
+        while storage.backend is not xp and capture_inside is not None and capture_inside is not capture:
+            if capture_inside.inner is xp:
+                capture_inside.touch(storage)
+            capture_inside = capture_inside.before
+        assert storage.backend is xp
+        return storage.array
 
 
 class Number:
@@ -82,7 +82,7 @@ class Number:
         program."""
         return self._use.capture is not None and not self._use.looked_at
 
-    def look(self) -> Any:
+    def observe(self) -> Any:
         self._use.looked_at = True
         return self._use.value
 
@@ -105,30 +105,30 @@ class Number:
             return xp.copy(self.converted(xp, DTYPES[type(self._use.value)]))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.asarray(self.look(), dtype)
+        return np.asarray(self.observe(), dtype)
 
     def __getattr__(self, name: str) -> Any:
         kind = type(self._use.value)
         if not hasattr(kind, name):  # of the type, whatever the value
             raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
-        return getattr(self.look(), name)
+        return getattr(self.observe(), name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.look(), name, value)  # which raises
+        setattr(self.observe(), name, value)  # which raises
 
 
-def plain(x: Any) -> Any:
+def plain_number(x: Any) -> Any:
     """A number as Python has it, looked at."""
-    return x.look() if isinstance(x, Number) else x
+    return x.observe() if isinstance(x, Number) else x
 
 
 def _method(kind: type, name: str) -> Callable[..., Any]:
-    own = getattr(kind, name)
+    operator = getattr(kind, name)
 
-    def method(self: Number, *others: Any) -> Any:
-        if any(hasattr(type(x), "__array_namespace__") for x in others):
+    def method(self: Number, *operands: Any) -> Any:
+        if any(hasattr(type(x), "__array_namespace__") for x in operands):
             return NotImplemented  # the array's own operator takes the number
-        return own(self.look(), *map(plain, others))
+        return operator(self.observe(), *map(plain_number, operands))
 
     method.__name__ = name
     return method
@@ -140,7 +140,7 @@ _LEFT = {"__class__", "__delattr__", "__dir__", "__getattribute__", "__getstate_
 
 
 def _reduce(self: Number, protocol: Any = None) -> Any:
-    value = self.look()
+    value = self.observe()
     return type(value), (value,) if not isinstance(value, complex) else (value.real, value.imag)
 
 

@@ -23,13 +23,13 @@ def _traced(x: _Array) -> traced_value_errors.TracedArray:
     return traced_value_errors.TracedArray(x, x.dtype, x.shape, tracing.origin_of(x._cell), tracing.name_of_trace())
 
 
-def value_needed(x: _Array, how: str) -> TracedValueError:
-    return traced_value_errors.value_needed(program_frame(sys._getframe(1)), _traced(x), how)
+def value_needed(x: _Array, conversion: str) -> TracedValueError:
+    return traced_value_errors.value_needed(program_frame(sys._getframe(1)), _traced(x), conversion)
 
 
-def derivative_lost(x: _Array, how: str) -> TracedValueError:
+def derivative_lost(x: _Array, conversion: str) -> TracedValueError:
     traced = _traced(x)._replace(trace=tracing.name_of_derivative())
-    return traced_value_errors.derivative_lost(program_frame(sys._getframe(1)), traced, how)
+    return traced_value_errors.derivative_lost(program_frame(sys._getframe(1)), traced, conversion)
 
 
 def shape_needed(name: str, shape: Any, x: _Array) -> ShapeError:

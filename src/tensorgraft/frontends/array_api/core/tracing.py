@@ -36,14 +36,14 @@ def is_compiling() -> bool:
 
 
 @dataclass
-class Lent:
+class LentCell:
     """A storage, and what it was before."""
 
     cell: weakref.ref[Storage]
     array: Any
     backend: Backend
     capture: Any
-    inside: Any  # its array when it was lent
+    inner_array: Any  # its array when it was lent
 
 
 class ArrayCapture:
@@ -62,13 +62,13 @@ class ArrayCapture:
         self.name = name  # of the transform
         self.fn = fn  # what is transformed
         self.before: ArrayCapture | None = None
-        self.lent: list[Lent] = []
+        self.lent_cells: list[LentCell] = []
         self.insides: set[int] = set()  # ids of their arrays, which other storages may hold, too
         self.inputs: set[int] = set()  # ids of storages that are known to come from outside
         self.arguments: set[int] = set()  # ids of those that are arguments of `fn`, or stand for them
         self.origins: weakref.WeakKeyDictionary[Storage, Place] = weakref.WeakKeyDictionary()  # what was made where
-        self.born: weakref.WeakSet[Storage] = weakref.WeakSet()  # where `reads`: all that was made since
-        self.made: list[weakref.ref[Storage]] = []
+        self.new_storages: weakref.WeakSet[Storage] = weakref.WeakSet()  # where `reads`: all that was made since
+        self.results: list[weakref.ref[Storage]] = []
         self.checks: list[tuple[Any, str]] = []  # flags of `inner` that are to be false, what is wrong where not
         self.aliases: dict[Device, Backend] = {}  # of `inner`: devices to which the program has moved arrays
 
@@ -106,36 +106,36 @@ class ArrayCapture:
                 inner = self.aliases.get(device_of(cell.backend))
                 if inner is None or not (is_device(cell.backend) or (self.before and self.before.holds(cell))):
                     return  # elsewhere, or of a level inside of this one
-                array = self._from_elsewhere(cell)
+                array = self._copied_from_device(cell)
                 if self.reads:  # a constant of the program
                     cell.backend, cell.array = inner, array
         if array is None:
             array = cell.array
         if self.reads and (inner.is_traced(array) or id(array) in self.insides):  # made inside
             cell.capture = self
-            self.made.append(weakref.ref(cell))
+            self.results.append(weakref.ref(cell))
             return
         if cell.backend is not inner:
-            inside = inner.lifted(array)
+            inner_array = inner.lifted(array)
         elif self.reads:
-            inside = inner.stand_in(array)
+            inner_array = inner.stand_in(array)
         else:
-            inside = inner.copy(array) if inner.mutable else array
-        self.lent.append(Lent(weakref.ref(cell), cell.array, cell.backend, cell.capture, inside))
-        self.insides.add(id(inside))
-        cell.backend, cell.array, cell.capture = inner, inside, self
+            inner_array = inner.copy(array) if inner.mutable else array
+        self.lent_cells.append(LentCell(weakref.ref(cell), cell.array, cell.backend, cell.capture, inner_array))
+        self.insides.add(id(inner_array))
+        cell.backend, cell.array, cell.capture = inner, inner_array, self
 
     def _check_not_constant(self, cell: Storage) -> None:
         """Raise ValueError for an array on another device from outside of a compiled function, which would be a
         constant of its program."""
-        if self.reads and is_device(cell.backend) and cell not in self.born:
+        if self.reads and is_device(cell.backend) and cell not in self.new_storages:
             raise ValueError(
                 f"a compiled function on {device_of(self.inner)} reads an array on {device_of(cell.backend)} from"
                 " outside, but a program runs on one device: move the array with to_device, outside of the"
                 " function"
             )
 
-    def _from_elsewhere(self, cell: Storage) -> Any:
+    def _copied_from_device(self, cell: Storage) -> Any:
         """Return an array of `outer` with the values of one on another device, to which the program moves others."""
         if self.before is not None:
             self.before.take(cell)
@@ -155,28 +155,28 @@ class ArrayCapture:
             return (id(cell) in self.arguments and is_compiling()) or (
                 self.before is not None and self.before.is_input(cell)
             )
-        if cell in self.born:
+        if cell in self.new_storages:
             return False
         self.touch(cell)
-        return any(one.inside is cell.array for one in self.lent)
+        return any(lent_cell.inner_array is cell.array for lent_cell in self.lent_cells)
 
     def constant(self, cell: Storage) -> Any:
         """The array of a storage that was made inside, of values that are known; None where they are not."""
         capture: ArrayCapture | None = self
         while capture is not None:
-            if capture.reads and cell in capture.born:
-                for one in capture.lent:
-                    if one.inside is cell.array and not one.backend.is_traced(one.array):
-                        return one.array
+            if capture.reads and cell in capture.new_storages:
+                for lent_cell in capture.lent_cells:
+                    if lent_cell.inner_array is cell.array and not lent_cell.backend.is_traced(lent_cell.array):
+                        return lent_cell.array
             capture = capture.before
         return None
 
     def note(self, cell: Storage) -> None:
         """Remember where in the program a storage is made, of which an array is made now."""
         if cell not in self.origins and cell.capture is None:
-            place = source_location.here()
-            if place is not None:
-                self.origins[cell] = place
+            location = source_location.here()
+            if location is not None:
+                self.origins[cell] = location
 
     def writing(self, cell: Storage, value: Any) -> Any:
         """Return `value` as it is to be written into a storage."""
@@ -187,18 +187,18 @@ class ArrayCapture:
     def written(self) -> list[tuple[Storage, Any]]:
         """The storages from outside that the function has written, and their arrays inside."""
         changed = []
-        for lent in self.lent:
-            cell = lent.cell()
-            if cell is not None and (self.inner.mutable or cell.array is not lent.inside):
+        for lent_cell in self.lent_cells:
+            cell = lent_cell.cell()
+            if cell is not None and (self.inner.mutable or cell.array is not lent_cell.inner_array):
                 changed.append((cell, cell.array))
         return changed
 
     def restore(self) -> None:
-        for lent in reversed(self.lent):
+        for lent in reversed(self.lent_cells):
             cell = lent.cell()
             if cell is not None:
                 cell.backend, cell.array, cell.capture = lent.backend, lent.array, lent.capture
-        for ref in self.made:
+        for ref in self.results:
             if (cell := ref()) is not None:
                 cell.capture = None
 
@@ -210,12 +210,14 @@ def capturing(
     capture = ArrayCapture(outer, inner, reads, name, fn)
     capture.before, now.capture = now.capture, capture
     if reads:
-        made_during.append(capture.born)
+        made_during.append(capture.new_storages)
     try:
         yield capture
     finally:
         if reads:
-            made_during[:] = [those for those in made_during if those is not capture.born]  # equal ones are others
+            made_during[:] = [
+                those for those in made_during if those is not capture.new_storages
+            ]  # equal ones are others
         now.capture = capture.before
         capture.restore()
 
@@ -223,7 +225,7 @@ def capturing(
 _MAKING = frozenset({"filter_eval_shape", "tg.source"})
 
 
-def home(xp: Backend) -> Backend:
+def creation_backend(xp: Backend) -> Backend:
     """The backend for arrays that a program makes of nothing on `xp`: one of shapes while shapes are evaluated, one
     that records while a program is written down."""
     capture = now.capture
@@ -288,14 +290,14 @@ _HIDING = frozenset({"vmap", "filter_eval_shape"})
 def origin_of(cell: Storage) -> Place | tuple[str, Any] | None:
     """Return the place at which the program made an array of a storage; ("an argument of", fn) or ("something from
     outside of", fn) for one that came into a transform from outside; None where that is not known."""
-    capture, whose = now.capture, None
+    capture, captured_by = now.capture, None
     while capture is not None:
-        place = capture.origins.get(cell)
-        if place is not None:
-            return place
+        location = capture.origins.get(cell)
+        if location is not None:
+            return location
         if id(cell) in capture.arguments:
             return "an argument of", capture.fn
-        if whose is None and capture.fn is not None and (capture.reads or id(cell) in capture.inputs):
-            whose = capture.fn
+        if captured_by is None and capture.fn is not None and (capture.reads or id(cell) in capture.inputs):
+            captured_by = capture.fn
         capture = capture.before
-    return None if whose is None else ("something from outside of", whose)
+    return None if captured_by is None else ("something from outside of", captured_by)

@@ -26,8 +26,8 @@ def _call(xp: Backend, kernel: Kernel, arrays: Sequence[Array], *static: Any) ->
     with xp.scope():
         values = [x._value() for x in arrays]
         if xp.compiles and not any(map(xp.is_traced, values)):
-            done = cold.attempt(xp, (kernel, static), lambda host, *operands: kernel(host, *operands, *static), values)
-            out = _program(xp, kernel, static)(*values)[0] if done is None else done[0]
+            eager = cold.attempt(xp, (kernel, static), lambda host, *operands: kernel(host, *operands, *static), values)
+            out = _program(xp, kernel, static)(*values)[0] if eager is None else eager[0]
         else:
             out = kernel(xp, *values, *static)
         return Array(Storage(xp.ensure_owned(out) if xp.mutable else out, xp))
@@ -150,12 +150,7 @@ def rms_norm(x: Array, ndim: int, eps: float) -> Array:
 
 
 def convolution(
-    x: Array,
-    w: Array,
-    strides: tuple[int, ...],
-    padding: Pads,
-    dilation: tuple[int, ...],
-    groups: int = 1,
+    x: Array, w: Array, strides: tuple[int, ...], padding: Pads, dilation: tuple[int, ...], groups: int = 1
 ) -> Array:
     """Cross-correlation of x (N, C, spatial...) with w (O, C / groups, spatial...), of one dtype; zeros around x."""
     xp, dtype = arrays_of("convolution", x, w, kinds="fc")

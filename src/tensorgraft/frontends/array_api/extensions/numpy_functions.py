@@ -95,8 +95,8 @@ def of_function(like: Array, function: Function, args: Sequence[Any], kwargs: Ma
     target = _own_function(name) or _of_standard(FUNCTIONS.get(name, name))
     if target is not None:
         call: Any = (tuple(args), dict(kwargs))
-        here: Any = optree.tree_map(lambda x: _on_device_of(x, like), call)
-        arguments, named = _bound(function, target, *here)
+        moved_call: Any = optree.tree_map(lambda x: _on_device_of(x, like), call)
+        arguments, named = _bound(function, target, *moved_call)
         if name in CREATION:
             named.setdefault("device", like.device)
         if _has_parameters(target, named):
@@ -170,19 +170,19 @@ def _bound(
 ) -> tuple[list[Any], dict[str, Any]]:
     """Arguments of NumPy's function as those of another: the first ones by place, the others by name; those that are
     NumPy's defaults are not given."""
-    theirs = _signature(function).parameters
+    numpy_parameters = _signature(function).parameters
     bound = _signature(function).bind(*args, **kwargs).arguments
-    ours = _signature(target).parameters
-    places = sum(p.kind is inspect.Parameter.POSITIONAL_ONLY for p in ours.values())
+    target_parameters = _signature(target).parameters
+    positional_only = sum(p.kind is inspect.Parameter.POSITIONAL_ONLY for p in target_parameters.values())
     arguments: list[Any] = []
     named: dict[str, Any] = {}
-    for at, (key, parameter) in enumerate(theirs.items()):
+    for at, (key, parameter) in enumerate(numpy_parameters.items()):
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             arguments += bound.get(key, ())
-        elif key in bound and at < places:
+        elif key in bound and at < positional_only:
             arguments.append(bound[key])
         elif key in bound and not _is_default(bound[key], parameter.default):
-            named[key if key in ours else ARGUMENTS.get(key, key)] = bound[key]
+            named[key if key in target_parameters else ARGUMENTS.get(key, key)] = bound[key]
     return arguments, named
 
 

@@ -93,10 +93,10 @@ def round_(a: Array, decimals: int = 0) -> Array:
 
 def take(a: Array, indices: Any, axis: int | None = None) -> Array:
     source, at = _flat(a, axis)
-    places = xp.asarray(indices, device=a.device)
-    out = xp.take(source, xp.reshape(places, (-1,)), axis=at)
+    index_array = xp.asarray(indices, device=a.device)
+    out = xp.take(source, xp.reshape(index_array, (-1,)), axis=at)
     at %= source.ndim
-    return xp.reshape(out, (*source.shape[:at], *places.shape, *source.shape[at + 1 :]))
+    return xp.reshape(out, (*source.shape[:at], *index_array.shape, *source.shape[at + 1 :]))
 
 
 def unique(
@@ -112,17 +112,19 @@ def unique(
     if equal_nan and last < values.size - 1:
         values, first, inverse = values[: last + 1], first[: last + 1], xp.minimum(inverse, last)
         counts = xp.concat([counts[:last], xp.sum(counts[last:], keepdims=True)])
-    chosen = (True, return_index, return_inverse, return_counts)
-    out = tuple(part for part, wanted in zip((values, first, inverse, counts), chosen, strict=True) if wanted)
+    requested = (True, return_index, return_inverse, return_counts)
+    out = tuple(
+        part for part, wanted_part in zip((values, first, inverse, counts), requested, strict=True) if wanted_part
+    )
     return out if len(out) > 1 else out[0]
 
 
 def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
     """Return for each element whether |a - b| <= atol + rtol |b|, as NumPy does; infinities are close to themselves."""
     a, b = accepted("fc", a, b)
-    close = xp.logical_and(xp.less_equal(xp.abs(xp.subtract(a, b)), atol + rtol * xp.abs(b)), xp.isfinite(b))
-    close = xp.logical_or(xp.equal(a, b), close)
-    return xp.logical_or(close, xp.logical_and(xp.isnan(a), xp.isnan(b))) if equal_nan else close
+    is_near = xp.logical_and(xp.less_equal(xp.abs(xp.subtract(a, b)), atol + rtol * xp.abs(b)), xp.isfinite(b))
+    is_near = xp.logical_or(xp.equal(a, b), is_near)
+    return xp.logical_or(is_near, xp.logical_and(xp.isnan(a), xp.isnan(b))) if equal_nan else is_near
 
 
 def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
@@ -168,8 +170,8 @@ def cumprod(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
 def median(a: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     """NaN where one is among the elements."""
     middle = nanmedian(a, axis, keepdims)
-    lost = xp.any(xp.isnan(a), axis=axis, keepdims=keepdims)
-    return xp.where(lost, xp.asarray(math.nan, dtype=middle.dtype, device=a.device), middle)
+    has_nan = xp.any(xp.isnan(a), axis=axis, keepdims=keepdims)
+    return xp.where(has_nan, xp.asarray(math.nan, dtype=middle.dtype, device=a.device), middle)
 
 
 # ---- without NaN -----------------------------------------------------------------------------------------------------
@@ -220,8 +222,8 @@ def nanstd(a: Array, axis: Axis = None, dtype: Any = None, ddof: float = 0, keep
     return xp.sqrt(nanvar(a, axis, dtype, ddof, keepdims))
 
 
-def _nan_extreme(a: Array, axis: Axis, keepdims: bool, worst: float, extreme: Callable[..., Array]) -> Array:
-    values, valid = _filled(a, worst)
+def _nan_extreme(a: Array, axis: Axis, keepdims: bool, fill_value: float, extreme: Callable[..., Array]) -> Array:
+    values, valid = _filled(a, fill_value)
     out = extreme(values, axis=axis, keepdims=keepdims)
     if kind(a.dtype) != "f":
         return out
@@ -236,8 +238,8 @@ def nanmin(a: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     return _nan_extreme(a, axis, keepdims, math.inf, xp.min)
 
 
-def _nan_position(a: Array, axis: int | None, keepdims: bool, worst: float, position: Callable[..., Array]) -> Array:
-    values, valid = _filled(a, worst)
+def _nan_position(a: Array, axis: int | None, keepdims: bool, filler: float, position: Callable[..., Array]) -> Array:
+    values, valid = _filled(a, filler)
     if not xp.all(xp.any(valid, axis=axis)):
         raise ValueError("All-NaN slice encountered")
     return position(values, axis=axis, keepdims=keepdims)

@@ -13,7 +13,7 @@ import optree
 
 from tensorgraft.frontends.array_api.core.array import Array, kinds
 from tensorgraft.frontends.array_api.core.exchange import moved_to, movers
-from tensorgraft.frontends.array_api.core.tracing import home
+from tensorgraft.frontends.array_api.core.tracing import creation_backend
 from tensorgraft.frontends.array_api.transforms.custom import custom_vjp
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
@@ -60,7 +60,7 @@ class QuantizedArray(Array):
     def _cells(self) -> tuple[Storage, ...]:
         return tuple(x._cell for x in self._parts())
 
-    def _seen(self, geometry: Geometry) -> QuantizedArray:
+    def _view(self, geometry: Geometry) -> QuantizedArray:
         return _unflatten((self.base, geometry, self.scheme), self._children())
 
     def _value(self) -> Quantized:
@@ -70,16 +70,16 @@ class QuantizedArray(Array):
         return dense(self.codes._cell.backend, self._quantized())
 
     def _write(self, value: Any, geometry: Geometry | None = None) -> None:
-        g = self._look() if geometry is None else geometry
+        g = self._full_geometry() if geometry is None else geometry
         xp: Backend = self.codes._cell.backend
         if isinstance(self.scheme, Training):  # the weight itself, which is dense
             self.codes._write(dense(xp, value) if isinstance(value, Quantized) else value, g)
             return
-        whole = self._quantized().whole()
-        values = dense(xp, whole)
+        base = self._quantized().whole()
+        values = dense(xp, base)
         if isinstance(value, Quantized):
             value = dense(xp, value)
-        new = same_ranges(xp, write(xp, xp.ensure_owned(xp.copy(values)) if xp.mutable else values, g, value), whole)
+        new = same_ranges(xp, write(xp, xp.ensure_owned(xp.copy(values)) if xp.mutable else values, g, value), base)
         for x, part in zip(self._parts(), new.parts, strict=True):
             x._write(part)
 
@@ -97,7 +97,7 @@ class QuantizedArray(Array):
         return self.codes, self.scale, self.zero_point, self.input_scale, self.input_zero
 
     def _quantized(self) -> Quantized:
-        return Quantized.of([x._value() for x in self._parts()], self.base, self._look(), self.scheme)
+        return Quantized.of([x._value() for x in self._parts()], self.base, self._full_geometry(), self.scheme)
 
     def dequantize(self) -> Array:
         """The numbers that it stands for, dense."""
@@ -106,8 +106,8 @@ class QuantizedArray(Array):
             value = dense(xp, self._quantized())
             return Array(Storage(xp.ensure_owned(value) if xp.mutable else value, xp))
 
-    def _host(self, how: str = "values") -> np.ndarray:
-        return self.dequantize()._host(how)
+    def _host(self, conversion: str = "values") -> np.ndarray:
+        return self.dequantize()._host(conversion)
 
     def __repr__(self) -> str:
         values = repr(self.dequantize())
@@ -133,11 +133,11 @@ def made_of(array: Any, xp: Any, *sources: Array) -> Array:
     inner: Backend = xp.inner  # of a `QuantizingBackend`
     if isinstance(array, Quantized):
         if inner.mutable:
-            theirs = [part._cell.array for x in sources if isinstance(x, QuantizedArray) for part in x._parts()]
-            codes, *others = array.parts
-            if any(codes is x for x in theirs):
+            source_arrays = [part._cell.array for x in sources if isinstance(x, QuantizedArray) for part in x._parts()]
+            codes, *scales = array.parts
+            if any(codes is x for x in source_arrays):
                 codes = inner.copy(codes)
-            array = array.with_parts((codes, *map(inner.copy, others)))
+            array = array.with_parts((codes, *map(inner.copy, scales)))
         return of_parts(inner, array)
     return Array(Storage(inner.ensure_owned(array) if inner.mutable else array, inner))
 
@@ -148,7 +148,7 @@ kinds[QuantizingBackend] = made_of
 def _moved_to(x: QuantizedArray, target: Backend) -> QuantizedArray:
     """Codes and scales on another backend; itself where they are there already."""
     xp = x.codes._cell.backend
-    if target is xp or home(target) is xp:
+    if target is xp or creation_backend(target) is xp:
         return x
     with xp.scope():
         q = with_own_codes(xp, x._quantized())

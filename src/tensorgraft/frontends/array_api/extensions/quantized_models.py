@@ -18,15 +18,15 @@ from tensorgraft.quantization.scheme import Scheme
 
 
 def quantize_tree(
-    model: Any, choose: Callable[[str], Scheme | None], wanted: Callable[[str, Array], bool] | None, method: Method
+    model: Any, choose: Callable[[str], Scheme | None], predicate: Callable[[str, Array], bool] | None, method: Method
 ) -> Any:
     """See `tg.quantize_`."""
-    wanted = wanted or (lambda name, x: x.ndim == 2 and name.rpartition(".")[2] == "weight")
+    predicate = predicate or (lambda name, x: x.ndim == 2 and name.rpartition(".")[2] == "weight")
     paths, leaves, structure = optree.tree_flatten_with_path(model, is_leaf=is_quantized)
     names = [".".join(map(str, path)) for path in paths]
     weights = {}
     for name, x in zip(names, leaves, strict=True):
-        if not isinstance(x, Array) or is_quantized(x) or not wanted(name, x):
+        if not isinstance(x, Array) or is_quantized(x) or not predicate(name, x):
             continue
         scheme = choose(name)
         if scheme is not None:
@@ -35,12 +35,12 @@ def quantize_tree(
         raise nothing_fits([n for n, x in zip(names, leaves, strict=True) if isinstance(x, Array)])
 
     def show(arrays: Mapping[str, Quantized]) -> Any:
-        shown = []
+        new_leaves = []
         for name, x in zip(names, leaves, strict=True):
             if name in arrays:
                 with x._cell.backend.scope():
                     x = of_parts(x._cell.backend, arrays[name])
-            shown.append(x)
-        return optree.tree_unflatten(structure, shown)
+            new_leaves.append(x)
+        return optree.tree_unflatten(structure, new_leaves)
 
     return show(method.quantized(weights, Stage(show)))

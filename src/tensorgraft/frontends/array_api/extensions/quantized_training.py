@@ -18,9 +18,9 @@ from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.quantization.trained import Training, trained
 
 
-def prepare(model: Any, choose: Callable[[str], Scheme | None], wanted: Callable[[str, Array], bool] | None) -> Any:
+def prepare(model: Any, choose: Callable[[str], Scheme | None], predicate: Callable[[str, Array], bool] | None) -> Any:
     """See `tg.quantization.prepare_qat_`."""
-    wanted = wanted or (lambda name, x: x.ndim == 2 and name.rpartition(".")[2] == "weight")
+    predicate = predicate or (lambda name, x: x.ndim == 2 and name.rpartition(".")[2] == "weight")
     paths, leaves, structure = optree.tree_flatten_with_path(model, is_leaf=is_quantized)
     names, replaced, count = [], list(leaves), 0
     for i, (path, x) in enumerate(zip(paths, leaves, strict=True)):
@@ -28,7 +28,7 @@ def prepare(model: Any, choose: Callable[[str], Scheme | None], wanted: Callable
             continue
         name = ".".join(map(str, path))
         names.append(name)
-        scheme = choose(name) if wanted(name, x) else None
+        scheme = choose(name) if predicate(name, x) else None
         if scheme is None:
             continue
         if isinstance(x, QuantizedArray):
@@ -53,7 +53,7 @@ def convert(model: Any) -> Any:
     for i, (path, x) in enumerate(zip(paths, leaves, strict=True)):
         if isinstance(x, QuantizedArray) and isinstance(x.scheme, Training):
             try:
-                replaced[i] = quantize(x.codes, x.scheme.target)._seen(x._look())
+                replaced[i] = quantize(x.codes, x.scheme.target)._view(x._full_geometry())
             except ValueError as error:
                 raise ValueError(f"convert_: {'.'.join(map(str, path))}: {error}") from None
             count += 1

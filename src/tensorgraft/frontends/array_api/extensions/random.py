@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.array_api.core import tracing
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.calls import axis_of, backend_of, converted, fail, shape_of, show
 from tensorgraft.frontends.array_api.core.devices import resolve
 from tensorgraft.frontends.array_api.core.promotion import checked, kind
@@ -45,9 +45,9 @@ def key(seed: int | Array, device: Any = None) -> Array:
         if device is not None:
             seed = seed.to_device(device)
         return _sample(seed._cell.backend, samplers.seeded, (seed,))
-    xp = tracing.home(resolve(device).backend)
-    if isinstance(inside := _as_array(seed, xp), Array):
-        return _sample(xp, samplers.seeded, (inside,))
+    xp = tracing.creation_backend(resolve(device).backend)
+    if isinstance(traced_seed := _as_array(seed, xp), Array):
+        return _sample(xp, samplers.seeded, (traced_seed,))
     try:
         number = operator.index(seed)
     except TypeError:
@@ -55,7 +55,7 @@ def key(seed: int | Array, device: Any = None) -> Array:
     if not -(2**63) <= number < 2**64:
         raise OverflowError(f"key: the seed {number} has more than 64 bits")
     with xp.scope():
-        return made(xp.asarray(samplers.words(number)), xp)
+        return new_array(xp.asarray(samplers.words(number)), xp)
 
 
 def split(key: Array, num: Shape = 2) -> Array:
@@ -75,7 +75,7 @@ def fold_in(key: Array, data: int | Array) -> Array:
         except TypeError:
             raise TypeError(f"fold_in: expected an int, got {data!r}") from None
         with xp.scope():
-            data = made(xp.full((), number & 0xFFFFFFFF, dtypes.uint32), xp)
+            data = new_array(xp.full((), number & 0xFFFFFFFF, dtypes.uint32), xp)
     elif data.ndim or data.dtype.kind not in "iu":
         fail("fold_in", (key, data), "an integer without dimensions", TypeError)
     xp = backend_of("fold_in", key, data)
@@ -130,13 +130,13 @@ def _randint(xp: Backend, key: Any, *rest: Any) -> Any:
         """Return (the bound in `wide`, whether it is above that)"""
         least = int(np.iinfo(dtype).min)
         if number is not None:
-            held = min(max(number, least), greatest)
-            return xp.full((), held, wide), xp.full((), wide is dtype and number > greatest, dtypes.bool_)
+            clamped = min(max(number, least), greatest)
+            return xp.full((), clamped, wide), xp.full((), wide is dtype and number > greatest, dtypes.bool_)
         x = next(bounds)
-        own = np.iinfo(xp.dtype_of(x))
-        low, high = (xp.full((), n, own.dtype) for n in (max(least, own.min), min(greatest, own.max)))
-        inside = xp.astype(xp.minimum(xp.maximum(x, low), high), wide)
-        return inside, xp.greater(x, high) if wide is dtype else xp.full((), False, dtypes.bool_)
+        info = np.iinfo(xp.dtype_of(x))
+        low, high = (xp.full((), n, info.dtype) for n in (max(least, info.min), min(greatest, info.max)))
+        clipped = xp.astype(xp.minimum(xp.maximum(x, low), high), wide)
+        return clipped, xp.greater(x, high) if wide is dtype else xp.full((), False, dtypes.bool_)
 
     (least, _), (most_array, above) = bound(low, int(np.iinfo(dtype).max)), bound(high, most)
     return xp.astype(samplers.randint(xp, key, least, most_array, above, shape, wide), dtype)
@@ -265,18 +265,18 @@ def _categorical(xp: Backend, key: Any, logits: Any, before: Any, axis: int) -> 
 # ---- how samplers run ------------------------------------------------------------------------------------------------
 
 
-def _backend(name: str, key: Any, *others: Any) -> Backend:
+def _backend(name: str, key: Any, *operands: Any) -> Backend:
     """The backend of a call. Raises TypeError for what is no key."""
     if not isinstance(key, Array) or key.shape != (2,) or key.dtype != dtypes.uint32:
-        got = show((key,)) if isinstance(key, Array) else f"a {type(key).__qualname__}"
-        raise TypeError(f"{name}: expected a key, uint32[2], as random.key(seed) and random.split make, got {got}")
-    return backend_of(name, key, *others)
+        text = show((key,)) if isinstance(key, Array) else f"a {type(key).__qualname__}"
+        raise TypeError(f"{name}: expected a key, uint32[2], as random.key(seed) and random.split make, got {text}")
+    return backend_of(name, key, *operands)
 
 
 def _as_array(x: Any, xp: Backend) -> Any:
     """An int among the arguments of a compiled function as an input of the program; anything else as it is."""
-    inside = x.inside(xp) if isinstance(x, Number) and isinstance(x, int) else None
-    return x if inside is None else made(inside, xp)
+    traced_value = x.inside(xp) if isinstance(x, Number) and isinstance(x, int) else None
+    return x if traced_value is None else new_array(traced_value, xp)
 
 
 def _real(name: str, dtype: Any) -> np.dtype:
@@ -288,10 +288,10 @@ def _real(name: str, dtype: Any) -> np.dtype:
 
 def _check_fits(name: str, x: Array, shape: tuple[int, ...]) -> None:
     try:
-        fits = np.broadcast_shapes(x.shape, shape) == shape
+        is_broadcastable = np.broadcast_shapes(x.shape, shape) == shape
     except ValueError:
-        fits = False
-    if not fits:
+        is_broadcastable = False
+    if not is_broadcastable:
         raise ValueError(f"{name}: an argument of shape {x.shape} does not broadcast to the shape {shape}")
 
 
@@ -304,7 +304,9 @@ def _drawn_between(
             _check_fits(name, b, shape)
     xp = _backend(name, key, *bounds)
     with xp.scope():
-        arrays = tuple(made(xp.copy(a) if xp.mutable else a, xp) for a in (converted(xp, b, dtype) for b in bounds))
+        arrays = tuple(
+            new_array(xp.copy(a) if xp.mutable else a, xp) for a in (converted(xp, b, dtype) for b in bounds)
+        )
     return _sample(xp, sampler, (key, *arrays), shape, dtype)
 
 
@@ -313,10 +315,10 @@ def _sample(xp: Backend, sampler: Sampler, arrays: tuple[Array, ...], *static: A
     with xp.scope():
         values = [x._value() for x in arrays]
         if xp.compiles and not any(map(xp.is_traced, values)):
-            done = cold.attempt(
+            eager_result = cold.attempt(
                 xp, (sampler, static), lambda host, *operands: sampler(host, *operands, *static), values
             )
-            out = _program(xp, sampler, static)(*values)[0] if done is None else done[0]
+            out = _program(xp, sampler, static)(*values)[0] if eager_result is None else eager_result[0]
         else:
             out = sampler(xp, *values, *static)
         return Array(Storage(xp.ensure_owned(out) if xp.mutable else out, xp))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.array_api.core import exchange, tracing
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.calls import (
     SCALARS,
     arrays_of,
@@ -95,7 +95,7 @@ def _placed_on(x: Array, target: Backend | None, copy: bool | None) -> Array:
     if not copy:
         return x
     with xp.scope():
-        return made(xp.copy(x._value()), xp)
+        return new_array(xp.copy(x._value()), xp)
 
 
 def _of_python(obj: Any, dtype: np.dtype | None, target: Backend | None) -> Array:
@@ -107,8 +107,8 @@ def _of_python(obj: Any, dtype: np.dtype | None, target: Backend | None) -> Arra
             _collect(obj, leaves := [])
         return _stacked(obj, dtype or result_type(*leaves), backend_of("asarray", *leaves))
     xp = target or default().backend
-    if isinstance(obj, Number) and (inside := obj.inside(xp)) is not None:
-        x = made(inside, xp)
+    if isinstance(obj, Number) and (traced_value := obj.inside(xp)) is not None:
+        x = new_array(traced_value, xp)
         return x if dtype is None or (kind(dtype) != "c" and x.dtype.kind == "c") else astype(x, dtype)
     if isinstance(obj, SCALARS):
         inferred = default_dtype(obj)
@@ -125,7 +125,7 @@ def _of_python(obj: Any, dtype: np.dtype | None, target: Backend | None) -> Arra
     if dtype is not None:
         values = values.astype(dtype) if values.dtype.kind != "c" or dtype.kind == "c" else _refused(values, dtype)
     with xp.scope():
-        return made(xp.asarray(values), xp)
+        return new_array(xp.asarray(values), xp)
 
 
 def _refused(values: np.ndarray, dtype: np.dtype) -> Any:
@@ -167,7 +167,7 @@ def _stacked(obj: Any, dtype: np.dtype, xp: Backend) -> Array:
             f"asarray: the nested sequences have different lengths, {', '.join(str(x.shape) for x in parts)}"
         )
     with xp.scope():
-        return made(xp.stack([x._value() for x in parts]), xp)
+        return new_array(xp.stack([x._value() for x in parts]), xp)
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
@@ -212,7 +212,7 @@ def _full_of(value: Array, shape: Shape, dtype: Any, device: Any) -> Array:
     value = _placed_on(value, None if device is None else resolve(device).backend, None)
     xp = value._cell.backend
     with xp.scope():
-        return made(xp.copy(xp.broadcast_to(xp.astype(value._value(), resolved), extents)), xp)
+        return new_array(xp.copy(xp.broadcast_to(xp.astype(value._value(), resolved), extents)), xp)
 
 
 def _filled(name: str, shape: Shape, value: Any, dtype: np.dtype, device: Any) -> Array:
@@ -221,12 +221,12 @@ def _filled(name: str, shape: Shape, value: Any, dtype: np.dtype, device: Any) -
         of_scalar(value, dtype)  # raises OverflowError
     if isinstance(value, complex) and kind(dtype) != "c":
         raise TypeError(f"{name}: {value} is not a value of {dtype}")
-    xp = tracing.home(resolve(device).backend)
+    xp = tracing.creation_backend(resolve(device).backend)
     filler = value.inside(xp) if isinstance(value, Number) else None
     with xp.scope():
         if filler is not None:
-            return made(xp.copy(xp.broadcast_to(xp.astype(filler, dtype), extents)), xp)
-        return made(xp.full(extents, value, dtype), xp)
+            return new_array(xp.copy(xp.broadcast_to(xp.astype(filler, dtype), extents)), xp)
+        return new_array(xp.full(extents, value, dtype), xp)
 
 
 def zeros(shape: Shape, *, dtype: Any = None, device: Any = None) -> Array:
@@ -277,14 +277,14 @@ def arange(
             raise TypeError(f"arange: expected Python numbers, got {v!r}")
     if not step:
         raise ValueError("arange: the step must not be 0")
-    whole = all(isinstance(v, int) for v in numbers)
-    resolved = (dtypes.int64 if whole else dtypes.float64) if dtype is None else checked(dtype)
-    n = len(range(*map(int, numbers))) if whole else max(math.ceil((stop - start) / step), 0)
-    wide = resolved if resolved == dtypes.uint64 else dtypes.int64 if whole else dtypes.float64
-    xp = tracing.home(resolve(device).backend)
+    all_ints = all(isinstance(v, int) for v in numbers)
+    resolved = (dtypes.int64 if all_ints else dtypes.float64) if dtype is None else checked(dtype)
+    n = len(range(*map(int, numbers))) if all_ints else max(math.ceil((stop - start) / step), 0)
+    wide = resolved if resolved == dtypes.uint64 else dtypes.int64 if all_ints else dtypes.float64
+    xp = tracing.creation_backend(resolve(device).backend)
     with xp.scope():
         steps = xp.multiply(xp.iota(n, wide), xp.full((), step, wide))
-        return made(xp.astype(xp.add(steps, xp.full((), start, wide)), resolved), xp)
+        return new_array(xp.astype(xp.add(steps, xp.full((), start, wide)), resolved), xp)
 
 
 def _known(v: Any) -> Any:
@@ -310,7 +310,7 @@ def linspace(
     wide = dtypes.complex128 if is_complex else dtypes.float64
     resolved = wide if dtype is None else checked(dtype)
     parts = num - 1 if endpoint else num
-    xp = tracing.home(resolve(device).backend)
+    xp = tracing.creation_backend(resolve(device).backend)
     with xp.scope():
         at = xp.astype(xp.iota(num, dtypes.float64), wide)
         distance = xp.full((), (stop - start) / parts if parts > 0 else 0.0, wide)
@@ -318,16 +318,16 @@ def linspace(
         if endpoint and num > 1:
             last = xp.equal(xp.iota(num, dtypes.int64), num - 1)
             out = xp.where(last, xp.full((), stop, wide), out)
-        return made(xp.astype(out, resolved), xp)
+        return new_array(xp.astype(out, resolved), xp)
 
 
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Array:
     """Ones on diagonal `k`, else zeros."""
     rows, columns = shape_of("eye", (n_rows, n_rows if n_cols is None else n_cols))
     resolved = dtypes.float64 if dtype is None else checked(dtype)
-    xp = tracing.home(resolve(device).backend)
+    xp = tracing.creation_backend(resolve(device).backend)
     with xp.scope():
-        return made(xp.eye(rows, columns, resolved, operator.index(k)), xp)
+        return new_array(xp.eye(rows, columns, resolved, operator.index(k)), xp)
 
 
 def tril(x: Array, /, *, k: int = 0) -> Array:
@@ -346,7 +346,7 @@ def _triangle(name: str, x: Array, k: int) -> Array:
         fail(name, (x,), "an array of at least two dimensions")
     diagonal = operator.index(k)
     with xp.scope():
-        return made(getattr(xp, name)(x._value(), diagonal), xp, x)
+        return new_array(getattr(xp, name)(x._value(), diagonal), xp, x)
 
 
 def meshgrid(*arrays: Array, indexing: str = "xy") -> tuple[Array, ...]:
@@ -365,8 +365,8 @@ def meshgrid(*arrays: Array, indexing: str = "xy") -> tuple[Array, ...]:
     out = []
     with xp.scope():
         for i, x in enumerate(arrays):
-            along = xp.reshape(x._value(), tuple(x.size if a == i else 1 for a in order))
-            out.append(made(xp.broadcast_to(along, shape), xp, x))
+            coordinates = xp.reshape(x._value(), tuple(x.size if a == i else 1 for a in order))
+            out.append(new_array(xp.broadcast_to(coordinates, shape), xp, x))
     return tuple(out)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.array_api.core import promotion
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.calls import SCALARS, common_dtype, of_python, operand, show
 from tensorgraft.frontends.array_api.core.devices import resolve
 from tensorgraft.frontends.array_api.core.exchange import moved_to
@@ -42,7 +42,7 @@ def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) ->
     if x.dtype == dtype and not copy:
         return x
     with xp.scope():
-        return made(xp.astype(x._value(), dtype), xp, x)
+        return new_array(xp.astype(x._value(), dtype), xp, x)
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
@@ -79,8 +79,8 @@ class IntInfo:
 def _dtype_of(name: str, kinds: str, x: Any) -> np.dtype:
     dtype = x.dtype if isinstance(x, Array) else checked(x)
     if promotion.kind(dtype) not in kinds:
-        wanted = " or ".join(promotion.KINDS[k] for k in kinds)
-        raise TypeError(f"{name}({dtype}): expected a {wanted} dtype")
+        expected = " or ".join(promotion.KINDS[k] for k in kinds)
+        raise TypeError(f"{name}({dtype}): expected a {expected} dtype")
     return dtype
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.array_api.core import scalars
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.calls import (
     LOOSE,
     accepted,
@@ -25,7 +25,7 @@ from tensorgraft.frontends.array_api.core.calls import (
     show,
 )
 from tensorgraft.frontends.array_api.core.promotion import kind
-from tensorgraft.frontends.array_api.core.traced_numbers import Number, plain
+from tensorgraft.frontends.array_api.core.traced_numbers import Number, plain_number
 from tensorgraft.hub import cold, dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.operations import elementwise
@@ -34,8 +34,8 @@ from tensorgraft.storage import Storage
 Kernel = Callable[..., Any]  # (the backend, its arrays of one dtype) -> an array of it
 
 
-def _unary(name: str, kinds: str, kernel: Kernel | None = None, same: str = "") -> Callable[[Array], Array]:
-    """`same`: kinds of which the result is the operand's values."""
+def _unary(name: str, kinds: str, kernel: Kernel | None = None, identity_kinds: str = "") -> Callable[[Array], Array]:
+    """`identity_kinds`: kinds of which the result is the operand's values."""
     loose = kinds in LOOSE
 
     def fn(x: Any, /) -> Any:
@@ -46,11 +46,11 @@ def _unary(name: str, kinds: str, kernel: Kernel | None = None, same: str = "") 
         xp = operand(name, x, kinds)
         with xp.scope():
             value = x._value()
-            if same and kind(x.dtype) in same:
-                out = xp.copy(value)
+            if identity_kinds and kind(x.dtype) in identity_kinds:
+                y = xp.copy(value)
             else:
-                out = getattr(xp, name)(value) if kernel is None else _run(xp, name, kernel, value)
-            return made(out, xp) if xp.compound else Array(Storage(xp.ensure_owned(out) if xp.mutable else out, xp))
+                y = getattr(xp, name)(value) if kernel is None else _run(xp, name, kernel, value)
+            return new_array(y, xp) if xp.compound else Array(Storage(xp.ensure_owned(y) if xp.mutable else y, xp))
 
     fn.__name__ = fn.__qualname__ = name
     return fn
@@ -70,18 +70,18 @@ def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[An
             if python is not None:
                 return python(x1, x2)
         if isinstance(x2, Number) and name == "pow":
-            x2 = plain(x2)  # the exponent is a part of the program: few are powers by logarithms
+            x2 = plain_number(x2)  # the exponent is a part of the program: few are powers by logarithms
         # two arrays of one dtype on one device are the common case, and take the short way
         if x1.__class__ is Array and x2.__class__ is Array and x1._cell.backend is x2._cell.backend:
             xp = x1._cell.backend
             dtype = x1.dtype
-            same = dtype == x2.dtype
+            same_dtype = dtype == x2.dtype
         else:
-            xp, same = backend_of(name, x1, x2), False
-        if loose and (not same or kind(dtype) not in kinds):
+            xp, same_dtype = backend_of(name, x1, x2), False
+        if loose and (not same_dtype or kind(dtype) not in kinds):
             x1, x2 = accepted(kinds, x1, x2)
-            same = False
-        if not same:
+            same_dtype = False
+        if not same_dtype:
             if name == "multiply":
                 x1, x2 = _of_mask(x1, x2), _of_mask(x2, x1)
             dtype = dtype_of_call(name, (x1, x2))
@@ -90,17 +90,17 @@ def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[An
         if name == "pow" and dtype.kind == "i":
             _check_exponent(x1, x2)
         with xp.scope():
-            if same:
+            if same_dtype:
                 a, b = x1._value(), x2._value()
             else:
                 as_array = _as_operand if takes_scalars else converted
                 a, b = as_array(xp, x1, dtype), as_array(xp, x2, dtype)
             try:
-                out = getattr(xp, name)(a, b) if kernel is None else _run(xp, name, kernel, a, b)
+                y = getattr(xp, name)(a, b) if kernel is None else _run(xp, name, kernel, a, b)
             except Exception:
                 _check_broadcast(name, x1, x2)
                 raise
-            return made(out, xp) if xp.compound else Array(Storage(xp.ensure_owned(out) if xp.mutable else out, xp))
+            return new_array(y, xp) if xp.compound else Array(Storage(xp.ensure_owned(y) if xp.mutable else y, xp))
 
     fn.__name__ = fn.__qualname__ = name
     return fn
@@ -121,19 +121,19 @@ def _check_exponent(x: Any, y: Any) -> None:
             return
         least = xp.min(value)
 
-        def judge(least: np.ndarray) -> None:
+        def check(least: np.ndarray) -> None:
             if least < 0:
                 raise ValueError(message)
 
         if not xp.is_traced(least):
-            xp.when_known(least, judge)
+            xp.when_known(least, check)
 
 
 def _of_mask(x: Any, other: Any) -> Any:
     """An array of booleans is a mask of the array of numbers that it is multiplied with, beyond the standard."""
     if x.__class__ is Array and other.__class__ is Array and kind(x.dtype) == "b" and kind(other.dtype) != "b":
         with x._cell.backend.scope():
-            return made(x._cell.backend.astype(x._value(), other.dtype), x._cell.backend)
+            return new_array(x._cell.backend.astype(x._value(), other.dtype), x._cell.backend)
     return x
 
 
@@ -161,9 +161,9 @@ def _program(xp: Backend, name: str, kernel: Kernel) -> Callable[..., tuple[Any,
     def fn(*values: Any) -> tuple[Any, ...]:
         return (kernel(xp, *values),)
 
-    own = getattr(type(xp), name, None)
-    own = getattr(own, "__wrapped__", own)  # with a cold tier
-    overridden = own is not None and own is not getattr(Backend, name, None)
+    method = getattr(type(xp), name, None)
+    method = getattr(method, "__wrapped__", method)  # with a cold tier
+    overridden = method is not None and method is not getattr(Backend, name, None)
     return fn if overridden and name not in REFINED else xp.compile(fn)
 
 
@@ -180,9 +180,9 @@ def _all_equal_to(value: bool) -> Kernel:
     return lambda xp, x: xp.full(xp.shape(x), value, dtypes.bool_)
 
 
-def _of_inexact(name: str, otherwise: bool) -> Kernel:
+def _of_inexact(name: str, constant_value: bool) -> Kernel:
     """Predicates of NaN and infinity: integers have neither."""
-    constant = _all_equal_to(otherwise)
+    constant = _all_equal_to(constant_value)
     return lambda xp, x: getattr(xp, name)(x) if dtypes.is_inexact(xp.dtype_of(x)) else constant(xp, x)
 
 
@@ -220,16 +220,16 @@ def _expm1(xp: Backend, x: Any) -> Any:
     if not dtypes.is_complex(xp.dtype_of(x)):
         return xp.expm1(x)
     a, b = xp.real(x), xp.imag(x)
-    along = xp.expm1(a)
+    along_real = xp.expm1(a)
     half = xp.sin(xp.multiply(b, 0.5))
     size = xp.exp(a)
-    real = xp.subtract(xp.multiply(along, xp.cos(b)), xp.multiply(xp.square(half), 2))
+    real = xp.subtract(xp.multiply(along_real, xp.cos(b)), xp.multiply(xp.square(half), 2))
     imag = xp.multiply(size, xp.sin(b))
     on_axis = xp.equal(b, 0)
     # infinite, with an angle that says nothing: -1 or infinity
-    lost = xp.logical_and(xp.isinf(a), xp.logical_not(xp.isfinite(b)))
-    real = xp.where(xp.logical_or(on_axis, lost), xp.add(along, 0), real)
-    imag = xp.where(lost, xp.where(xp.less(a, 0), xp.zeros_like(b), xp.full_like(b, math.nan)), imag)
+    is_undefined = xp.logical_and(xp.isinf(a), xp.logical_not(xp.isfinite(b)))
+    real = xp.where(xp.logical_or(on_axis, is_undefined), xp.add(along_real, 0), real)
+    imag = xp.where(is_undefined, xp.where(xp.less(a, 0), xp.zeros_like(b), xp.full_like(b, math.nan)), imag)
     return xp.complex(real, xp.where(on_axis, b, imag))
 
 
@@ -324,7 +324,7 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
             out = xp.maximum(out, converted(xp, min, x.dtype))
         if max is not None:
             out = xp.minimum(out, converted(xp, max, x.dtype))
-        return made(out, xp, x)
+        return new_array(out, xp, x)
 
 
 def where(condition: Array, x1: Any, x2: Any, /) -> Array:
@@ -340,7 +340,7 @@ def where(condition: Array, x1: Any, x2: Any, /) -> Array:
     arrays = [v for v in operands if isinstance(v, Array)]
     broadcast_shape("where", arrays, [v.shape for v in arrays])
     with xp.scope():
-        return made(xp.where(condition._value(), converted(xp, x1, dtype), converted(xp, x2, dtype)), xp)
+        return new_array(xp.where(condition._value(), converted(xp, x1, dtype), converted(xp, x2, dtype)), xp)
 
 
 __all__ = [*UNARY, *BINARY, "clip", "where"]

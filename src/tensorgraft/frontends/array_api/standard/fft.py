@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensorgraft.frontends.array_api.core import tracing
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.calls import accepted, axes_of, axis_of, fail, operand, shape_of
 from tensorgraft.frontends.array_api.core.devices import resolve
 from tensorgraft.frontends.array_api.core.promotion import checked, kind
@@ -39,12 +39,12 @@ def _length(name: str, n: int) -> int:
 
 def _fitted(xp: Backend, value: Value, axis: int, n: int) -> Value:
     """Cut off or filled with zeros to `n` points."""
-    here = xp.shape(value)[axis]
-    if n < here:
+    length = xp.shape(value)[axis]
+    if n < length:
         return xp.take_slice(value, axis, 0, n)
-    if n == here:
+    if n == length:
         return value
-    return xp.pad(value, 0, [(0, n - here if a == axis else 0, 0) for a in range(xp.ndim(value))])
+    return xp.pad(value, 0, [(0, n - length if a == axis else 0, 0) for a in range(xp.ndim(value))])
 
 
 def _scaled(xp: Backend, value: Value, factor: float) -> Value:
@@ -86,7 +86,7 @@ def fft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backw
     xp, x = _checked("fft", x, "fc", norm)
     at = axis_of("fft", x, axis)
     with xp.scope():
-        return made(_fft(xp, x._value(), _length("fft", x.shape[at] if n is None else n), at, norm), xp)
+        return new_array(_fft(xp, x._value(), _length("fft", x.shape[at] if n is None else n), at, norm), xp)
 
 
 def ifft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
@@ -94,7 +94,7 @@ def ifft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "back
     xp, x = _checked("ifft", x, "fc", norm)
     at = axis_of("ifft", x, axis)
     with xp.scope():
-        return made(_ifft(xp, x._value(), _length("ifft", x.shape[at] if n is None else n), at, norm), xp)
+        return new_array(_ifft(xp, x._value(), _length("ifft", x.shape[at] if n is None else n), at, norm), xp)
 
 
 def rfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
@@ -102,7 +102,7 @@ def rfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "back
     xp, x = _checked("rfft", x, "f", norm)
     at = axis_of("rfft", x, axis)
     with xp.scope():
-        return made(_rfft(xp, x._value(), _length("rfft", x.shape[at] if n is None else n), at, norm), xp)
+        return new_array(_rfft(xp, x._value(), _length("rfft", x.shape[at] if n is None else n), at, norm), xp)
 
 
 def irfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
@@ -110,7 +110,9 @@ def irfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
     xp, x = _checked("irfft", x, "fc", norm)
     at = axis_of("irfft", x, axis)
     with xp.scope():
-        return made(_irfft(xp, x._value(), _length("irfft", 2 * (x.shape[at] - 1) if n is None else n), at, norm), xp)
+        return new_array(
+            _irfft(xp, x._value(), _length("irfft", 2 * (x.shape[at] - 1) if n is None else n), at, norm), xp
+        )
 
 
 # The signal is Hermitian, its spectrum real: forwards is what backwards is for `irfft`.
@@ -123,7 +125,7 @@ def hfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "back
     at = axis_of("hfft", x, axis)
     points = _length("hfft", 2 * (x.shape[at] - 1) if n is None else n)
     with xp.scope():
-        return made(_irfft(xp, xp.conj(_as_complex(xp, x._value())), points, at, _OTHER_WAY[norm]), xp)
+        return new_array(_irfft(xp, xp.conj(_as_complex(xp, x._value())), points, at, _OTHER_WAY[norm]), xp)
 
 
 def ihfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
@@ -132,7 +134,7 @@ def ihfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
     at = axis_of("ihfft", x, axis)
     points = _length("ihfft", x.shape[at] if n is None else n)
     with xp.scope():
-        return made(xp.conj(_rfft(xp, x._value(), points, at, _OTHER_WAY[norm])), xp)
+        return new_array(xp.conj(_rfft(xp, x._value(), points, at, _OTHER_WAY[norm])), xp)
 
 
 # ---- several axes ----------------------------------------------------------------------------------------------------
@@ -170,7 +172,7 @@ def fftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward"
     xp, x = _checked("fftn", x, "fc", norm)
     points, over = _grid("fftn", x, s, axes)
     with xp.scope():
-        return made(_each_axis(xp, _fft, _as_complex(xp, x._value()), points, over, norm), xp, x)
+        return new_array(_each_axis(xp, _fft, _as_complex(xp, x._value()), points, over, norm), xp, x)
 
 
 def ifftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Array:
@@ -178,7 +180,7 @@ def ifftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward
     xp, x = _checked("ifftn", x, "fc", norm)
     points, over = _grid("ifftn", x, s, axes)
     with xp.scope():
-        return made(_each_axis(xp, _ifft, _as_complex(xp, x._value()), points, over, norm), xp, x)
+        return new_array(_each_axis(xp, _ifft, _as_complex(xp, x._value()), points, over, norm), xp, x)
 
 
 def rfftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Array:
@@ -189,7 +191,7 @@ def rfftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward
         fail("rfftn", (x,), "at least one axis")
     with xp.scope():
         half = _rfft(xp, x._value(), points[-1], over[-1], norm)
-        return made(_each_axis(xp, _fft, half, points[:-1], over[:-1], norm), xp)
+        return new_array(_each_axis(xp, _fft, half, points[:-1], over[:-1], norm), xp)
 
 
 def irfftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Array:
@@ -200,7 +202,7 @@ def irfftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backwar
         fail("irfftn", (x,), "at least one axis")
     with xp.scope():
         half = _each_axis(xp, _ifft, x._value(), points[:-1], over[:-1], norm)
-        return made(_irfft(xp, half, points[-1], over[-1], norm), xp)
+        return new_array(_irfft(xp, half, points[-1], over[-1], norm), xp)
 
 
 # ---- frequencies -----------------------------------------------------------------------------------------------------
@@ -211,12 +213,12 @@ def _frequencies(name: str, n: int, d: float, dtype: Any, device: Any, half: boo
     resolved = dtypes.float64 if dtype is None else checked(dtype)
     if kind(resolved) != "f":
         raise TypeError(f"{name}: expected a real floating-point dtype, got {resolved}")
-    xp = tracing.home(resolve(device).backend)
+    xp = tracing.creation_backend(resolve(device).backend)
     with xp.scope():
         at = xp.iota(n // 2 + 1 if half else n, dtypes.int64)
         if not half:  # 0, 1, ..., then the negative ones
             at = xp.where(xp.less(at, (n + 1) // 2), at, xp.subtract(at, n))
-        return made(xp.astype(xp.divide(xp.astype(at, dtypes.float64), n * d), resolved), xp)
+        return new_array(xp.astype(xp.divide(xp.astype(at, dtypes.float64), n * d), resolved), xp)
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Array:
@@ -232,15 +234,15 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None
 def fftshift(x: Array, /, *, axes: int | Sequence[int] | None = None) -> Array:
     """Frequency 0 in the middle."""
     operand("fftshift", x)
-    along = axes_of("fftshift", x, axes)
-    return roll(x, tuple(x.shape[a] // 2 for a in along), axis=along)
+    axes_ = axes_of("fftshift", x, axes)
+    return roll(x, tuple(x.shape[a] // 2 for a in axes_), axis=axes_)
 
 
 def ifftshift(x: Array, /, *, axes: int | Sequence[int] | None = None) -> Array:
     """The inverse of `fftshift`."""
     operand("ifftshift", x)
-    along = axes_of("ifftshift", x, axes)
-    return roll(x, tuple(-(x.shape[a] // 2) for a in along), axis=along)
+    axes_ = axes_of("ifftshift", x, axes)
+    return roll(x, tuple(-(x.shape[a] // 2) for a in axes_), axis=axes_)
 
 
 __all__ = [

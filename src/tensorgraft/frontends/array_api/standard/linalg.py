@@ -7,7 +7,7 @@ import operator
 from typing import Any, NamedTuple
 
 from tensorgraft import views
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.calls import (
     Axis,
     accepted,
@@ -72,7 +72,7 @@ def cholesky(x: Array, /, *, upper: bool = False) -> Array:
     xp, x = _matrices("cholesky", x, square=True)
     with xp.scope():
         lower = xp.cholesky(x._value())
-        return made(_adjoint(xp, lower) if upper else lower, xp)
+        return new_array(_adjoint(xp, lower) if upper else lower, xp)
 
 
 def _adjoint(xp: Backend, x: Any) -> Any:
@@ -86,49 +86,49 @@ def qr(x: Array, /, *, mode: str = "reduced") -> QRResult:
     if mode not in ("reduced", "complete"):
         raise ValueError(f"qr: expected mode 'reduced' or 'complete', got {mode!r}")
     with xp.scope():
-        return QRResult(*(made(part, xp) for part in xp.qr(x._value(), mode == "complete")))
+        return QRResult(*(new_array(part, xp) for part in xp.qr(x._value(), mode == "complete")))
 
 
 def svd(x: Array, /, *, full_matrices: bool = True) -> SVDResult:
     """U, S (descending) and Vᴴ with U S Vᴴ = x."""
     xp, x = _matrices("svd", x)
     with xp.scope():
-        return SVDResult(*(made(part, xp) for part in xp.svd(x._value(), bool(full_matrices))))
+        return SVDResult(*(new_array(part, xp) for part in xp.svd(x._value(), bool(full_matrices))))
 
 
 def svdvals(x: Array, /) -> Array:
     """Singular values, descending."""
     xp, x = _matrices("svdvals", x)
     with xp.scope():
-        return made(xp.svdvals(x._value()), xp)
+        return new_array(xp.svdvals(x._value()), xp)
 
 
 def eigh(x: Array, /) -> EighResult:
     """Real eigenvalues, ascending, and eigenvectors (columns) of symmetric or Hermitian matrices."""
     xp, x = _matrices("eigh", x, square=True)
     with xp.scope():
-        return EighResult(*(made(part, xp) for part in xp.eigh(x._value())))
+        return EighResult(*(new_array(part, xp) for part in xp.eigh(x._value())))
 
 
 def eigvalsh(x: Array, /) -> Array:
     """Real eigenvalues, ascending, of symmetric or Hermitian matrices."""
     xp, x = _matrices("eigvalsh", x, square=True)
     with xp.scope():
-        return made(xp.eigh(x._value())[0], xp)
+        return new_array(xp.eigh(x._value())[0], xp)
 
 
 def eig(x: Array, /) -> EigResult:
     """Complex eigenvalues and eigenvectors (columns)."""
     xp, x = _matrices("eig", x, square=True)
     with xp.scope():
-        return EigResult(*(made(part, xp) for part in xp.eig(x._value())))
+        return EigResult(*(new_array(part, xp) for part in xp.eig(x._value())))
 
 
 def eigvals(x: Array, /) -> Array:
     """Complex eigenvalues."""
     xp, x = _matrices("eigvals", x, square=True)
     with xp.scope():
-        return made(xp.eig(x._value())[0], xp)
+        return new_array(xp.eig(x._value())[0], xp)
 
 
 # ---- equations and determinants --------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def eigvals(x: Array, /) -> Array:
 def inv(x: Array, /) -> Array:
     xp, x = _matrices("inv", x, square=True)
     with xp.scope():
-        return made(xp.inv(x._value()), xp)
+        return new_array(xp.inv(x._value()), xp)
 
 
 def solve(x1: Array, x2: Array, /) -> Array:
@@ -155,7 +155,7 @@ def solve(x1: Array, x2: Array, /) -> Array:
         a = xp.broadcast_to(converted(xp, x1, dtype), (*batch, n, n))
         b = xp.broadcast_to(xp.reshape(converted(xp, x2, dtype), shape), (*batch, *shape[-2:]))
         out = xp.solve(a, b)
-        return made(xp.squeeze(out, -1) if vector else out, xp)
+        return new_array(xp.squeeze(out, -1) if vector else out, xp)
 
 
 def _factored(xp: Backend, x: Any) -> tuple[Any, Any]:
@@ -170,9 +170,9 @@ def det(x: Array, /) -> Array:
     xp, x = _matrices("det", x, square=True)
     with xp.scope():
         if not x.shape[-1]:
-            return made(xp.ones(x.shape[:-2], x.dtype), xp)
+            return new_array(xp.ones(x.shape[:-2], x.dtype), xp)
         diagonal, sign = _factored(xp, x._value())
-        return made(xp.multiply(sign, xp.prod(diagonal, axis=-1)), xp)
+        return new_array(xp.multiply(sign, xp.prod(diagonal, axis=-1)), xp)
 
 
 def slogdet(x: Array, /) -> SlogdetResult:
@@ -182,10 +182,10 @@ def slogdet(x: Array, /) -> SlogdetResult:
     real = dtypes.real_dtype(x.dtype)
     with xp.scope():
         if not x.shape[-1]:
-            return SlogdetResult(*(made(xp.full(x.shape[:-2], n, d), xp) for n, d in ((1, x.dtype), (0, real))))
+            return SlogdetResult(*(new_array(xp.full(x.shape[:-2], n, d), xp) for n, d in ((1, x.dtype), (0, real))))
         diagonal, sign = _factored(xp, x._value())
         sign = xp.multiply(sign, xp.prod(xp.sign(diagonal), axis=-1))
-        return SlogdetResult(made(sign, xp), made(xp.sum(xp.log(xp.abs(diagonal)), axis=-1), xp))
+        return SlogdetResult(new_array(sign, xp), new_array(xp.sum(xp.log(xp.abs(diagonal)), axis=-1), xp))
 
 
 def pinv(x: Array, /, *, rtol: float | Array | None = None) -> Array:
@@ -196,7 +196,7 @@ def pinv(x: Array, /, *, rtol: float | Array | None = None) -> Array:
         keep = xp.greater(s, _threshold(xp, "pinv", x, s, rtol))
         inverse = xp.where(keep, xp.reciprocal(xp.where(keep, s, xp.ones_like(s))), xp.zeros_like(s))
         scaled = xp.multiply(_adjoint(xp, vh), xp.expand_dims(xp.astype(inverse, x.dtype), -2))
-        return made(xp.matmul(scaled, _adjoint(xp, u)), xp)
+        return new_array(xp.matmul(scaled, _adjoint(xp, u)), xp)
 
 
 def matrix_rank(x: Array, /, *, rtol: float | Array | None = None) -> Array:
@@ -205,7 +205,7 @@ def matrix_rank(x: Array, /, *, rtol: float | Array | None = None) -> Array:
     with xp.scope():
         s = xp.svdvals(x._value())
         keep = xp.greater(s, _threshold(xp, "matrix_rank", x, s, rtol))
-        return made(xp.sum(xp.astype(keep, dtypes.int64), axis=-1), xp)
+        return new_array(xp.sum(xp.astype(keep, dtypes.int64), axis=-1), xp)
 
 
 def _threshold(xp: Backend, name: str, x: Array, s: Any, rtol: float | Array | None) -> Any:
@@ -229,7 +229,7 @@ def matrix_power(x: Array, n: int, /) -> Array:
     with xp.scope():
         if not n:
             size = x.shape[-1]
-            return made(xp.broadcast_to(xp.eye(size, size, x.dtype), x.shape), xp)
+            return new_array(xp.broadcast_to(xp.eye(size, size, x.dtype), x.shape), xp)
         square = xp.inv(x._value()) if n < 0 else x._value()
         out, left = None, abs(n)
         while left:
@@ -238,7 +238,7 @@ def matrix_power(x: Array, n: int, /) -> Array:
             left >>= 1
             if left:
                 square = xp.matmul(square, square)
-        return made(out, xp, x)
+        return new_array(out, xp, x)
 
 
 # ---- norms -----------------------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: 
     if ord == -math.inf and any(not x.shape[a] for a in axes):
         fail("vector_norm", (x,), f"at least one element along the axes {axes}")
     with xp.scope():
-        return made(_vector_norm(xp, xp.abs(x._value()), axes, bool(keepdims), ord), xp)
+        return new_array(_vector_norm(xp, xp.abs(x._value()), axes, bool(keepdims), ord), xp)
 
 
 def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
@@ -298,7 +298,7 @@ def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: Any = "fro") -> Arr
                 if ord < 0 and not xp.shape(sums)[-1]:
                     fail("matrix_norm", (x,), "matrices of at least one element")
                 out = _greatest(xp, sums, axis=n - 2) if ord > 0 else xp.min(sums, axis=n - 2)
-        return made(xp.reshape(out, (*x.shape[:-2], 1, 1)) if keepdims else out, xp)
+        return new_array(xp.reshape(out, (*x.shape[:-2], 1, 1)) if keepdims else out, xp)
 
 
 # ---- products and diagonals ------------------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ def outer(x1: Array, x2: Array, /) -> Array:
     if x1.ndim != 1 or x2.ndim != 1:
         fail("outer", (x1, x2), "arrays of one dimension")
     with xp.scope():
-        return made(xp.multiply(xp.expand_dims(converted(xp, x1, dtype), 1), converted(xp, x2, dtype)), xp)
+        return new_array(xp.multiply(xp.expand_dims(converted(xp, x1, dtype), 1), converted(xp, x2, dtype)), xp)
 
 
 def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
@@ -326,13 +326,13 @@ def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     with xp.scope():
         a, b = (xp.unstack(xp.broadcast_to(converted(xp, x, dtype), shape), len(shape) + at[0]) for x in operands)
         parts = [xp.subtract(xp.multiply(a[i], b[j]), xp.multiply(a[j], b[i])) for i, j in ((1, 2), (2, 0), (0, 1))]
-        return made(xp.stack(parts, len(shape) + at[0]), xp)
+        return new_array(xp.stack(parts, len(shape) + at[0]), xp)
 
 
 def diagonal(x: Array, /, *, offset: int = 0) -> Array:
     """A view of the diagonals of the last two axes, as the last axis."""
     _matrices("diagonal", x, kinds="bifc")
-    return x._seen(views.diagonal(x._look(), operator.index(offset)))
+    return x._view(views.diagonal(x._full_geometry(), operator.index(offset)))
 
 
 def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Array:
@@ -340,7 +340,7 @@ def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Array:
     xp, x = _matrices("trace", x, kinds="bifc")
     resolved = summed_dtype(x.dtype) if dtype is None else checked(dtype)
     with xp.scope():
-        return made(xp.sum(xp.astype(diagonal(x, offset=offset)._value(), resolved), axis=-1), xp)
+        return new_array(xp.sum(xp.astype(diagonal(x, offset=offset)._value(), resolved), axis=-1), xp)
 
 
 __all__ = [

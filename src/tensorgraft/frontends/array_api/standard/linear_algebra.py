@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.calls import arrays_of, axis_of, broadcast_shape, converted, fail
 from tensorgraft.frontends.array_api.standard.manipulation import matrix_transpose
 
@@ -23,8 +23,8 @@ def matmul(x1: Array, x2: Array, /) -> Array:
         if x2.ndim == 2 and not (xp.mutable or xp.compound):
             a, left = (x1.T, 0) if _is_turned(x1) else (x1, x1.ndim - 1)
             b, right = (x2.T, 1) if _is_turned(x2) else (x2, 0)
-            return made(xp.dot_general(converted(xp, a, dtype), converted(xp, b, dtype), ((left,), (right,))), xp)
-        return made(xp.matmul(converted(xp, x1, dtype), converted(xp, x2, dtype)), xp)
+            return new_array(xp.dot_general(converted(xp, a, dtype), converted(xp, b, dtype), ((left,), (right,))), xp)
+        return new_array(xp.matmul(converted(xp, x1, dtype), converted(xp, x2, dtype)), xp)
 
 
 def _is_turned(x: Array) -> bool:
@@ -50,7 +50,7 @@ def tensordot(x1: Array, x2: Array, /, *, axes: int | tuple[Sequence[int], Seque
     if len(left) != len(right) or any(x1.shape[a] != x2.shape[b] for a, b in zip(left, right, strict=False)):
         fail("tensordot", operands, f"as many axes of each, of equal extents, got axes={axes}")
     with xp.scope():
-        return made(xp.dot_general(converted(xp, x1, dtype), converted(xp, x2, dtype), (left, right)), xp)
+        return new_array(xp.dot_general(converted(xp, x1, dtype), converted(xp, x2, dtype), (left, right)), xp)
 
 
 def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
@@ -68,7 +68,7 @@ def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
         if dtype.kind == "c":
             a = xp.conj(a)
         product = xp.multiply(a, b)
-        return made(xp.sum(product, axis=xp.ndim(product) + at[0]), xp)
+        return new_array(xp.sum(product, axis=xp.ndim(product) + at[0]), xp)
 
 
 __all__ = ["matmul", "matrix_transpose", "tensordot", "vecdot"]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tensorgraft import views
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.calls import (
     Axis,
     arrays_of,
@@ -34,7 +34,7 @@ def broadcast_to(x: Array, /, shape: Sequence[int]) -> Array:
     """A view, which cannot be written where it shows elements several times."""
     operand("broadcast_to", x)
     extents = shape_of("broadcast_to", shape)
-    return x._seen(views.broadcast(x._look(), extents))
+    return x._view(views.broadcast(x._full_geometry(), extents))
 
 
 def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
@@ -67,7 +67,7 @@ def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
     order = axes_of("permute_dims", x, tuple(axes))
     if len(order) != x.ndim:
         fail("permute_dims", (x,), f"all of the axes, got {tuple(axes)}")
-    return x._seen(views.permuted(x._look(), order))
+    return x._view(views.permuted(x._full_geometry(), order))
 
 
 def matrix_transpose(x: Array, /) -> Array:
@@ -80,13 +80,13 @@ def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[
     """A view in which axes have other places."""
     operand("moveaxis", x)
     origin = axes_of("moveaxis", x, source)
-    places = axes_of("moveaxis", x, destination)
-    if len(origin) != len(places):
+    destinations = axes_of("moveaxis", x, destination)
+    if len(origin) != len(destinations):
         fail("moveaxis", (x,), f"as many axes as places for them, got {source} and {destination}")
     order = [a for a in range(x.ndim) if a not in origin]
-    for place, a in sorted(zip(places, origin, strict=True)):
-        order.insert(place, a)
-    return x._seen(views.permuted(x._look(), order))
+    for position, a in sorted(zip(destinations, origin, strict=True)):
+        order.insert(position, a)
+    return x._view(views.permuted(x._full_geometry(), order))
 
 
 def expand_dims(x: Array, /, axis: int | Sequence[int]) -> Array:
@@ -95,32 +95,32 @@ def expand_dims(x: Array, /, axis: int | Sequence[int]) -> Array:
     count = len(axis) if isinstance(axis, tuple | list) else 1
     new = axes_of("expand_dims", x, axis, x.ndim + count)
     key = [None if a in new else slice(None) for a in range(x.ndim + count)]
-    return x._seen(views.indexed(x._look(), key))
+    return x._view(views.indexed(x._full_geometry(), key))
 
 
 def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
     """A view without axes of one element. Raises ValueError for an axis of more or none."""
     operand("squeeze", x)
-    gone = axes_of("squeeze", x, axis)
-    if any(x.shape[a] != 1 for a in gone):
+    squeezed = axes_of("squeeze", x, axis)
+    if any(x.shape[a] != 1 for a in squeezed):
         fail("squeeze", (x,), f"axes of one element, got axis={axis}")
-    return x._seen(views.indexed(x._look(), [0 if a in gone else slice(None) for a in range(x.ndim)]))
+    return x._view(views.indexed(x._full_geometry(), [0 if a in squeezed else slice(None) for a in range(x.ndim)]))
 
 
 def flip(x: Array, /, *, axis: Axis = None) -> Array:
     """A view with the order of elements reversed along axes."""
     operand("flip", x)
-    return x._seen(views.flipped(x._look(), axes_of("flip", x, axis)))
+    return x._view(views.flipped(x._full_geometry(), axes_of("flip", x, axis)))
 
 
 def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
     """Views, one for each index along `axis`."""
     operand("unstack", x)
     at = axis_of("unstack", x, axis)
-    g = x._look()
+    g = x._full_geometry()
     before = [slice(None)] * at
-    after = [slice(None)] * (x.ndim - at - 1)
-    return tuple(x._seen(views.indexed(g, [*before, i, *after])) for i in range(x.shape[at]))
+    after_axis = [slice(None)] * (x.ndim - at - 1)
+    return tuple(x._view(views.indexed(g, [*before, i, *after_axis])) for i in range(x.shape[at]))
 
 
 def reshape(x: Array, /, shape: Sequence[int], *, copy: bool | None = None) -> Array:
@@ -129,18 +129,18 @@ def reshape(x: Array, /, shape: Sequence[int], *, copy: bool | None = None) -> A
     `copy`: True for a copy always, False for ValueError where a copy is needed.
     """
     xp = operand("reshape", x)
-    g = x._look()
+    g = x._full_geometry()
     try:
         extents = views.shape_with(extents_of("reshape", shape), x.size)
     except ValueError as error:
         raise ValueError(f"reshape({show((x,))}, {shape}): {error}") from None
-    seen = None if copy else views.reshaped(g, extents)
-    if seen is not None:
-        return x._seen(seen)
+    view = None if copy else views.reshaped(g, extents)
+    if view is not None:
+        return x._view(view)
     if copy is False:
         fail("reshape", (x,), f"strides that let it be seen as {extents} without a copy (copy=False)")
     with xp.scope():
-        return made(xp.reshape(xp.copy(x._value()), extents), xp, x)
+        return new_array(xp.reshape(xp.copy(x._value()), extents), xp, x)
 
 
 # ---- new arrays ------------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def concat(arrays: Arrays, /, *, axis: int | None = 0) -> Array:
     if len(rest) > 1:
         fail("concat", arrays, f"shapes that are equal but for axis {at}")
     with xp.scope():
-        return made(xp.concat([converted(xp, x, dtype) for x in arrays], axis=at), xp, *arrays)
+        return new_array(xp.concat([converted(xp, x, dtype) for x in arrays], axis=at), xp, *arrays)
 
 
 def stack(arrays: Arrays, /, *, axis: int = 0) -> Array:
@@ -174,7 +174,7 @@ def stack(arrays: Arrays, /, *, axis: int = 0) -> Array:
         fail("stack", arrays, "arrays of one shape")
     at = axis_of("stack", arrays[0], axis, arrays[0].ndim + 1)
     with xp.scope():
-        return made(xp.stack([converted(xp, x, dtype) for x in arrays], at), xp)
+        return new_array(xp.stack([converted(xp, x, dtype) for x in arrays], at), xp)
 
 
 def tile(x: Array, repetitions: Sequence[int], /) -> Array:
@@ -185,7 +185,7 @@ def tile(x: Array, repetitions: Sequence[int], /) -> Array:
     times = (1,) * (n - len(times)) + times
     with xp.scope():
         value = xp.reshape(x._value(), (1,) * (n - x.ndim) + x.shape)
-        return made(xp.tile(value, times), xp, x)
+        return new_array(xp.tile(value, times), xp, x)
 
 
 def roll(x: Array, /, shift: int | Sequence[int], *, axis: Axis = None) -> Array:
@@ -210,7 +210,7 @@ def roll(x: Array, /, shift: int | Sequence[int], *, axis: Axis = None) -> Array
             out = xp.reshape(out, (x.size,))
         for a, by in zip(axes, shifts, strict=True):
             out = xp.roll(out, by, a)
-        return made(xp.reshape(out, x.shape), xp, x)
+        return new_array(xp.reshape(out, x.shape), xp, x)
 
 
 def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Array:
@@ -234,13 +234,13 @@ def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Arr
             if (counts < 0).any():
                 fail("repeat", (x, repeats), "counts that are not negative")
             where = xp.asarray(np.repeat(np.arange(n), counts))
-            return made(xp.take(value, where, at), xp, x)
+            return new_array(xp.take(value, where, at), xp, x)
         times = int(repeats._host("index").reshape(())) if isinstance(repeats, Array) else repeats
         if times < 0:
             fail("repeat", (x, repeats), "counts that are not negative")
-        before, after = source.shape[:at], source.shape[at + 1 :]
-        spread = xp.broadcast_to(xp.reshape(value, (*before, n, 1, *after)), (*before, n, times, *after))
-        return made(xp.reshape(spread, (*before, n * times, *after)), xp, x, source)
+        before, after_axis = source.shape[:at], source.shape[at + 1 :]
+        repeated = xp.broadcast_to(xp.reshape(value, (*before, n, 1, *after_axis)), (*before, n, times, *after_axis))
+        return new_array(xp.reshape(repeated, (*before, n * times, *after_axis)), xp, x, source)
 
 
 __all__ = [

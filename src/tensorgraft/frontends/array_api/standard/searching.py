@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.calls import (
     Axis,
     axes_of,
@@ -31,9 +31,9 @@ def _position(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
     with xp.scope():
         value = orderable(xp, x)
         if at is not None:
-            return made(getattr(xp, name)(value, at, bool(keepdims)), xp)
+            return new_array(getattr(xp, name)(value, at, bool(keepdims)), xp)
         out = getattr(xp, name)(xp.reshape(value, (x.size,)), 0, False)
-        return made(xp.reshape(out, (1,) * x.ndim if keepdims else ()), xp)
+        return new_array(xp.reshape(out, (1,) * x.ndim if keepdims else ()), xp)
 
 
 def argmax(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
@@ -53,8 +53,8 @@ def count_nonzero(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> 
     xp = operand("count_nonzero", x)
     axes = axes_of("count_nonzero", x, axis)
     with xp.scope():
-        ones = xp.astype(xp.astype(x._value(), dtypes.bool_), dtypes.int64)
-        return made(xp.sum(ones, axis=axes, keepdims=bool(keepdims)), xp)
+        is_nonzero = xp.astype(xp.astype(x._value(), dtypes.bool_), dtypes.int64)
+        return new_array(xp.sum(is_nonzero, axis=axes, keepdims=bool(keepdims)), xp)
 
 
 def nonzero(x: Array, /) -> tuple[Array, ...]:
@@ -63,7 +63,7 @@ def nonzero(x: Array, /) -> tuple[Array, ...]:
     if not x.ndim:
         fail("nonzero", (x,), "an array of at least one dimension")
     with xp.scope():
-        return tuple(made(at, xp) for at in true_positions(x, xp.astype(x._value(), dtypes.bool_)))
+        return tuple(new_array(at, xp) for at in true_positions(x, xp.astype(x._value(), dtypes.bool_)))
 
 
 def searchsorted(x1: Array, x2: Any, /, *, side: str = "left", sorter: Array | None = None) -> Array:
@@ -84,7 +84,7 @@ def searchsorted(x1: Array, x2: Any, /, *, side: str = "left", sorter: Array | N
         positions = xp.searchsorted(
             converted(xp, boundaries, dtype), xp.reshape(values, (xp.size(values),)), side == "right"
         )
-        return made(xp.reshape(positions, xp.shape(values)), xp)
+        return new_array(xp.reshape(positions, xp.shape(values)), xp)
 
 
 __all__ = ["argmax", "argmin", "count_nonzero", "nonzero", "searchsorted"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.calls import backend_of, converted, dtype_of_call, of_python, operand
 from tensorgraft.frontends.array_api.core.indexing import true_positions
 from tensorgraft.hub import dtypes
@@ -53,10 +53,10 @@ def unique_all(x: Array, /) -> UniqueAllResult:
         inverse = xp.scatter(xp.zeros((n,), dtypes.int64), (order,), number)
         ends = xp.concat([xp.take_slice(first, 0, 1, xp.size(first)), xp.full((min(n, 1),), n, dtypes.int64)], axis=0)
         return UniqueAllResult(
-            made(xp.take(ordered, first, 0), xp),
-            made(xp.take(order, first, 0), xp),
-            made(xp.reshape(inverse, x.shape), xp),
-            made(xp.subtract(ends, first), xp),
+            new_array(xp.take(ordered, first, 0), xp),
+            new_array(xp.take(order, first, 0), xp),
+            new_array(xp.reshape(inverse, x.shape), xp),
+            new_array(xp.subtract(ends, first), xp),
         )
 
 
@@ -96,7 +96,7 @@ def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Array:
             (ordered,) = xp.sort((pool,), axis=0)
             at = xp.minimum(xp.searchsorted(ordered, flat), n - 1)
             member = xp.equal(xp.take(ordered, at, 0), flat)
-        return made(xp.reshape(xp.logical_not(member) if invert else member, shape), xp)
+        return new_array(xp.reshape(xp.logical_not(member) if invert else member, shape), xp)
 
 
 __all__ = ["isin", "unique_all", "unique_counts", "unique_inverse", "unique_values"]

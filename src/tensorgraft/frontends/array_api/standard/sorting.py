@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.calls import axis_of, operand, orderable
 
 
@@ -12,7 +12,7 @@ def sort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool 
     at = axis_of("sort", x, axis)
     with xp.scope():
         (out,) = xp.sort((orderable(xp, x),), axis=at)
-        return made(xp.astype(xp.flip(out, (at,)) if descending else out, x.dtype), xp, x)
+        return new_array(xp.astype(xp.flip(out, (at,)) if descending else out, x.dtype), xp, x)
 
 
 def argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
@@ -20,7 +20,7 @@ def argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bo
     xp = operand("argsort", x, "bif")
     at = axis_of("argsort", x, axis)
     with xp.scope():
-        return made(xp.argsort(orderable(xp, x), axis=at, descending=descending), xp)
+        return new_array(xp.argsort(orderable(xp, x), axis=at, descending=descending), xp)
 
 
 __all__ = ["argsort", "sort"]

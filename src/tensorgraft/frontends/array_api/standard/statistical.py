@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.calls import Axis, accepted, axes_of, axis_of, fail, operand, orderable
 from tensorgraft.frontends.array_api.core.promotion import checked, kind
 from tensorgraft.hub import dtypes
@@ -26,7 +26,7 @@ def _total(name: str, x: Array, axis: Axis, dtype: Any, keepdims: bool) -> Array
     axes = axes_of(name, x, axis)
     resolved = summed_dtype(x.dtype) if dtype is None else checked(dtype)
     with xp.scope():
-        return made(getattr(xp, name)(xp.astype(x._value(), resolved), axis=axes, keepdims=bool(keepdims)), xp, x)
+        return new_array(getattr(xp, name)(xp.astype(x._value(), resolved), axis=axes, keepdims=bool(keepdims)), xp, x)
 
 
 def sum(x: Array, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
@@ -46,7 +46,7 @@ def _extreme(name: str, x: Array, axis: Axis, keepdims: bool) -> Array:
         fail(name, (x,), f"at least one element along the axes {axes}")
     with xp.scope():
         out = getattr(xp, name)(orderable(xp, x), axis=axes, keepdims=bool(keepdims))
-        return made(xp.astype(out, x.dtype), xp, x)
+        return new_array(xp.astype(out, x.dtype), xp, x)
 
 
 def max(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
@@ -65,7 +65,7 @@ def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     xp = operand("mean", x, "fc")
     axes = axes_of("mean", x, axis)
     with xp.scope():
-        return made(xp.mean(x._value(), axis=axes, keepdims=bool(keepdims)), xp, x)
+        return new_array(xp.mean(x._value(), axis=axes, keepdims=bool(keepdims)), xp, x)
 
 
 def _variance(xp: Backend, name: str, x: Array, axis: Axis, correction: float, keepdims: bool) -> Any:
@@ -78,7 +78,7 @@ def var(x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bo
     (x,) = accepted("f", x)
     xp = operand("var", x, "f")
     with xp.scope():
-        return made(_variance(xp, "var", x, axis, correction, keepdims), xp, x)
+        return new_array(_variance(xp, "var", x, axis, correction, keepdims), xp, x)
 
 
 def std(x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
@@ -86,7 +86,7 @@ def std(x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bo
     (x,) = accepted("f", x)
     xp = operand("std", x, "f")
     with xp.scope():
-        return made(xp.sqrt(_variance(xp, "std", x, axis, correction, keepdims)), xp, x)
+        return new_array(xp.sqrt(_variance(xp, "std", x, axis, correction, keepdims)), xp, x)
 
 
 def _cumulative(name: str, hub: str, x: Array, axis: int | None, dtype: Any, initial: int | None) -> Array:
@@ -100,7 +100,7 @@ def _cumulative(name: str, hub: str, x: Array, axis: int | None, dtype: Any, ini
         if initial is not None:
             first = xp.full((*x.shape[:at], 1, *x.shape[at + 1 :]), initial, resolved)
             out = xp.concat([first, out], axis=at)
-        return made(out, xp, x)
+        return new_array(out, xp, x)
 
 
 def cumulative_sum(x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:

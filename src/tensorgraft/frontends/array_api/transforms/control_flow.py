@@ -9,7 +9,7 @@ import numpy as np
 import optree
 
 from tensorgraft.frontends.array_api.core import tracing
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.calls import SCALARS
 from tensorgraft.frontends.array_api.core.checks import Repeated
 from tensorgraft.frontends.array_api.core.devices import Device
@@ -52,15 +52,15 @@ def _traced_while(condition: Any, body: Any, leaves: list[Array], tree: Any) -> 
     def step(values: list[Any]) -> list[Any]:
         with _capturing(xp) as capture:
             state_ = _to_inner_level(values[:n], leaves, capture)
-            after = _check_state("while_loop", leaves, tree, body(optree.tree_unflatten(tree, state_)))
-            return _results("while_loop", after, capture) + checks.along(xp, capture.checks, values[n:])
+            new_state = _check_state("while_loop", leaves, tree, body(optree.tree_unflatten(tree, state_)))
+            return _results("while_loop", new_state, capture) + checks.along(xp, capture.checks, values[n:])
 
     with xp.scope():
         values = [_value(x) for x in leaves]
         out = xp.while_loop(test, step, values)
         if checks.numbers:
             *out, code = xp.while_loop(test, step, [*values, checks.begin(xp)])
-            checks.judge(xp, code)
+            checks.verify(xp, code)
         return optree.tree_unflatten(tree, _to_arrays(out, xp, [x.device for x in leaves]))
 
 
@@ -88,8 +88,8 @@ def scan(
     carry = optree.tree_unflatten(tree, _writable_copies(leaves))
     rows: list[Any] = [None] * n
     for i in reversed(range(n)) if reverse else range(n):
-        after, rows[i] = _pair(body(carry, optree.tree_unflatten(x_tree, [x[i, ...] for x in columns])))
-        carry = optree.tree_unflatten(tree, _check_state("scan", leaves, tree, after))
+        new_carry, rows[i] = _pair(body(carry, optree.tree_unflatten(x_tree, [x[i, ...] for x in columns])))
+        carry = optree.tree_unflatten(tree, _check_state("scan", leaves, tree, new_carry))
     return carry, optree.tree_map(lambda *ys: manipulation.stack(ys), *rows)
 
 
@@ -103,12 +103,12 @@ def _traced_scan(
     def step(carry: list[Any], x: list[Any]) -> tuple[list[Any], list[Any]]:
         with _capturing(xp) as capture:
             before = optree.tree_unflatten(tree, _to_inner_level(carry[: len(leaves)], leaves, capture))
-            seen = optree.tree_unflatten(x_tree, _to_inner_level(x, columns, capture))
-            after, y = _pair(body(before, seen))
+            x_rows = optree.tree_unflatten(x_tree, _to_inner_level(x, columns, capture))
+            new_carry, y = _pair(body(before, x_rows))
             y_leaves, y_tree = optree.tree_flatten(y)
             y_trees.append(y_tree)
             y_devices[:] = [y.device for y in y_leaves]
-            out = _results("scan", [*_check_state("scan", leaves, tree, after), *y_leaves], capture)
+            out = _results("scan", [*_check_state("scan", leaves, tree, new_carry), *y_leaves], capture)
             code = checks.along(xp, capture.checks, carry[len(leaves) :])
             return [*out[: len(leaves)], *code], out[len(leaves) :]
 
@@ -117,9 +117,9 @@ def _traced_scan(
         carry, ys = xp.scan(step, init, rows, length=n, reverse=reverse)
         if checks.numbers:
             (*carry, code), ys = xp.scan(step, [*init, checks.begin(xp)], rows, length=n, reverse=reverse)
-            checks.judge(xp, code)
-        kept = optree.tree_unflatten(tree, _to_arrays(carry, xp, [x.device for x in leaves]))
-        return kept, optree.tree_unflatten(y_trees[0], _to_arrays(ys, xp, y_devices))
+            checks.verify(xp, code)
+        final_carry = optree.tree_unflatten(tree, _to_arrays(carry, xp, [x.device for x in leaves]))
+        return final_carry, optree.tree_unflatten(y_trees[0], _to_arrays(ys, xp, y_devices))
 
 
 def cond(predicate: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Any) -> Any:
@@ -138,8 +138,8 @@ def cond(predicate: Any, true_fn: Callable[..., Any], false_fn: Callable[..., An
         def run(*values: Any) -> list[Any]:
             with _capturing(xp) as capture:
                 rest = iter(_to_inner_level(values[: len(arrays)], arrays, capture))
-                inside = [next(rest) if isinstance(x, Array) else x for x in leaves]
-                results, structure = _arrays("cond", fn(*optree.tree_unflatten(tree, inside)), predicate)
+                traced_leaves = [next(rest) if isinstance(x, Array) else x for x in leaves]
+                results, structure = _arrays("cond", fn(*optree.tree_unflatten(tree, traced_leaves)), predicate)
                 trees.append(structure)
                 devices.append([x.device for x in results])
                 code = checks.along(xp, capture.checks, values[len(arrays) :])
@@ -152,7 +152,7 @@ def cond(predicate: Any, true_fn: Callable[..., Any], false_fn: Callable[..., An
         out = xp.cond(holds, branch(true_fn), branch(false_fn), *values)
         if checks.numbers and trees[0] == trees[-1]:
             *out, code = xp.cond(holds, branch(true_fn), branch(false_fn), *values, checks.begin(xp))
-            checks.judge(xp, code)
+            checks.verify(xp, code)
         if trees[0] != trees[-1]:
             raise TypeError(f"cond: the branches return different structures: {trees[0]} and {trees[-1]}")
         if devices[0] != devices[-1]:
@@ -179,8 +179,8 @@ def fori_loop(start: Any, stop: Any, body: Callable[[Any, Any], Any], init: Any)
     for bound in (start, stop):
         integer = isinstance(bound, Array) and bound.ndim == 0 and dtypes.is_integer(bound.dtype)
         if not integer and not isinstance(bound, int):
-            said = f"{bound.dtype}{list(bound.shape)}" if isinstance(bound, Array) else repr(bound)
-            raise TypeError(f"fori_loop: bounds must be ints or 0-dimensional integer arrays, got {said}")
+            description = f"{bound.dtype}{list(bound.shape)}" if isinstance(bound, Array) else repr(bound)
+            raise TypeError(f"fori_loop: bounds must be ints or 0-dimensional integer arrays, got {description}")
     if not isinstance(stop, Array):
         stop = creation.asarray(stop, dtype=start.dtype, device=start.device)
     first = start if isinstance(start, Array) else creation.asarray(start, dtype=stop.dtype, device=stop.device)
@@ -208,21 +208,21 @@ def _writable_copies(leaves: Sequence[Array]) -> list[Array]:
     for x in leaves:
         xp = x._cell.backend
         with xp.scope():
-            owned.append(made(xp.copy(x._value()) if xp.mutable else x._value(), xp))
+            owned.append(new_array(xp.copy(x._value()) if xp.mutable else x._value(), xp))
     return owned
 
 
-def _check_state(name: str, before: Sequence[Array], tree: Any, after: Any) -> list[Array]:
-    leaves, structure = _arrays(name, after, before[0] if before else None)
-    several = len({x.device for x in (*before, *leaves)}) > 1
-    shown = [
-        ", ".join(f"{x.dtype}{list(x.shape)}{f' on {x.device}' if several else ''}" for x in xs)
+def _check_state(name: str, before: Sequence[Array], tree: Any, new_state: Any) -> list[Array]:
+    leaves, structure = _arrays(name, new_state, before[0] if before else None)
+    on_several = len({x.device for x in (*before, *leaves)}) > 1
+    described = [
+        ", ".join(f"{x.dtype}{list(x.shape)}{f' on {x.device}' if on_several else ''}" for x in xs)
         for xs in (before, leaves)
     ]
-    if structure != tree or shown[0] != shown[1]:
+    if structure != tree or described[0] != described[1]:
         raise TypeError(
-            f"{name}: a step must return the structure, shapes and dtypes of its state, {tree} of {shown[0]}, got"
-            f" {structure} of {shown[1]}"
+            f"{name}: a step must return the structure, shapes and dtypes of its state, {tree} of {described[0]}, got"
+            f" {structure} of {described[1]}"
         )
     return leaves
 
@@ -237,8 +237,8 @@ def _predicate(name: str, value: Any) -> Array | bool:
     if isinstance(value, bool | np.bool_):
         return bool(value)
     if not isinstance(value, Array) or value.shape or value.dtype != np.dtype(bool):
-        seen = f"{value.dtype}{list(value.shape)}" if isinstance(value, Array) else type(value).__qualname__
-        raise TypeError(f"{name}: a condition must be a 0-dimensional bool array, got {seen}")
+        description = f"{value.dtype}{list(value.shape)}" if isinstance(value, Array) else type(value).__qualname__
+        raise TypeError(f"{name}: a condition must be a 0-dimensional bool array, got {description}")
     return value
 
 
@@ -266,10 +266,12 @@ def _to_inner_level(values: Sequence[Any], like: Sequence[Array], capture: traci
     return [_array(v, capture.on(x.device), capture) for v, x in zip(values, like, strict=True)]
 
 
-def _to_arrays(values: Sequence[Any], xp: Backend, devices: Sequence[Device]) -> list[Array]:
+def _to_arrays(values: Sequence[Any], xp: Backend, places: Sequence[Device]) -> list[Array]:
     """Return arrays of the level that is going on, on their devices."""
     capture = tracing.now.capture
-    return [made(v, xp if capture is None else capture.on(device)) for v, device in zip(values, devices, strict=True)]
+    return [
+        new_array(v, xp if capture is None else capture.on(device)) for v, device in zip(values, places, strict=True)
+    ]
 
 
 def _results(name: str, arrays: Sequence[Any], capture: tracing.ArrayCapture) -> list[Any]:

@@ -11,7 +11,7 @@ import optree
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.array_api.core import tracing
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.devices import device_of, is_device, unaliased
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
@@ -34,14 +34,14 @@ class Closed:
         arguments: Any = tuple(args)
         self.leaves: list[Any]
         self.leaves, self.tree = optree.tree_flatten(arguments)
-        self.places = [i for i, x in enumerate(self.leaves) if isinstance(x, Array)]
+        self.positions = [i for i, x in enumerate(self.leaves) if isinstance(x, Array)]
         self.cells = list(cells)
         self.devices = [x.device for x in self.arrays]
 
     @property
     def arrays(self) -> list[Array]:
         """The arrays of the arguments, then those of the cells."""
-        return [self.leaves[i] for i in self.places] + [Array(cell) for cell in self.cells]
+        return [self.leaves[i] for i in self.positions] + [Array(cell) for cell in self.cells]
 
     @contextlib.contextmanager
     def placed(self, inner: Backend, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
@@ -49,20 +49,20 @@ class Closed:
         with _capturing(inner) as capture, inner.scope():
             leaves: Any = list(self.leaves)
             levels = [capture.on(device) for device in self.devices]
-            for i, v, xp in zip(self.places, values, levels, strict=False):
+            for i, v, xp in zip(self.positions, values, levels, strict=False):
                 leaves[i] = _array(v, xp, capture)
-            inside = list(values[len(self.places) :])
+            captured = list(values[len(self.positions) :])
             before = [(cell.array, cell.backend, cell.capture) for cell in self.cells]
-            for cell, v, xp in zip(self.cells, inside, levels[len(self.places) :], strict=True):
+            for cell, v, xp in zip(self.cells, captured, levels[len(self.positions) :], strict=True):
                 cell.array, cell.backend, cell.capture = v, xp, capture
             try:
                 args: Any = optree.tree_unflatten(self.tree, leaves)
                 yield args
-                if capture.written() or any(cell.array is not v for cell, v in zip(self.cells, inside, strict=True)):
+                if capture.written() or any(cell.array is not v for cell, v in zip(self.cells, captured, strict=True)):
                     raise ValueError(f"{self.name}: the function writes an array from outside: return it instead")
             finally:
-                for cell, was in zip(self.cells, before, strict=True):
-                    cell.array, cell.backend, cell.capture = was
+                for cell, state_before in zip(self.cells, before, strict=True):
+                    cell.array, cell.backend, cell.capture = state_before
 
     def __call__(self, inner: Backend, *values: Any) -> tuple[Any, ...]:
         with self.placed(inner, values) as args:
@@ -82,7 +82,7 @@ class Closed:
         return optree.tree_unflatten(self.structure, leaves)
 
 
-class _Here(tracing.ArrayCapture):
+class _LevelCapture(tracing.ArrayCapture):
     """Arrays from any level, when they meet those of this one, become constants of it."""
 
     def touch(self, cell: Storage) -> None:
@@ -90,25 +90,25 @@ class _Here(tracing.ArrayCapture):
             return
         if self.before is not None:
             self.before.reading(cell)
-        inside, device = carried(cell.array, cell.backend, self.inner), device_of(cell.backend)
-        if inside is None and device in self.aliases and is_device(cell.backend):
+        inner_array, device = lifted_constant(cell.array, cell.backend, self.inner), device_of(cell.backend)
+        if inner_array is None and device in self.aliases and is_device(cell.backend):
             root = self.inner
             while isinstance(root, TapeBackend):
                 root = root.inner
-            inside = carried(root.asarray(cell.backend.to_numpy(cell.array)), root, self.inner)
-        if inside is None:
+            inner_array = lifted_constant(root.asarray(cell.backend.to_numpy(cell.array)), root, self.inner)
+        if inner_array is None:
             return
-        self.lent.append(tracing.Lent(weakref.ref(cell), cell.array, cell.backend, cell.capture, inside))
-        cell.array, cell.backend, cell.capture = inside, self.on(device), self
+        self.lent_cells.append(tracing.LentCell(weakref.ref(cell), cell.array, cell.backend, cell.capture, inner_array))
+        cell.array, cell.backend, cell.capture = inner_array, self.on(device), self
 
     def written(self) -> list[tuple[Storage, Any]]:
-        lent = [(cell, one) for one in self.lent if (cell := one.cell()) is not None]
-        return [(cell, cell.array) for cell, one in lent if cell.array is not one.inside]
+        lent_cells = [(cell, lent_cell) for lent_cell in self.lent_cells if (cell := lent_cell.cell()) is not None]
+        return [(cell, cell.array) for cell, lent_cell in lent_cells if cell.array is not lent_cell.inner_array]
 
 
 @contextlib.contextmanager
-def _capturing(inner: Backend) -> Iterator[_Here]:
-    capture = _Here(inner, inner, reads=False)
+def _capturing(inner: Backend) -> Iterator[_LevelCapture]:
+    capture = _LevelCapture(inner, inner, reads=False)
     capture.before, tracing.now.capture = tracing.now.capture, capture
     try:
         yield capture
@@ -117,7 +117,7 @@ def _capturing(inner: Backend) -> Iterator[_Here]:
         capture.restore()
 
 
-def carried(array: Any, source: Backend, target: Backend) -> Any:
+def lifted_constant(array: Any, source: Backend, target: Backend) -> Any:
     """An array of one level of derivatives as a constant of another; None where they are on different devices.
 
     Raises TypeError for an array that has a derivative at a level which the target is outside of.
@@ -253,9 +253,9 @@ def custom_vjp(
     def backwards(
         inner: Backend, values: Sequence[Any], results: Sequence[Any], cotangents: Sequence[Any]
     ) -> list[Any | None]:
-        with closed.placed(inner, values) as inside:
+        with closed.placed(inner, values) as inner_args:
             out, ct = closed.returned(results), closed.returned(cotangents)
-            pulled_back = backward(inside, out, ct)
+            pulled_back = backward(inner_args, out, ct)
             cast = []
             for g, v in zip(pulled_back, values, strict=True):
                 dtype = inner.dtype_of(v)
@@ -264,19 +264,19 @@ def custom_vjp(
 
     def forwards(inner: Backend, values: Sequence[Any], results: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         assert forward is not None
-        with closed.placed(inner, values) as inside:
+        with closed.placed(inner, values) as inner_args:
             levels = [_level().on(device) for device in closed.devices]
             moved = [Array(Storage(t, level)) for t, level in zip(tangents, levels, strict=True)]
-            n = len(closed.places)
-            out = forward(inside, closed.returned(results), moved[:n], moved[n:])
+            n = len(closed.positions)
+            out = forward(inner_args, closed.returned(results), moved[:n], moved[n:])
             return [_value(x) for x in optree.tree_leaves(out)]
 
     with xp.scope():
         values = [x._value() for x in arrays]
         results = xp.custom_vjp(closed, backwards, None if forward is None else forwards, *values)
-        inside = iter(results)
+        inner_args = iter(results)
         leaves = [
-            c if device is None else made(next(inside), capture.on(device))
+            c if device is None else new_array(next(inner_args), capture.on(device))
             for c, device in zip(closed.constants, closed.to, strict=True)
         ]
     return optree.tree_unflatten(closed.structure, leaves)
@@ -332,8 +332,8 @@ def _at_inner_level(closed: Closed) -> tuple[Backend, list[Any], list[int]]:
 def _of_smooth(closed: Closed, values: Sequence[Any], smooth: Sequence[int]) -> Callable[..., tuple[Any, ...]]:
     """Return the function of those arrays alone that have derivatives."""
 
-    def run(inner: Backend, *some: Any) -> tuple[Any, ...]:
-        replaced = dict(zip(smooth, some, strict=True))
+    def run(inner: Backend, *smooth_values: Any) -> tuple[Any, ...]:
+        replaced = dict(zip(smooth, smooth_values, strict=True))
         return closed(inner, *[replaced[k] if k in replaced else inner.lifted(v) for k, v in enumerate(values)])
 
     return run

@@ -9,7 +9,7 @@ from typing import Any
 import optree
 
 from tensorgraft.frontends.array_api.core import tracing
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.checks import check
 from tensorgraft.frontends.array_api.core.devices import is_device
 from tensorgraft.frontends.array_api.core.exchange import to_device
@@ -23,20 +23,20 @@ class ArrayFunction:
     """`fn(*args)` as (backend, *arrays) -> arrays, some leaves of the arguments being replaced.
 
     Results are those of `fn`, then the storages from outside that it has written, then those inputs that it has
-    written, then the flags of its checks. `finish` judges these, makes of the others what `fn` returns, and writes what
+    written, then the flags of its checks. `finish` checks these, makes of the others what `fn` returns, and writes what
     was written.
     """
 
-    def __init__(self, name: str, fn: Callable[..., Any], args: Sequence[Any], which: Sequence[int]) -> None:
+    def __init__(self, name: str, fn: Callable[..., Any], args: Sequence[Any], argnums: Sequence[int]) -> None:
         self.name = name
         self.fn = fn
         operands: Any = tuple(args)
         self.leaves: list[Any]
         self.leaves, self.tree = optree.tree_flatten(operands)
         spans = _spans(args)
-        self.places = [i for k in which for i in spans[k]]
+        self.positions = [i for k in argnums for i in spans[k]]
         self.inputs: list[Array] = []
-        for i in self.places:
+        for i in self.positions:
             x = self.leaves[i]
             if not isinstance(x, Array):
                 raise TypeError(
@@ -45,7 +45,7 @@ class ArrayFunction:
                 )
             self.inputs.append(x)
         if not self.inputs:
-            raise TypeError(f"{name}: there is no array in argument {', '.join(map(str, which))}")
+            raise TypeError(f"{name}: there is no array in argument {', '.join(map(str, argnums))}")
         cells = [x._cell for x in self.inputs]
         capture = tracing.now.capture
         for cell in cells:  # inside of a transform they are arrays of it: the function may read others that are
@@ -53,8 +53,8 @@ class ArrayFunction:
                 capture.touch(cell)
         self.outer = cells[0].backend
         if any(cell.backend is not self.outer for cell in cells):
-            places = ", ".join(dict.fromkeys(str(x.device) for x in self.inputs))
-            raise ValueError(f"{name}: the arrays are on several devices ({places}): move them with to_device")
+            devices = ", ".join(dict.fromkeys(str(x.device) for x in self.inputs))
+            raise ValueError(f"{name}: the arrays are on several devices ({devices}): move them with to_device")
 
     def values(self) -> list[Any]:
         """The arrays of the inputs."""
@@ -68,7 +68,7 @@ class ArrayFunction:
             for cell in cells:
                 cell.capture = capture
             leaves: Any = list(self.leaves)
-            for i, cell in zip(self.places, cells, strict=True):
+            for i, cell in zip(self.positions, cells, strict=True):
                 leaves[i] = Array(cell)
             out: Any = self.fn(*optree.tree_unflatten(self.tree, leaves))
             outputs: Any
@@ -84,32 +84,32 @@ class ArrayFunction:
             results = [x._value() for x in outputs if isinstance(x, Array)]
             self.count = len(results)
             x = leaves = out = outputs = None  # storages made inside are gone: those that are left were there before
-            written = capture.written()
-            self.written = [cell for cell, _ in written]
+            written_cells = capture.written()
+            self.written = [cell for cell, _ in written_cells]
             self.rewritten = [
                 k for k, (cell, v) in enumerate(zip(cells, values, strict=True)) if inner.mutable or cell.array is not v
             ]
             self.checks = [message for _, message in capture.checks]
             flags = [flag for flag, _ in capture.checks]
-            return (*results, *(a for _, a in written), *(cells[k].array for k in self.rewritten), *flags)
+            return (*results, *(a for _, a in written_cells), *(cells[k].array for k in self.rewritten), *flags)
 
-    def judge(self, made_: Sequence[Any]) -> None:
+    def raise_failed(self, returned: Sequence[Any]) -> None:
         """Raise what `error_if` asks for: now, or, where the outside is traced too, when that has run."""
-        for flag, message in zip(made_[len(made_) - len(self.checks) :], self.checks, strict=True):
+        for flag, message in zip(returned[len(returned) - len(self.checks) :], self.checks, strict=True):
             check(self.outer, flag, message)
 
-    def rest(self, made_: Sequence[Any]) -> Sequence[Any]:
+    def rest(self, returned: Sequence[Any]) -> Sequence[Any]:
         """Return the written arrays among those that the transform gave back."""
-        return made_[self.count : len(made_) - len(self.checks)]
+        return returned[self.count : len(returned) - len(self.checks)]
 
-    def finish(self, made_: Sequence[Any], results: Sequence[Any] | None = None) -> Any:
+    def finish(self, returned: Sequence[Any], results: Sequence[Any] | None = None) -> Any:
         """Do the writes, and return what `fn` returns, with the arrays that the transform gave back."""
         xp = self.outer
-        rest = self.rest(made_)
+        rest = self.rest(returned)
         with xp.scope():
-            self.judge(made_)
-            out = self.returned(made_[: self.count] if results is None else results)
-            writes = [functools.partial(_put, xp, *both) for both in zip(self.written, rest, strict=False)]
+            self.raise_failed(returned)
+            out = self.returned(returned[: self.count] if results is None else results)
+            writes = [functools.partial(_put, xp, *pair) for pair in zip(self.written, rest, strict=False)]
             for k, value in zip(self.rewritten, rest[len(self.written) :], strict=True):
                 writes.append(functools.partial(self.inputs[k]._write, value))
             all_or_none(lambda write: write(), writes)
@@ -119,7 +119,7 @@ class ArrayFunction:
         """Arrays in the structure of what `fn` returns."""
         remaining = iter(results)
         leaves = [
-            c if device is None else _moved_to(made(next(remaining), self.outer), device)
+            c if device is None else _moved_to(new_array(next(remaining), self.outer), device)
             for c, device in zip(self.constants, self.devices, strict=True)
         ]
         return optree.tree_unflatten(self.structure, leaves)
@@ -131,10 +131,10 @@ def _moved_to(x: Array, device: Any) -> Array:
 
 def _put(xp: Backend, cell: Storage, value: Any) -> None:
     """Write an array of the level outside into a storage of it, or into one on another device."""
-    there = cell.backend
-    if there is not xp and is_device(there):
-        with there.scope():
-            xp, value = there, there.asarray(xp.to_numpy(value))
+    cell_backend = cell.backend
+    if cell_backend is not xp and is_device(cell_backend):
+        with cell_backend.scope():
+            xp, value = cell_backend, cell_backend.asarray(xp.to_numpy(value))
     if xp.mutable:
         xp.assign(cell.array, value)
     else:

@@ -11,7 +11,7 @@ import numpy as np
 import optree
 
 from tensorgraft.frontends.array_api.core import tracing
-from tensorgraft.frontends.array_api.core.array import Array, made
+from tensorgraft.frontends.array_api.core.array import Array, new_array
 from tensorgraft.frontends.array_api.core.devices import device_of
 from tensorgraft.frontends.array_api.core.exchange import to_device
 from tensorgraft.frontends.array_api.transforms.functional import ArrayFunction
@@ -26,8 +26,8 @@ def value_and_grad(
 ) -> Callable[..., Any]:
     @functools.wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        which = _argument_numbers(argnums, args, name)
-        run = ArrayFunction(name, functools.partial(fn, **kwargs) if kwargs else fn, args, which)
+        positions = _argument_numbers(argnums, args, name)
+        run = ArrayFunction(name, functools.partial(fn, **kwargs) if kwargs else fn, args, positions)
         _check_inexact(name, run.inputs)
         xp = run.outer
         results, pullback = xp.vjp(run, *run.values())
@@ -36,24 +36,24 @@ def value_and_grad(
             raise TypeError(f"{name}: with has_aux=True the function must return a pair (value, anything)")
         loss = out[0] if has_aux else out
         if not isinstance(loss, Array) or loss.shape or not dtypes.is_floating(loss.dtype):
-            seen = f"{loss.dtype}{list(loss.shape)}" if isinstance(loss, Array) else type(loss).__qualname__
-            raise TypeError(f"{name}: the function must return a real 0-dimensional floating-point array, got {seen}")
+            text = f"{loss.dtype}{list(loss.shape)}" if isinstance(loss, Array) else type(loss).__qualname__
+            raise TypeError(f"{name}: the function must return a real 0-dimensional floating-point array, got {text}")
         with xp.scope():
             seeds = [xp.zeros_like(r) for r in results]
             seeds[0] = xp.ones_like(results[0])
             gradients = pullback(seeds)
         run.finish(results)
-        return out, _like(args, which, argnums, gradients, xp)
+        return out, _like(args, positions, argnums, gradients, xp)
 
     return wrapped
 
 
 def grad(fn: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False) -> Callable[..., Any]:
-    both = value_and_grad(fn, argnums, has_aux=has_aux, name="grad")
+    with_value = value_and_grad(fn, argnums, has_aux=has_aux, name="grad")
 
     @functools.wraps(fn)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        out, gradients = both(*args, **kwargs)
+        out, gradients = with_value(*args, **kwargs)
         return (gradients, out[1]) if has_aux else gradients
 
     return wrapped
@@ -110,9 +110,9 @@ def vmap(fn: Callable[..., Any], in_axes: int | Sequence[int | None] = 0, out_ax
         axes = [in_axes] * len(args) if isinstance(in_axes, int) else list(in_axes)
         if len(axes) != len(args):
             raise ValueError(f"vmap: in_axes has {len(axes)} entries for {len(args)} arguments")
-        which = [k for k, axis in enumerate(axes) if axis is not None]
-        run = ArrayFunction("vmap", fn, args, which)
-        owners = [axis for k in which for _ in optree.tree_leaves(args[k]) if (axis := axes[k]) is not None]
+        positions = [k for k, axis in enumerate(axes) if axis is not None]
+        run = ArrayFunction("vmap", fn, args, positions)
+        owners = [axis for k in positions for _ in optree.tree_leaves(args[k]) if (axis := axes[k]) is not None]
         for x, axis in zip(run.inputs, owners, strict=True):
             if not -x.ndim <= axis < x.ndim:
                 raise ValueError(f"vmap: an array of shape {x.shape} has no axis {axis}")
@@ -125,14 +125,14 @@ def vmap(fn: Callable[..., Any], in_axes: int | Sequence[int | None] = 0, out_ax
         with xp.scope():
             rows = [xp.moveaxis(v, axis, 0) for v, axis in zip(run.values(), owners, strict=True)]
             results = xp.vmap(run, *rows)
-            run.judge(results)
+            run.raise_failed(results)
             if run.written:
                 raise ValueError(
                     "vmap: the function writes an array from outside, which would happen once for every slice"
                 )
             if not xp.mutable:
-                back = [xp.moveaxis(v, 0, owners[k]) for k, v in zip(run.rewritten, run.rest(results), strict=True)]
-                for k, value in zip(run.rewritten, back, strict=True):
+                moved = [xp.moveaxis(v, 0, owners[k]) for k, v in zip(run.rewritten, run.rest(results), strict=True)]
+                for k, value in zip(run.rewritten, moved, strict=True):
                     run.inputs[k]._write(value)
             return run.returned([xp.moveaxis(r, 0, out_axes) for r in results[: run.count]])
 
@@ -142,8 +142,8 @@ def vmap(fn: Callable[..., Any], in_axes: int | Sequence[int | None] = 0, out_ax
 def jacobian(fn: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
     @functools.wraps(fn)
     def wrapped(*args: Any) -> Any:
-        which = _argument_numbers(argnums, args, "jacobian")
-        run = ArrayFunction("jacobian", fn, args, which)
+        positions = _argument_numbers(argnums, args, "jacobian")
+        run = ArrayFunction("jacobian", fn, args, positions)
         _check_inexact("jacobian", run.inputs)
         xp = run.outer
         results, pullback = xp.vjp(run, *run.values())
@@ -156,14 +156,14 @@ def jacobian(fn: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]
                     raise TypeError(f"jacobian: the function must return floating-point arrays, got {_show([r])}")
                 n = math.prod(r.shape)
                 basis = xp.reshape(xp.eye(n, n, r.dtype), (n, *r.shape))
-                others = [xp.zeros_like(v) for v in results]
+                zero_seeds = [xp.zeros_like(v) for v in results]
 
-                def row(_: Backend, seed: Any, k: int = k, others: list[Any] = others) -> tuple[Any, ...]:
-                    return pullback([*others[:k], seed, *others[k + 1 :]])
+                def row(_: Backend, seed: Any, k: int = k, zero_seeds: list[Any] = zero_seeds) -> tuple[Any, ...]:
+                    return pullback([*zero_seeds[:k], seed, *zero_seeds[k + 1 :]])
 
                 gradients = xp.vmap(row, basis) if n else tuple(xp.zeros((0, *x.shape), x.dtype) for x in run.inputs)
                 shaped = [xp.reshape(v, (*r.shape, *x.shape)) for v, x in zip(gradients, run.inputs, strict=True)]
-                rows.append(_like(args, which, argnums, shaped, xp))
+                rows.append(_like(args, positions, argnums, shaped, xp))
         return optree.tree_unflatten(structure, rows)
 
     return wrapped
@@ -187,14 +187,14 @@ def _check_inexact(name: str, inputs: Sequence[Array]) -> None:
             raise TypeError(f"{name}: only floating-point arrays have derivatives, got {x.dtype}")
 
 
-def _like(args: Sequence[Any], which: Sequence[int], argnums: Argnums, values: Sequence[Any], xp: Backend) -> Any:
+def _like(args: Sequence[Any], positions: Sequence[int], argnums: Argnums, values: Sequence[Any], xp: Backend) -> Any:
     """Values in the structure of the arguments that were named."""
     remaining = iter(values)
     slopes = []
     with xp.scope():
-        for k in which:
+        for k in positions:
             leaves, structure = optree.tree_flatten(args[k])
-            slopes.append(optree.tree_unflatten(structure, [made(next(remaining), xp) for _ in leaves]))
+            slopes.append(optree.tree_unflatten(structure, [new_array(next(remaining), xp) for _ in leaves]))
     return slopes[0] if isinstance(argnums, int) else tuple(slopes)
 
 

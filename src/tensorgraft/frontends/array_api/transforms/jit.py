@@ -11,13 +11,8 @@ import optree
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.agreement import Check, CheckedTrace
-from tensorgraft.compiled.captured_objects import Reached, object_key
-from tensorgraft.compiled.function import (
-    MOST_TRACES,
-    TracedFunction,
-    flattening,
-    one_at_a_time,
-)
+from tensorgraft.compiled.captured_objects import DirectCaptures, object_key
+from tensorgraft.compiled.function import MOST_TRACES, TracedFunction, flattening, one_at_a_time
 from tensorgraft.compiled.surroundings import OfAnother
 from tensorgraft.compiled.uncompiled import RunsUncompiled, Uncompiled, warn_uncompiled
 from tensorgraft.compiled.values import exact, is_plain, keys_of
@@ -62,9 +57,9 @@ class Jitted(TracedFunction):
                 cell = x._cell
                 if cell.backend is not backend:
                     add(backend := cell.backend)
-                    told = backend.signature
+                    signature_of = backend.signature
                 add(x._geometry)
-                add(told(cell.array))
+                add(signature_of(cell.array))
                 add(cell.placement)
                 cells.append(id(cell))
             elif x.__class__ in _NUMBERS:
@@ -77,13 +72,13 @@ class Jitted(TracedFunction):
             keys.append(tuple(map(cells.index, cells)))
 
     def _first_call(
-        self, quick: Any, leaves: list[Any], structure: Any, objects: list[Any], args: Any, kwargs: Any
+        self, fast_key: Any, leaves: list[Any], structure: Any, objects: list[Any], args: Any, kwargs: Any
     ) -> Any:
         xp = self._backend(leaves, objects)
         if not xp.traces:
             return self.fn(*args, **kwargs)
-        known = self.traces.setdefault(self._key(quick, objects, xp), [])
-        self._remember(quick, objects, known)
+        known = self.traces.setdefault(self._key(fast_key, objects, xp), [])
+        self._remember(fast_key, objects, known)
         for trace in known:
             if trace.guards.hold(leaves):
                 return trace(leaves)
@@ -115,15 +110,15 @@ class Jitted(TracedFunction):
     def _checked(self, trace: ArrayTrace, known: list[Any], xp: Backend, structure: Any, objects: list[Any]) -> Any:
         def check(leaves: Sequence[Any]) -> str | None:
             with one_at_a_time:
-                again = self._traced(xp, leaves, structure, objects)  # type: ignore[arg-type]
-            assert trace.record is not None and again.record is not None
-            return trace.record.difference(again.record)
+                second_trace = self._traced(xp, leaves, structure, objects)  # type: ignore[arg-type]
+            assert trace.record is not None and second_trace.record is not None
+            return trace.record.difference(second_trace.record)
 
         return CheckedTrace(trace, known, check, self.check == "always", self._uncompiled)
 
-    def _uncompiled(self, known: list[Any], leaves: list[Any], why: str) -> Any:
+    def _uncompiled(self, known: list[Any], leaves: list[Any], reason: str) -> Any:
         """A call of a function that cannot be one program, which is said once."""
-        warn_uncompiled(self.report.name, why)
+        warn_uncompiled(self.report.name, reason)
         known.append(trace := Uncompiled(self.fn, self.report))
         return trace(leaves)
 
@@ -142,9 +137,9 @@ class Jitted(TracedFunction):
     def _backend(self, leaves: Sequence[Any], objects: Sequence[Any]) -> Backend:
         backends = [x._cells()[0].backend for x in (*leaves, *objects) if isinstance(x, Array)]
         if any(xp is not backends[0] for xp in backends[1:]):
-            places = ", ".join(dict.fromkeys(str(x.device) for x in (*leaves, *objects) if isinstance(x, Array)))
+            devices = ", ".join(dict.fromkeys(str(x.device) for x in (*leaves, *objects) if isinstance(x, Array)))
             raise ValueError(
-                f"tg.jit of {self.report.name}: a program runs on one device, but its arrays are on {places}: move"
+                f"tg.jit of {self.report.name}: a program runs on one device, but its arrays are on {devices}: move"
                 " them with to_device, outside of the function"
             )
         return backends[0] if backends else default().backend
@@ -170,4 +165,4 @@ def _mark(x: Any) -> Any:
             f"an argument of a compiled function is a {type(x).__qualname__}, which is neither an array nor hashable:"
             " pass arrays, numbers, strings, or containers of them"
         ) from None
-    return (x, *keys_of(Reached(x).now())) if isinstance(x, types.FunctionType) else object_key(x)
+    return (x, *keys_of(DirectCaptures(x).current())) if isinstance(x, types.FunctionType) else object_key(x)

@@ -1,4 +1,4 @@
-"""A traced program of `Array`s, and how a call runs it: arrays in, results and what was written out."""
+"""A traced program of `Array`s, and how a call runs it: from the arguments' arrays to results and writes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from tensorgraft.storage import Geometry, Storage
 
 
 class ArrayResult(NamedTuple):
-    """A leaf of what the function returns: an array on storage number `new` of those that the program makes, or on one
-    that was there before (`source`); an argument itself; else the same `value` in every call."""
+    """A leaf of the function's result: an array on the new storage number `new`, or on an existing storage (`source`);
+    the argument number `argument` itself; otherwise `value`, the same in every call."""
 
     new: int | None = None
     source: Source | None = None
@@ -40,10 +40,10 @@ class ArrayResult(NamedTuple):
 
 @dataclass
 class ArrayGuards:
-    """Guards of a trace: what it takes for granted of the numbers among the arguments, and of what is around it."""
+    """Guards of a trace: conditions on the numbers among the arguments and on objects outside of the function."""
 
-    numbers: dict[int, Any]  # those of which the function looked at the value, by their leaf
-    bounds: dict[int, tuple[float, float]]  # of those that it did not, where a dtype holds some only
+    numbers: dict[int, Any]  # numbers whose values the function has read, by the index of their leaf
+    bounds: dict[int, tuple[float, float]]  # of the others, where they have to fit into a dtype
     outside: list[weakref.ref[Storage]]  # storages that are no arguments
     surroundings: Surroundings | None
 
@@ -73,12 +73,12 @@ class ArrayTrace:
     structure: Any
     guards: ArrayGuards
     checks: list[str]  # the messages of `error_if`; their flags are the program's last result
-    held: list[Any]  # objects that keys know by identity
+    key_objects: list[Any]  # objects that keys know by identity
     template: Template | None  # where results are objects, or something is changed: (results, new entries of changes)
-    finds: list[Find | None]  # what stands for the template's objects from outside, where these come with arguments
+    finders: list[Find | None]  # what stands for the template's objects from outside, where these come with arguments
     changes: list[Change]
     said: OutsideCalls
-    record: Record | None = None  # where another trace is to be compared with it
+    record: Record | None = None  # if another trace is to be compared with this one
 
     def __post_init__(self) -> None:
         self._takes = hasattr(self.run, "takes")
@@ -87,13 +87,13 @@ class ArrayTrace:
         self._ran = False
         in_order = plain and all(result.new == k for k, result in enumerate(self.results))
         # geometries of the results in new storages, if the program returns these in their order and nothing else
-        self._only = [result.geometry for result in self.results] if in_order else None
+        self._geometries = [result.geometry for result in self.results] if in_order else None
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
         xp = self.backend
-        if self._only is not None:
+        if self._geometries is not None:
             arrays = self._outputs(leaves)
-            out = [Array(Storage(a, xp), geometry) for a, geometry in zip(arrays, self._only, strict=True)]
+            out = [Array(Storage(a, xp), geometry) for a, geometry in zip(arrays, self._geometries, strict=True)]
             return optree.tree_unflatten(self.structure, out)
         with held_back():
             arrays = self._outputs(leaves)
@@ -118,9 +118,9 @@ class ArrayTrace:
         return optree.tree_unflatten(self.structure, results)
 
     def _built(self, template: Template, arrays: list[Any], leaves: Sequence[Any]) -> Any:
-        """The results made of the template, after what the function changes has been changed."""
+        """Return the results made from the template, after the function's changes to objects have been applied."""
         call = call_of(leaves)
-        old = [x if find is None else find(call) for x, find in zip(template.old, self.finds, strict=True)]
+        old = [x if find is None else find(call) for x, find in zip(template.old, self.finders, strict=True)]
         out, new = template.make(arrays, old)
         located = [change.table.located(call) for change in self.changes]
         for change, of, values in zip(self.changes, located, new, strict=True):

@@ -31,7 +31,7 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
 
-Lent = dict[int, tuple[Storage, tracing.Lent]]  # by the ids of storages that are still there
+Lent = dict[int, tuple[Storage, tracing.LentCell]]  # by the ids of storages that are still there
 _cell_of = operator.attrgetter("_cell")
 
 
@@ -60,14 +60,14 @@ class ArrayTracing:
         self._alive: list[tuple[Use, weakref.ref[Any]]] = []
         # what the run shows
         self._world: Reachable | None = None
-        self._said: OutsideCalls
+        self._outside_calls: OutsideCalls
         self._changes: list[Change] = []
         self._template: Template | None = None
         self._results: list[ArrayResult] = []
         self._structure_of_results: Any = None
         self._sources: dict[int, Source | NumberInput] = {}  # of the stand-ins, by their ids
         self._constants: dict[int, Any] = {}  # what arrays were outside
-        self._written: list[tuple[Any, Source]] = []
+        self._writes: list[tuple[Any, Source]] = []
         self._outside: list[weakref.ref[Storage]] = []
         self._devices: list[Device | None] = []
         self._checks: list[str] = []
@@ -97,7 +97,7 @@ class ArrayTracing:
         surroundings.settle(world, self._changes, lambda value: None, [fn for _, _, fn in world.methods])
         positions = {id(a): k for k, a in enumerate(program.captured)}
         # a check that fails leaves everything as it was
-        donated = [] if self._checks else [positions[id(a)] for a, _ in self._written if id(a) in positions]
+        donated = [] if self._checks else [positions[id(a)] for a, _ in self._writes if id(a) in positions]
         known = {**self._constants, **self._sources}
         sources = [known.get(id(a), a) for a in program.captured]
         constants = [a for a in program.captured if id(a) not in known]
@@ -106,17 +106,17 @@ class ArrayTracing:
             backend=xp,
             run=policy.counting(program.compile(donated), notes),
             inputs=ProgramInputs(sources, [] if xp.mutable else donated, xp, _cell_of),
-            written=Storages([where for _, where in self._written], _cell_of),
+            written=Storages([where for _, where in self._writes], _cell_of),
             results=self._results,
             devices=self._devices,
             structure=self._structure_of_results,
             guards=self._guards(),
             checks=self._checks,
-            held=self._objects,
+            key_objects=self._objects,
             template=template,
-            finds=[] if template is None else [world.finds.get(id(x)) for x in template.old],
+            finders=[] if template is None else [world.finders.get(id(x)) for x in template.old],
             changes=self._changes,
-            said=self._said,
+            said=self._outside_calls,
         )
 
     def _guards(self) -> ArrayGuards:
@@ -152,36 +152,36 @@ class ArrayTracing:
                 if isinstance(x, Array) and id(x) not in self._identical:
                     capture.take(x._cell)
             x = None
-            lent: Lent = {id(cell): (cell, one) for one in capture.lent if (cell := one.cell()) is not None}
-            new = self._locate_results(out, lent, capture)
+            lent_cells: Lent = {id(cell): (cell, one) for one in capture.lent_cells if (cell := one.cell()) is not None}
+            new = self._locate_results(out, lent_cells, capture)
             out = []
             for cell in new:  # what the function itself made of host values: a new one for each call
-                lent.pop(id(cell), None)
-            written = self._locate_inputs(lent, capture)
+                lent_cells.pop(id(cell), None)
+            written_cells = self._locate_inputs(lent_cells, capture)
             self._devices = [None if c.backend is xp else device_of(c.backend) for c in new]
             self._checks = [message for _, message in capture.checks]
-            return [cell.array for cell in written] + [c.array for c in new] + stacked(xp, capture.checks)
+            return [cell.array for cell in written_cells] + [c.array for c in new] + stacked(xp, capture.checks)
 
     def _call(self, capture: tracing.ArrayCapture, is_new: Callable[[Any], bool]) -> Any:
         """Call the function, with stand-ins for numbers, and note what it changes."""
-        inside: Any = list(self._leaves)
+        stand_ins: Any = list(self._leaves)
         if self._uses is not None:
             for i, value in enumerate(self._leaves):
                 if is_input(value):
                     use = self._uses[i] = Use(value, self._xp, capture)
-                    inside[i] = stand_for(use)
-                    self._alive.append((use, weakref.ref(inside[i])))
+                    stand_ins[i] = stand_for(use)
+                    self._alive.append((use, weakref.ref(stand_ins[i])))
         # containers are the call's own, but where something stands for a number in them
-        args, kwargs = unflatten_call(self._structure, inside) if self._uses else call_of(self._leaves)
+        args, kwargs = unflatten_call(self._structure, stand_ins) if self._uses else call_of(self._leaves)
         self._world = world = Reachable([("", self._fn)], (args, kwargs))
         if world.once is not None:
             raise RunsUncompiled(f"reads {world.once}, which may differ at each call")
         self._surroundings.watch(world)
         world.is_new = is_new
-        self._said = OutsideCalls()
-        with self._said.watched(world.outside):
+        self._outside_calls = OutsideCalls()
+        with self._outside_calls.watched(world.outside):
             returned = self._fn(*args, **kwargs)
-        self._said.settled()
+        self._outside_calls.settled()
         self._changes = world.changes()
         if world.drew():
             raise RunsUncompiled("draws random numbers of Python or NumPy")
@@ -193,7 +193,7 @@ class ArrayTracing:
         assert world is not None
 
         def is_old(x: Any) -> bool:
-            return isinstance(x, Number) or id(x) in world.seen or not world.is_new(x)
+            return isinstance(x, Number) or id(x) in world.visited or not world.is_new(x)
 
         out, self._structure_of_results = optree.tree_flatten(returned)
         if self._changes or any(not (isinstance(x, Array | Number) or is_plain(x) or is_old(x)) for x in out):
@@ -205,13 +205,13 @@ class ArrayTracing:
         if use.cell is not None:
             self._numbers[id(use.cell)] = NumberInput(i, DTYPES[type(use.value)])
 
-    def _locate_results(self, out: Sequence[Any], lent: Lent, capture: tracing.ArrayCapture) -> list[Storage]:
+    def _locate_results(self, out: Sequence[Any], lent_cells: Lent, capture: tracing.ArrayCapture) -> list[Storage]:
         """Say for each result where a call takes it from. Return the storages that the function made."""
-        own = {id(use): i for i, use in (self._uses or {}).items()}
+        input_indices = {id(use): i for i, use in (self._uses or {}).items()}
         new: list[Storage] = []
         for x in out:
             if isinstance(x, Number):  # the call's own number is given back
-                result = ArrayResult(argument=own[id(x._use)])
+                result = ArrayResult(argument=input_indices[id(x._use)])
             elif not isinstance(x, Array):
                 result = ArrayResult(value=x)
             elif not capture.holds(x._cell):
@@ -220,23 +220,23 @@ class ArrayTracing:
                 )
             elif id(x) in self._identical:
                 result = ArrayResult(argument=self._identical[id(x)])
-            elif id(x._cell) in lent and x._cell not in capture.born:
+            elif id(x._cell) in lent_cells and x._cell not in capture.new_storages:
                 result = ArrayResult(source=self._source(x._cell), geometry=x._geometry)
             else:
                 result = ArrayResult(new=_number(new, x._cell), geometry=x._geometry)
             self._results.append(result)
         return new
 
-    def _locate_inputs(self, lent: Lent, capture: tracing.ArrayCapture) -> list[Storage]:
+    def _locate_inputs(self, lent_cells: Lent, capture: tracing.ArrayCapture) -> list[Storage]:
         """Say for each stand-in where a call takes it from. Return the storages that are written."""
-        self._sources = {id(one.inside): self._source(cell) for cell, one in lent.values()}
-        self._constants = {id(one.inside): one.array for one in capture.lent}
-        for one in capture.lent:
+        self._sources = {id(one.inner_array): self._source(cell) for cell, one in lent_cells.values()}
+        self._constants = {id(one.inner_array): one.array for one in capture.lent_cells}
+        for one in capture.lent_cells:
             if (number := self._numbers.get(id(one.cell()))) is not None:
-                self._sources[id(one.inside)] = number
-        written = [(cell, one) for cell, one in lent.values() if cell.array is not one.inside]
-        self._written = [(one.inside, self._source(cell)) for cell, one in written]
-        self._outside = [weakref.ref(cell) for key, (cell, _) in lent.items()
+                self._sources[id(one.inner_array)] = number
+        written = [(cell, one) for cell, one in lent_cells.values() if cell.array is not one.inner_array]
+        self._writes = [(one.inner_array, self._source(cell)) for cell, one in written]
+        self._outside = [weakref.ref(cell) for key, (cell, _) in lent_cells.items()
                          if key not in self._argument and key not in self._numbers]  # fmt: skip
         return [cell for cell, _ in written]
 

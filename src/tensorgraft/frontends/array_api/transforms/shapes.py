@@ -34,26 +34,26 @@ class _ShapesOf(AbstractBackend):
 @functools.cache
 def _shapes_of(real: Backend) -> _ShapesOf:
     shapes = _ShapesOf(real)
-    devices.stands_for(shapes, real)
+    devices.alias_device(shapes, real)
     return shapes
 
 
-def eval_shape(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], called: Any) -> Any:
+def eval_shape(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], named_function: Any) -> Any:
     """Run `fn(*args, **kwargs)` on the abstract backend, with a `ShapeDtype` for each array in its arguments and its
-    result. Side effects are undone. `called`: the function named in errors."""
+    result. Side effects are undone. `named_function`: the function named in errors."""
     leaves: list[Any]
     call: Any = (fn, args, kwargs)
     leaves, structure = optree.tree_flatten(call)
     known = [x._cell.backend for x in leaves if isinstance(x, Array)]
     if any(xp is not known[0] for xp in known):
-        places = ", ".join(dict.fromkeys(str(x.device) for x in leaves if isinstance(x, Array)))
-        raise ValueError(f"filter_eval_shape: the arrays are on several devices ({places}): move them with to_device")
+        names = ", ".join(dict.fromkeys(str(x.device) for x in leaves if isinstance(x, Array)))
+        raise ValueError(f"filter_eval_shape: the arrays are on several devices ({names}): move them with to_device")
     real = known[0] if known else devices.default().backend
     if isinstance(real, _ShapesOf):  # inside of another
         real = real.real
     inner = _shapes_of(real)
     cells: dict[int, Storage] = {}  # arguments that share a storage
-    with tracing.capturing(real, inner, name="filter_eval_shape", fn=called) as capture:
+    with tracing.capturing(real, inner, name="filter_eval_shape", fn=named_function) as capture:
         for i, x in enumerate(leaves):
             if isinstance(x, ShapeDtype):
                 cell, geometry = Storage(x, inner), None
@@ -65,7 +65,7 @@ def eval_shape(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
             capture.arguments.add(id(cell))
             cells[id(cell)] = cell
             leaves[i] = Array(cell, geometry)
-        again: Any = optree.tree_unflatten(structure, leaves)
-        inside, positional, named = again
-        out = inside(*positional, **named)
+        call_tree: Any = optree.tree_unflatten(structure, leaves)
+        inner_fn, positional, named = call_tree
+        out = inner_fn(*positional, **named)
         return optree.tree_map(lambda x: ShapeDtype(x.shape, x.dtype) if isinstance(x, Array) else x, out)

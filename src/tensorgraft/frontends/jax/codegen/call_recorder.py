@@ -40,12 +40,12 @@ class CallWatch(ProgramWatch):
     def call(self, called: Called) -> Iterator[None]:
         number = len(self.called)
         self.called.append(called)
-        self._around.append(number)
+        self._call_stack.append(number)
         try:
             with jax.named_scope(f"{_TAG}{number}"):
                 yield
         finally:
-            self._around.pop()
+            self._call_stack.pop()
             called.model = None
 
     def saw(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:

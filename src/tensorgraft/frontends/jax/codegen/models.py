@@ -52,17 +52,17 @@ def recorded_calls(watch: CallWatch, paths: dict[Any, str], classes: set[type]) 
 
 def _wrap(stack: contextlib.ExitStack, watch: CallWatch, cls: type, paths: dict[Any, str]) -> None:
     """Make the class's `__call__` note its calls, while the program is traced."""
-    own = cls.__dict__.get("__call__")
-    if own is None:
+    original_call = cls.__dict__.get("__call__")
+    if original_call is None:
         return
-    plain = getattr(own, "method", own)  # Equinox's, as the class body has it
+    plain = getattr(original_call, "method", original_call)  # Equinox's, as the class body has it
 
     def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
         if type(self).__call__ is not noted:  # super().__call__
             return plain(self, *args, **kwargs)
         parent = watch.around()
-        path, name = _place(self, parent, paths)
-        called = Called(
+        path, name = _module_path(self, parent, paths)
+        call = Called(
             type(self).__name__,
             path,
             name,
@@ -71,27 +71,27 @@ def _wrap(stack: contextlib.ExitStack, watch: CallWatch, cls: type, paths: dict[
             is_module=True,
             model=self,
         )
-        with watch.call(called):
+        with watch.call(call):
             return plain(self, *args, **kwargs)
 
     functools.update_wrapper(noted, plain)
     type.__setattr__(cls, "__call__", noted)
-    stack.callback(type.__setattr__, cls, "__call__", own)
+    stack.callback(type.__setattr__, cls, "__call__", original_call)
 
 
-def _place(model: Any, parent: Called | None, paths: dict[Any, str]) -> tuple[str, str]:
+def _module_path(model: Any, parent: Called | None, paths: dict[Any, str]) -> tuple[str, str]:
     """Return (path from the program, path from the module around it) of a module that is called."""
-    inside = _path_within(parent.model, model) if parent is not None and parent.model is not None else None
-    if inside is not None and parent is not None:
-        return f"{parent.path}.{inside}".strip("."), inside
+    path_inside = _path_within(parent.model, model) if parent is not None and parent.model is not None else None
+    if path_inside is not None and parent is not None:
+        return f"{parent.path}.{path_inside}".strip("."), path_inside
     path = ""
     for keys, leaf in named_leaves(model):
-        whole = paths.get(variable_of(leaf)) or paths.get(id(leaf))
-        if whole is not None and (whole == keys or whole.endswith("." + keys)):
-            path = whole[: len(whole) - len(keys)].rstrip(".")
+        weight_path = paths.get(variable_of(leaf)) or paths.get(id(leaf))
+        if weight_path is not None and (weight_path == keys or weight_path.endswith("." + keys)):
+            path = weight_path[: len(weight_path) - len(keys)].rstrip(".")
             break
-    around = parent.path if parent is not None else ""
-    name = path[len(around) :].lstrip(".") if path.startswith(around) else path
+    outer_path = parent.path if parent is not None else ""
+    name = path[len(outer_path) :].lstrip(".") if path.startswith(outer_path) else path
     return path, name
 
 
@@ -123,10 +123,10 @@ def _items(x: Any) -> list[tuple[str, Any]]:
 
 def named_leaves(tree: Any) -> list[tuple[str, Any]]:
     """Return (path, leaf) of a pytree."""
-    return [(path_said(path), x) for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]]
+    return [(path_text(path), x) for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]]
 
 
-def path_said(path: Any) -> str:
+def path_text(path: Any) -> str:
     parts = []
     for key in path:
         part = next((getattr(key, n) for n in ("name", "idx", "key") if hasattr(key, n)), str(key))
@@ -134,36 +134,36 @@ def path_said(path: Any) -> str:
     return ".".join(parts)
 
 
-def classes_in(tree: Any, found: set[type] | None = None, depth: int = 12) -> set[type]:
+def classes_in(tree: Any, classes: set[type] | None = None, depth: int = 12) -> set[type]:
     """The classes of modules in a tree that have a `__call__`."""
-    found = set() if found is None else found
+    classes = set() if classes is None else classes
     if is_module(tree):
-        found.update(c for c in type(tree).__mro__ if "__call__" in c.__dict__ and is_module_class(c))
+        classes.update(c for c in type(tree).__mro__ if "__call__" in c.__dict__ and is_module_class(c))
     if depth:
         for _, value in _items(tree):
             if isinstance(value, list | tuple | dict) or is_module(value):
-                classes_in(value, found, depth - 1)
-    return found
+                classes_in(value, classes, depth - 1)
+    return classes
 
 
 def is_module_class(cls: type) -> bool:
     return any(issubclass(cls, base) for base in _bases())
 
 
-def containers(tree: Any, path: str = "", found: dict[str, str] | None = None) -> dict[str, str]:
+def containers(tree: Any, path: str = "", class_names: dict[str, str] | None = None) -> dict[str, str]:
     """Path of each module and list in a tree -> its class, or "list"."""
-    found = {} if found is None else found
+    class_names = {} if class_names is None else class_names
     for name, value in _items(tree):
-        here = f"{path}.{name}".strip(".")
+        child_path = f"{path}.{name}".strip(".")
         if is_module(value):
-            found[here] = type(value).__name__
-            containers(value, here, found)
+            class_names[child_path] = type(value).__name__
+            containers(value, child_path, class_names)
         elif isinstance(value, list | tuple) and any(is_module(v) for v in value):
-            found[here] = "list"
-            containers(value, here, found)
+            class_names[child_path] = "list"
+            containers(value, child_path, class_names)
         elif isinstance(value, dict):
-            containers(value, here, found)
-    return found
+            containers(value, child_path, class_names)
+    return class_names
 
 
 # ---- modules that are given their arrays -----------------------------------------------------------------------------
@@ -185,10 +185,10 @@ def _haiku(watch: CallWatch, method: Any, args: Any, kwargs: Any, context: Any) 
 
 def _recorded_call(watch: CallWatch, cls: type, path: str, method: Any, args: Any, kwargs: Any) -> Any:
     parent = watch.around()
-    around = parent.path if parent is not None else ""
-    name = path[len(around) :].lstrip(".") if path.startswith(around) else path
+    outer_path = parent.path if parent is not None else ""
+    name = path[len(outer_path) :].lstrip(".") if path.startswith(outer_path) else path
     doc = first_sentence(cls.__doc__, cls.__name__)
-    own = functools.partial(cls.__call__, None)  # whose signature tells the names; the method takes anything
-    called = Called(cls.__name__, path, name, doc, arguments=watch.saw(own, args, kwargs), is_module=True)
-    with watch.call(called):
+    function = functools.partial(cls.__call__, None)  # whose signature tells the names; the method takes anything
+    call = Called(cls.__name__, path, name, doc, arguments=watch.saw(function, args, kwargs), is_module=True)
+    with watch.call(call):
         return method(*args, **kwargs)

@@ -30,8 +30,8 @@ class FunctionProgram:
         self.fn = fn
         owner = fn if hasattr(fn, "__qualname__") else type(fn)
         self.name = getattr(owner, "__name__", type(fn).__name__)
-        said = f"{getattr(owner, '__module__', '')}.{getattr(owner, '__qualname__', self.name)}"
-        self.origin = f"{said.removeprefix('__main__.')} of {_library(fn)}"
+        qualified = f"{getattr(owner, '__module__', '')}.{getattr(owner, '__qualname__', self.name)}"
+        self.origin = f"{qualified.removeprefix('__main__.')} of {_library(fn)}"
 
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SourceTrace:
         return trace_function(self.fn, args, kwargs)
@@ -40,23 +40,23 @@ class FunctionProgram:
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[list[Any], Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]]:
         values = [*args, *kwargs.values()]
-        held = TakenApart(self.fn, args, kwargs).held
-        apart = [jax.tree.flatten(x) for x in values]
-        places = [
-            (i, k) for i, (flat, _) in enumerate(apart) if i not in held for k, x in enumerate(flat) if is_array(x)
+        omit = TakenApart(self.fn, args, kwargs).held
+        flattened = [jax.tree.flatten(x) for x in values]
+        positions = [
+            (i, k) for i, (flat, _) in enumerate(flattened) if i not in omit for k, x in enumerate(flat) if is_array(x)
         ]
 
         def rebuild(new: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            changed = [list(flat) for flat, _ in apart]
-            for (i, k), x in zip(places, new, strict=True):
+            changed = [list(flat) for flat, _ in flattened]
+            for (i, k), x in zip(positions, new, strict=True):
                 changed[i][k] = x
             trees = [
-                x if i in held else jax.tree.unflatten(structure, flat)
-                for i, (x, flat, (_, structure)) in enumerate(zip(values, changed, apart, strict=True))
+                x if i in omit else jax.tree.unflatten(structure, flat)
+                for i, (x, flat, (_, structure)) in enumerate(zip(values, changed, flattened, strict=True))
             ]
             return tuple(trees[: len(args)]), dict(zip(kwargs, trees[len(args) :], strict=True))
 
-        return [apart[i][0][k] for i, k in places], rebuild
+        return [flattened[i][0][k] for i, k in positions], rebuild
 
     def resized(self, x: Any, shape: tuple[int, ...]) -> Any:
         before = x.shape
@@ -74,26 +74,26 @@ class FunctionProgram:
     def evaluate(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool, same_numbers: bool = False
     ) -> Evaluation:
-        apart = TakenApart(self.fn, args, kwargs)
-        closed = jax.make_jaxpr(lambda *arrays: apart.call(arrays))(*apart.inputs.values)
-        around = {n: x for n, x in closed_arrays(self.fn)[0].items() if _is_inexact(x)} if apart.model is None else {}
-        trained = {n: apart.inputs.values[i] for n, i in apart.inputs.parameters.items()} | around
+        inputs = TakenApart(self.fn, args, kwargs)
+        closed = jax.make_jaxpr(lambda *arrays: inputs.call(arrays))(*inputs.inputs.values)
+        consts = {n: x for n, x in closed_arrays(self.fn)[0].items() if _is_inexact(x)} if inputs.model is None else {}
+        trained = {n: inputs.inputs.values[i] for n, i in inputs.inputs.parameters.items()} | consts
 
         def run(parameters: dict[str, Any]) -> list[Any]:
-            operands = list(apart.inputs.values)
-            for n, i in apart.inputs.parameters.items():
+            operands = list(inputs.inputs.values)
+            for n, i in inputs.inputs.parameters.items():
                 operands[i] = parameters[n]
-            return _evaluated(closed, {id(x): parameters[n] for n, x in around.items()}, operands)
+            return _evaluated(closed, {id(x): parameters[n] for n, x in consts.items()}, operands)
 
         results = run(trained)
-        places: list[Any] = [_Place(k) for k in range(len(results))]
-        tree, written = apart.results(places)
+        positions_: list[Any] = [_ResultIndex(k) for k in range(len(results))]
+        tree, written_positions = inputs.results(positions_)
         numbers = by_path(tree)
-        outputs = {n: results[k] for n, k in numbers.items() if type(k) is _Place}
+        outputs = {n: results[k] for n, k in numbers.items() if type(k) is _ResultIndex}
         outputs = {n: x for n, x in outputs.items() if hasattr(x, "dtype")}
-        buffers = {n: apart.inputs.values[i] for n, i in apart.inputs.buffers.items()}
-        buffers |= {n: results[k] for n, k in written.items()}  # type: ignore[call-overload]
-        pulled: dict[str, Any] = {}
+        buffers = {n: inputs.inputs.values[i] for n, i in inputs.inputs.buffers.items()}
+        buffers |= {n: results[k] for n, k in written_positions.items()}  # type: ignore[call-overload]
+        cotangents_: dict[str, Any] = {}
         smooth = [numbers[n] for n, x in outputs.items() if _is_inexact(x)]
         if gradients and smooth and trained:
 
@@ -101,15 +101,15 @@ class FunctionProgram:
                 after = run(parameters)
                 return sum((jnp.real(after[k]) * cosines(after[k].shape).astype(np.float32)).sum() for k in smooth)
 
-            pulled = jax.grad(total)(trained)
+            cotangents_ = jax.grad(total)(trained)
         return Evaluation(
             {n: host(x) for n, x in outputs.items()},
-            {n: host(jnp.conj(x)) for n, x in pulled.items()},  # the direction, as other frameworks have it
+            {n: host(jnp.conj(x)) for n, x in cotangents_.items()},  # the direction, as other frameworks have it
             {n: host(x) for n, x in buffers.items()},
         )
 
 
-class _Place(int):
+class _ResultIndex(int):
     """The place of an array among the results: a program may return numbers, too."""
 
 
@@ -119,11 +119,10 @@ def _is_inexact(x: Any) -> bool:
 
 def _library(fn: Any) -> str:
     name = next(
-        (n for n in ("equinox", "flax", "haiku") if n in sys.modules and type(fn).__module__ and _is_of(fn, n)),
-        "jax",
+        (n for n in ("equinox", "flax", "haiku") if n in sys.modules and type(fn).__module__ and _is_of(fn, n)), "jax"
     )
-    said = {"equinox": "Equinox", "flax": "Flax", "haiku": "Haiku", "jax": "JAX"}[name]
-    return f"{said} {sys.modules[name].__version__}"
+    library = {"equinox": "Equinox", "flax": "Flax", "haiku": "Haiku", "jax": "JAX"}[name]
+    return f"{library} {sys.modules[name].__version__}"
 
 
 def _is_of(fn: Any, library: str) -> bool:
@@ -135,15 +134,15 @@ def _is_of(fn: Any, library: str) -> bool:
     return getattr(fn, "__module__", "").startswith("haiku")
 
 
-def _evaluated(closed: core.ClosedJaxpr, instead: dict[int, Any], operands: Sequence[Any]) -> list[Any]:
+def _evaluated(closed: core.ClosedJaxpr, replacements: dict[int, Any], operands: Sequence[Any]) -> list[Any]:
     """The results of a jaxpr, with other values for constants (by `id`), those of functions that it calls too."""
 
     def compute(equation: Any, values: list[Any]) -> list[Any]:
         if equation.primitive.name in ("jit", "pjit", "closed_call"):
-            return _evaluated(releases.called(equation), instead, values)
+            return _evaluated(releases.called_jaxpr(equation), replacements, values)
         return bind(equation, values)
 
-    return interpret(closed.jaxpr, [instead.get(id(c), c) for c in closed.consts], operands, compute)
+    return interpret(closed.jaxpr, [replacements.get(id(c), c) for c in closed.consts], operands, compute)
 
 
 __all__ = ["FunctionProgram"]

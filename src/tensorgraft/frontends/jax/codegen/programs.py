@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax.extend import core
 
+from tensorgraft.codegen.captured_values import captured_values
 from tensorgraft.codegen.recorders.frames import Watched, framed
 from tensorgraft.codegen.trace import SourceTrace
 from tensorgraft.frontends.jax import staging
@@ -108,7 +109,7 @@ def trace_function(
             if models.is_module(tree):
                 prefix = "" if single else name
                 program.inputs.containers |= {f"{prefix}.{p}".strip("."): c for p, c in models.containers(tree).items()}
-    held = {id(leaf): variable(leaf) for leaf in program.closed.values()}
+    variables = {id(leaf): variable(leaf) for leaf in program.closed.values()}
     paths: dict[Any, str] = {id(leaf): path for path, leaf in program.closed.items()}  # also of variables
     for path, i in (*program.inputs.parameters.items(), *program.inputs.buffers.items()):
         paths[id(program.inputs.values[i])] = path
@@ -126,7 +127,7 @@ def trace_function(
             closed = jax.make_jaxpr(flat)(*program.inputs.values)
         except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError):
             closed = staging.make_jaxpr(flat, *program.inputs.values)  # the program needs values that it makes itself
-    recording = Recording(watch, held)
+    recording = Recording(watch, variables)
     with recording.xp.recording() as calls:
         operands = [
             KeyData(recording.xp, v) if is_key_dtype(a.dtype) else v
@@ -136,7 +137,7 @@ def trace_function(
             x.data(recording.xp) if isinstance(x, Keys) else recording.xp.variable(x)
             for x in recording.run(closed, operands)
         ]
-    return _traced(program, watch, recording, calls, results, held, paths)
+    return _traced(program, watch, recording, calls, results, variables, paths)
 
 
 def _traced(
@@ -145,20 +146,20 @@ def _traced(
     recording: Recording,
     calls: Any,
     results: Any,
-    held: dict[int, Var],
+    variables: dict[int, Var],
     paths: Any,
 ) -> SourceTrace:
     inputs = program.inputs
-    result, written = program.results(results)
+    result, writes = program.results(results)
     arguments = [(name, _filled(tree, inputs.vars)) for name, tree in program.arguments]
     watched = Watched(watch.called, _used_variables(recording), watch.names, _library_classes(), _filled_in)
-    root, (result, written), used = framed(recording.xp, watched, calls, (result, written), arguments, program.name)
+    root, (result, writes), used = framed(recording.xp, watched, calls, (result, writes), arguments, program.name)
     parameters = {path: inputs.vars[i] for path, i in inputs.parameters.items()}
     buffers = {path: inputs.vars[i] for path, i in inputs.buffers.items()}
     weights = {path: host(inputs.values[i]) for path, i in (*inputs.parameters.items(), *inputs.buffers.items())}
     for path, leaf in program.closed.items():
-        if held[id(leaf)] in used:
-            (parameters if _is_inexact(leaf) else buffers)[path] = held[id(leaf)]
+        if variables[id(leaf)] in used:
+            (parameters if _is_inexact(leaf) else buffers)[path] = variables[id(leaf)]
             weights[path] = host(leaf)
     return SourceTrace(
         framework="jax",
@@ -168,7 +169,7 @@ def _traced(
         result=result,
         parameters=parameters,
         buffers=buffers,
-        written=written,
+        written=writes,
         aliases=inputs.aliases,
         weights=weights,
         containers=inputs.containers,
@@ -190,12 +191,12 @@ def _filled_in(tree: Any, became: Mapping[Any, Any]) -> Any:
 
 def _library_classes() -> set[str]:
     """Names of layers of the libraries that are there."""
-    found: set[str] = set()
+    layer_names: set[str] = set()
     for name in ("equinox.nn", "flax.linen", "flax.nnx", "haiku"):
         module = sys.modules.get(name)
         if module is not None:
-            found |= {n for n in vars(module) if n[:1].isupper()}
-    return found
+            layer_names |= {n for n in vars(module) if n[:1].isupper()}
+    return layer_names
 
 
 def _is_inexact(x: Any) -> bool:
@@ -204,16 +205,16 @@ def _is_inexact(x: Any) -> bool:
 
 def closed_arrays(fn: Any) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
     """Return (arrays that a function has from around it, by path, the named pytrees that they are in)."""
-    named = list(_held_around(fn))
+    named = list(_captured_trees(fn))
     single = len({name for name, _ in named}) == 1
-    found: dict[str, Any] = {}
-    seen: set[int] = set()
+    arrays_by_path: dict[str, Any] = {}
+    seen_ids: set[int] = set()
     for name, tree in named:
         for path, leaf in models.named_leaves(tree):
-            if isinstance(leaf, jax.Array) and not is_key_dtype(leaf.dtype) and id(leaf) not in seen:
-                seen.add(id(leaf))
-                found[path if single and path else f"{name}.{path}".rstrip(".")] = leaf
-    return found, named
+            if isinstance(leaf, jax.Array) and not is_key_dtype(leaf.dtype) and id(leaf) not in seen_ids:
+                seen_ids.add(id(leaf))
+                arrays_by_path[path if single and path else f"{name}.{path}".rstrip(".")] = leaf
+    return arrays_by_path, named
 
 
 class _Slot:
@@ -276,11 +277,11 @@ class TakenApart:
             else:
                 self.method = "__call__"
         names = _argument_names(self.fn, args, kwargs)
-        given = dict(zip(names, (*args, *kwargs.values()), strict=True))
-        held = [n for n, x in given.items() if self.model is None and _holds_parameters(n, x, parameters)]
-        self.held = {i for i, n in enumerate(given) if n in held}  # numbers of arguments that are the model's arrays
+        by_name = dict(zip(names, (*args, *kwargs.values()), strict=True))
+        held = [n for n, x in by_name.items() if self.model is None and _holds_parameters(n, x, parameters)]
+        self.held = {i for i, n in enumerate(by_name) if n in held}  # numbers of arguments that are the model's arrays
         self.args_template = []
-        for name, value in given.items():
+        for name, value in by_name.items():
             leaves, structure = jax.tree.flatten(value)
             if name in held:
                 slots = [_Slot(i) if i is not None else x for x, i in self._take_held(name, value, len(held) == 1)]
@@ -294,7 +295,7 @@ class TakenApart:
         self.count = len(args)
         self.keywords = list(kwargs)
 
-    def _take_held(self, name: str, value: Any, alone: bool) -> Iterator[tuple[Any, int | None]]:
+    def _take_held(self, name: str, value: Any, is_only: bool) -> Iterator[tuple[Any, int | None]]:
         collections = isinstance(value, dict) and "params" in value and all(isinstance(v, dict) for v in value.values())
         for path, leaf in models.named_leaves(value):
             if not is_array(leaf):
@@ -305,7 +306,7 @@ class TakenApart:
             if collections:
                 collection, _, path = path.partition(".")
                 is_trained = is_trained and collection == "params"
-            yield leaf, self.inputs.add_held(path if alone else f"{name}.{path}", leaf, is_trained)
+            yield leaf, self.inputs.add_held(path if is_only else f"{name}.{path}", leaf, is_trained)
 
     def _take_model(self, model: Any) -> None:
         self.inputs.containers |= models.containers(model)
@@ -334,12 +335,12 @@ class TakenApart:
         values = [_put(t, arrays) for t in self.args_template]
         args, kwargs = values[: self.count], dict(zip(self.keywords, values[self.count :], strict=True))
         if self.objects is not None:
-            (model,), outcome = self.objects.inside([arrays[i] for _, i in self.slots])
+            (model,), outcome_of = self.objects.inside([arrays[i] for _, i in self.slots])
             result = getattr(model, self.method)(*args, **kwargs)
-            after = outcome(())
-            self.after = after.values if after.same else None
-            if after.same:
-                self.written = [n for n, (_, i) in enumerate(self.slots) if after.values[n] is not arrays[i]]
+            after_call = outcome_of(())
+            self.after = after_call.values if after_call.is_unchanged else None
+            if after_call.is_unchanged:
+                self.written = [n for n, (_, i) in enumerate(self.slots) if after_call.values[n] is not arrays[i]]
             else:
                 raise TypeError(f"{self.name} creates variables when it is called: call it once before")
         else:
@@ -396,53 +397,27 @@ def _argument_names(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> l
     return [*names, *kwargs]
 
 
-def _holds_parameters(name: str, value: Any, asked: Any) -> bool:
-    if asked is not None:
-        return name in asked
+def _holds_parameters(name: str, value: Any, parameter_names: Any) -> bool:
+    if parameter_names is not None:
+        return name in parameter_names
     if models.is_module(value):
         return True
     return name in PARAMETERS and not is_array(value) and any(map(is_array, jax.tree.leaves(value)))
 
 
-def _held_around(fn: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
-    """Return (name, pytree with arrays) of what a function has from around it."""
-    if isinstance(fn, functools.partial):
-        yield from _held_around(fn.func, depth)
-        for i, x in enumerate((*fn.args, *fn.keywords.values())):
-            yield from _if_held(f"arg{i}", x, depth)
-        return
-    if isinstance(fn, types.MethodType):
-        yield from _if_held("self", fn.__self__, depth)
-        fn = fn.__func__
-    fn = inspect.unwrap(fn, stop=lambda f: models.is_module(f)) if callable(fn) else fn
-    if models.is_module(fn):
-        yield "model", fn
-        return
-    code = getattr(fn, "__code__", None)
-    if code is None:
-        return
-    for name, cell in zip(code.co_freevars, fn.__closure__ or (), strict=True):
-        try:
-            yield from _if_held(name, cell.cell_contents, depth)
-        except ValueError:  # it is not filled yet
+def _captured_trees(fn: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
+    """Yield (name, pytree with arrays) of what a function captures."""
+    for name, value in captured_values(fn, of_user=_of_program, stop=models.is_module):
+        if isinstance(value, types.ModuleType | type):
             continue
-    defaults = fn.__defaults__ or ()
-    for name, default in zip(code.co_varnames[code.co_argcount - len(defaults) :], defaults, strict=False):
-        yield from _if_held(name, default, depth)
-    if "/site-packages/" in code.co_filename or not is_users(code.co_filename):
-        return
-    for name in code.co_names:
-        if name in fn.__globals__:
-            yield from _if_held(name, fn.__globals__[name], depth)
+        if models.is_module(value) or isinstance(value, jax.Array) or _has_arrays(value):
+            yield name, value
+        elif isinstance(value, types.FunctionType | functools.partial | types.MethodType) and depth:
+            yield from _captured_trees(value, depth - 1)
 
 
-def _if_held(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, types.ModuleType | type):
-        return
-    if models.is_module(value) or isinstance(value, jax.Array) or _has_arrays(value):
-        yield name, value
-    elif isinstance(value, types.FunctionType | functools.partial | types.MethodType) and depth:
-        yield from _held_around(value, depth - 1)
+def _of_program(path: str) -> bool:
+    return "/site-packages/" not in path and is_users(path)
 
 
 def _has_arrays(value: Any, depth: int = 4) -> bool:

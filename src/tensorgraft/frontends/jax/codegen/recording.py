@@ -25,7 +25,7 @@ from tensorgraft.frontends.jax import (
 from tensorgraft.frontends.jax.codegen import word_lowering
 from tensorgraft.frontends.jax.codegen.call_recorder import CallWatch, is_users, scopes
 from tensorgraft.frontends.jax.decomposition import without_references
-from tensorgraft.frontends.jax.evaluate import called, folded, resolved, used
+from tensorgraft.frontends.jax.evaluate import called_jaxpr, folded, resolved, used
 from tensorgraft.frontends.jax.jaxpr_interpreter import interpret
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.hub.recorded.block import Var
@@ -42,15 +42,15 @@ class JaxprRecorder(ScopedRecorder):
 
 
 class Recording:
-    """A jaxpr on a recorder.
+    """A jaxpr that is run on a recorder.
 
     Arguments:
-        watch: what was seen while it was traced; calls of compiled functions are added.
-        held: arrays that the program has from around it (by `id`) -> the Vars that stand for them.
+        watch: the calls noted while it was traced; calls of compiled functions are added.
+        variables: by `id` of each captured array, the Var that stands for it.
     """
 
-    def __init__(self, watch: CallWatch, held: dict[int, Var]) -> None:
-        self.watch, self.held = watch, held
+    def __init__(self, watch: CallWatch, variables: dict[int, Var]) -> None:
+        self.watch, self.held = watch, variables
         self.xp = JaxprRecorder()
         self.xp.jaxpr_evaluator = lambda closed: lambda *operands: self.run(closed, operands, self.xp.at_scope)
         self.seen: list[tuple[core.Var, Value]] = []  # what variables of jaxprs became, each time that they did
@@ -64,9 +64,9 @@ class Recording:
 
         def compute(equation: Any, values: list[Value]) -> list[Value]:
             numbers, derived = scopes(equation.source_info.name_stack)
-            inside = scope if derived else (*scope, *numbers)
-            with self._at(equation, inside):
-                results = self._equation(equation, values, inside)
+            inner_scope = scope if derived else (*scope, *numbers)
+            with self._at(equation, inner_scope):
+                results = self._equation(equation, values, inner_scope)
             self.seen += zip(equation.outvars, results, strict=True)
             return results
 
@@ -107,13 +107,13 @@ class Recording:
             return (
                 list(result) if equation.primitive.multiple_results and isinstance(result, list | tuple) else [result]
             )
-        inner = called(equation)
+        inner = called_jaxpr(equation)
         if inner is not None:
             if name in ("custom_jvp_call", "custom_vjp_call") and _is_of_user(equation):
                 self._compare_derivatives(equation, inner)
             return self.run(inner, operands, self._into(equation, scope))
         known = tuple(x.value if type(x) is Var else None for x in operands)
-        if _folds(equation) and (values := folded(equation, known, numbers=True)) is not None:
+        if _is_foldable(equation) and (values := folded(equation, known, numbers=True)) is not None:
             return [self.xp.asarray(np.array(v)) for v in values]
         results = resolved(equation, known)(self.xp, *operands)
         return [
@@ -124,30 +124,30 @@ class Recording:
     def _compare_derivatives(self, equation: Any, inner: core.ClosedJaxpr) -> None:
         """Note a derivative of the user's own that is not that of what the function computes: the target differentiates
         what is written."""
-        found = derivatives_differ(equation, inner)
-        if found is not False:
+        differs = derivatives_differ(equation, inner)
+        if differs is not False:
             name = (_function_of(equation) or ("a function", ""))[0]
-            why = (
+            problem = (
                 "differs from that of what it computes"
-                if found
+                if differs
                 else "could not be compared with that of what it computes"
             )
-            self.xp.note(f"the derivative that {name} has of its own {why}; the file's is that of what is written")
+            self.xp.note(f"the derivative that {name} has of its own {problem}; the file's is that of what is written")
 
     def _into(self, equation: Any, scope: Scope) -> Scope:
         """The scope of a function that an equation calls: its own where it is the user's and has a name."""
-        found = _function_of(equation)
-        if found is None:
+        function = _function_of(equation)
+        if function is None:
             return scope
-        name, place = found
-        info = getattr(releases.called(equation).jaxpr, "debug_info", None)
+        name, location = function
+        info = getattr(releases.called_jaxpr(equation).jaxpr, "debug_info", None)
         names = getattr(info, "arg_names", None) or ()  # constants come before them
         arguments = [
             (n, atom)
             for n, atom in zip(reversed(names), reversed(equation.invars), strict=False)
             if n and n.isidentifier() and not isinstance(atom, core.Literal)
         ][::-1]
-        self.watch.called.append(Called(name, place=place, arguments=arguments))
+        self.watch.called.append(Called(name, place=location, arguments=arguments))
         return (*scope, len(self.watch.called) - 1)
 
 
@@ -155,9 +155,9 @@ def _function_of(equation: Any) -> tuple[str, str] | None:
     """Return (name, place) of the user's function that an equation calls."""
     if equation.primitive.name not in ("jit", "pjit", "custom_jvp_call", "custom_vjp_call"):
         return None
-    info = getattr(releases.called(equation).jaxpr, "debug_info", None)
-    name, _, place = (getattr(info, "func_src_info", None) or "").partition(" at ")
-    file, _, line = place.rpartition(":")
+    info = getattr(releases.called_jaxpr(equation).jaxpr, "debug_info", None)
+    name, _, location = (getattr(info, "func_src_info", None) or "").partition(" at ")
+    file, _, line = location.rpartition(":")
     if not file or not name.isidentifier() or not is_users(file) or "/site-packages/" in file:
         return None
     return name, f"{file.rpartition('/')[2]}:{line}"
@@ -179,10 +179,10 @@ def derivatives_differ(equation: Any, inner: core.ClosedJaxpr) -> bool | None:
         for i, a in enumerate(equation.invars)
     ]
 
-    def pulled(fn: Callable[..., Any]) -> list[np.ndarray]:
-        def of_smooth(*some: Any) -> list[Any]:
+    def pull(fn: Callable[..., Any]) -> list[np.ndarray]:
+        def of_smooth(*smooth_arrays: Any) -> list[Any]:
             operands = list(point)
-            for i, x in zip(smooth, some, strict=True):
+            for i, x in zip(smooth, smooth_arrays, strict=True):
                 operands[i] = x
             return [r for r in fn(*operands) if jax.numpy.issubdtype(r.dtype, np.floating)]
 
@@ -192,14 +192,14 @@ def derivatives_differ(equation: Any, inner: core.ClosedJaxpr) -> bool | None:
     if any(is_key_dtype(a.aval.dtype) for a in equation.invars):
         return None
     try:
-        own = pulled(lambda *xs: equation.primitive.bind(*xs, **equation.primitive.get_bind_params(equation.params)))
-        plain = pulled(core.jaxpr_as_fun(inner))
+        custom = pull(lambda *xs: equation.primitive.bind(*xs, **equation.primitive.get_bind_params(equation.params)))
+        plain = pull(core.jaxpr_as_fun(inner))
     except Exception:  # whatever a rule of the user's raises out of its program
         return None
-    return not all(np.allclose(a, b, 1e-3, 1e-4, equal_nan=True) for a, b in zip(own, plain, strict=True))
+    return not all(np.allclose(a, b, 1e-3, 1e-4, equal_nan=True) for a, b in zip(custom, plain, strict=True))
 
 
-def _folds(equation: Any) -> bool:
+def _is_foldable(equation: Any) -> bool:
     """Return whether an equation of constants is folded into a constant: not if it makes an array of a given size."""
     return bool(equation.invars) and (
         equation.primitive.name not in ("broadcast_in_dim", "iota") or not equation.outvars[0].aval.shape

@@ -96,25 +96,25 @@ def gather(xp: Any, equation: Any, x: Any, indices: Any) -> Any:
     (axis,) = starts
     column = numbers.start_index_map.index(axis)
     k = indices.ndim - 1
-    whole = not numbers.collapsed_slice_dims and axis == 0  # the axis is there, with one element
-    if (numbers.collapsed_slice_dims != (axis,) and not whole) or sizes != (
+    drops_axis = not numbers.collapsed_slice_dims and axis == 0  # the axis is there, with one element
+    if (numbers.collapsed_slice_dims != (axis,) and not drops_axis) or sizes != (
         *x.shape[:axis],
         1,
         *x.shape[axis + 1 :],
     ):
         return None
-    if tuple(numbers.offset_dims) != (*range(axis), *range(axis + k, x.ndim - 1 + k + whole)):
+    if tuple(numbers.offset_dims) != (*range(axis), *range(axis + k, x.ndim - 1 + k + drops_axis)):
         return None
     start, stop = (0,) * k + (column,), (*indices.shape[:-1], column + 1)
     index = xp.reshape(xp.slice(indices, start, stop, (1,) * indices.ndim), indices.shape[:-1])
-    found = xp.word("embedding", x, index) if axis == 0 and x.ndim == 2 and k else xp.take(x, index, axis)
-    return xp.reshape(found, tuple(equation.outvars[0].aval.shape))
+    rows = xp.word("embedding", x, index) if axis == 0 and x.ndim == 2 and k else xp.take(x, index, axis)
+    return xp.reshape(rows, tuple(equation.outvars[0].aval.shape))
 
 
 @function("tril", "triu")
 def triangle(xp: Any, equation: Any, x: Any) -> Any:
     """The diagonal is a number in the function's body."""
-    inner = releases.called(equation).jaxpr
+    inner = releases.called_jaxpr(equation).jaxpr
     added = [e for e in inner.eqns if e.primitive.name == "add"]
     if len(added) != 1 or x.ndim != 2 or not isinstance(added[0].invars[1], core.Literal):
         return None
@@ -301,8 +301,8 @@ def _message(jaxpr: core.Jaxpr) -> str | None:
         if equation.primitive.name == "pure_callback":
             fn: Any = getattr(equation.params["callback"], "callback_func", None)
             if getattr(fn, "__qualname__", "").startswith("_error.<locals>"):
-                held = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
-                messages = held["msgs"].cell_contents if "msgs" in held else ("an error of Equinox",)
+                closure = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
+                messages = closure["msgs"].cell_contents if "msgs" in closure else ("an error of Equinox",)
                 return str(messages[0]).strip().partition("\n")[0]
     return None
 

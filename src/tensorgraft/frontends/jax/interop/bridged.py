@@ -35,14 +35,14 @@ class Bridged:
         self._traces = Traces(fn)
 
     def run(
-        self, args: Any, kwargs: Any, held: Objects | None = None, values: Sequence[Any] = ()
+        self, args: Any, kwargs: Any, objects: Objects | None = None, values: Sequence[Any] = ()
     ) -> tuple[Any, Mapping[int, Tensor]]:
         """Return (the results, what has become of values of held objects). Raises TypeError for static arguments that
         are not hashable, RuntimeError for tensors on several devices."""
-        call = JaxCall(args, kwargs, _operand, held, values)
+        call = JaxCall(args, kwargs, _operand, objects, values)
         family = self._traces.family(call, self.name, "a tensor")
         trace, program = family.get(call, lambda trace: (trace, BridgedProgram(_program(trace))))
-        place = _place([x for x in call.slots if isinstance(x, Tensor)], self.name)
+        slot = _slot_of([x for x in call.slots if isinstance(x, Tensor)], self.name)
         tensors = []
         for i in trace.inputs:
             x, operand = call.slots[i], call.operands[i]
@@ -50,8 +50,8 @@ class Bridged:
                 x = jnp.asarray(x, call.numbers[i])
             elif not isinstance(x, Tensor):
                 x = jnp.asarray(operand[0])
-            tensors.append(x if isinstance(x, Tensor) else _out_of_jax(x, place))
-        return trace.finish(call, list(program(tensors, place)), Tensor.detach, _held_by_jax)
+            tensors.append(x if isinstance(x, Tensor) else _out_of_jax(x, slot))
+        return trace.finish(call, list(program(tensors, slot)), Tensor.detach, _held_by_jax)
 
     @property
     def name(self) -> str:
@@ -103,68 +103,68 @@ class BridgedProgram:
         self._forward = jax.jit(self._with_pullback, static_argnums=0)
         self._backward = jax.jit(lambda pullback, cotangents: pullback(cotangents))
 
-    def __call__(self, tensors: list[Tensor], place: Slot | None) -> Any:
-        return _Call.apply(self, place, *tensors)
+    def __call__(self, tensors: list[Tensor], slot: Slot | None) -> Any:
+        return _Call.apply(self, slot, *tensors)
 
     def _results(self, *arrays: Array) -> tuple[Array, ...]:
         return tuple(map(jnp.asarray, self._fn(*arrays)))
 
-    def _with_pullback(self, wanted: tuple[int, ...], *arrays: Array) -> tuple[tuple[Array, ...], Any]:
-        """Return (results, a function of the cotangents of those that have one) for the arguments `wanted`."""
+    def _with_pullback(self, argnums: tuple[int, ...], *arrays: Array) -> tuple[tuple[Array, ...], Any]:
+        """Return (results, a function of the cotangents of those that have one) for the arguments `argnums`."""
 
-        def smooth(*some: Array) -> tuple[list[Array], tuple[Array, ...]]:
+        def smooth(*smooth_arrays: Array) -> tuple[list[Array], tuple[Array, ...]]:
             replaced = list(arrays)
-            for i, x in zip(wanted, some, strict=True):
+            for i, x in zip(argnums, smooth_arrays, strict=True):
                 replaced[i] = x
             results = self._results(*replaced)
             return [r for r in results if jnp.issubdtype(r.dtype, jnp.inexact)], results
 
-        _, pullback, results = jax.vjp(smooth, *[arrays[i] for i in wanted], has_aux=True)
+        _, pullback, results = jax.vjp(smooth, *[arrays[i] for i in argnums], has_aux=True)
         return results, pullback
 
     def results(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         with self._settings.restored():
             return self._run(*arrays)
 
-    def forward(self, wanted: tuple[int, ...], arrays: Sequence[Array]) -> tuple[tuple[Array, ...], Any]:
+    def forward(self, argnums: tuple[int, ...], arrays: Sequence[Array]) -> tuple[tuple[Array, ...], Any]:
         with derivative_of_jax("backward"), self._settings.restored():
-            return self._forward(wanted, *arrays)
+            return self._forward(argnums, *arrays)
 
     def backward(self, pullback: Any, cotangents: Sequence[Array]) -> tuple[Array, ...]:
         with derivative_of_jax("backward"), self._settings.restored():
             return self._backward(pullback, list(cotangents))
 
-    def derivative(self, wanted: tuple[int, ...], count: int) -> BridgedProgram:
-        """(the `count` arguments, then cotangents) -> cotangents of the arguments `wanted`."""
-        known = self._derivatives.get(wanted)
+    def derivative(self, argnums: tuple[int, ...], count: int) -> BridgedProgram:
+        """(the `count` arguments, then cotangents) -> cotangents of the arguments `argnums`."""
+        known = self._derivatives.get(argnums)
         if known is not None:
             return known
 
         def pulled_back(*operands: Array) -> tuple[Array, ...]:
             with derivative_of_jax("backward"):
-                _, pullback = self._with_pullback(wanted, *operands[:count])
+                _, pullback = self._with_pullback(argnums, *operands[:count])
                 return pullback(list(operands[count:]))
 
         with self._settings.restored():
-            self._derivatives[wanted] = BridgedProgram(pulled_back)
-        return self._derivatives[wanted]
+            self._derivatives[argnums] = BridgedProgram(pulled_back)
+        return self._derivatives[argnums]
 
 
 class _Call(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, program: BridgedProgram, place: Slot | None, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, program: BridgedProgram, slot: Slot | None, *tensors: Tensor) -> tuple[Tensor, ...]:
         arrays = [_into_jax(t) for t in tensors]
-        wanted = tuple(i for i, needed in enumerate(ctx.needs_input_grad[2:]) if needed)
-        ctx.program, ctx.place, ctx.wanted, ctx.pullback = program, place, wanted, None
+        argnums = tuple(i for i, needs_gradient in enumerate(ctx.needs_input_grad[2:]) if needs_gradient)
+        ctx.program, ctx.place, ctx.wanted, ctx.pullback = program, slot, argnums, None
         ctx.save_for_backward(*tensors)
-        if wanted and state.now.capture is None:
+        if argnums and state.now.capture is None:
             try:
-                outputs, ctx.pullback = program.forward(wanted, arrays)
+                outputs, ctx.pullback = program.forward(argnums, arrays)
             except DerivativeError:  # a derivative that is missing counts where it is asked for
                 outputs = program.results(arrays)
         else:
             outputs = program.results(arrays)
-        results = tuple(_out_of_jax(a, place) for a in outputs)
+        results = tuple(_out_of_jax(a, slot) for a in outputs)
         ctx.smooth = [t.dtype.is_floating_point or t.dtype.is_complex for t in results]
         ctx.mark_non_differentiable(*(t for t, smooth in zip(results, ctx.smooth, strict=True) if not smooth))
         return results
@@ -176,15 +176,15 @@ class _Call(torch.autograd.Function):
         if ctx.pullback is None or torch.is_grad_enabled():  # in a trace, or to be differentiated again
             derivatives = ctx.program.derivative(ctx.wanted, len(tensors))([*tensors, *cotangents], ctx.place)
         else:
-            pulled = ctx.program.backward(ctx.pullback, [_into_jax(g) for g in cotangents])
-            derivatives = [_out_of_jax(a, ctx.place) for a in pulled]
+            argument_cotangents = ctx.program.backward(ctx.pullback, [_into_jax(g) for g in cotangents])
+            derivatives = [_out_of_jax(a, ctx.place) for a in argument_cotangents]
         out: list[Tensor | None] = [None] * len(tensors)
         for i, g in zip(ctx.wanted, derivatives, strict=True):
             out[i] = g.to(tensors[i].dtype)  # JAX may compute in 32 bits what PyTorch has in 64
         return None, None, *out
 
 
-def _place(tensors: Sequence[Tensor], name: str) -> Slot | None:
+def _slot_of(tensors: Sequence[Tensor], name: str) -> Slot | None:
     """The device of JAX that the tensors are on; None: the CPU."""
     devices = {t.device for t in tensors}
     if len(devices) > 1:
@@ -226,5 +226,5 @@ def _into_jax(t: Tensor) -> Array:
     return array
 
 
-def _out_of_jax(array: Array, place: Slot | None) -> Tensor:
-    return torch.from_dlpack(array) if place is None else from_array(place.backend.ensure_owned(array), place)
+def _out_of_jax(array: Array, slot: Slot | None) -> Tensor:
+    return torch.from_dlpack(array) if slot is None else from_array(slot.backend.ensure_owned(array), slot)

@@ -52,7 +52,7 @@ class AmongTensors(Grafted):
         return self.run(args, kwargs)[0]
 
     def run(
-        self, args: Any, kwargs: Any, held: Objects | None = None, values: Sequence[Any] = ()
+        self, args: Any, kwargs: Any, objects: Objects | None = None, values: Sequence[Any] = ()
     ) -> tuple[Any, Mapping[int, Any]]:
         leaves = [*jax.tree.leaves((args, kwargs)), *(x for x, _ in values)]
         if any(isinstance(x, torch.Tensor) and x.device.type == "graft" for x in leaves):
@@ -61,12 +61,12 @@ class AmongTensors(Grafted):
                     f"{self.name} of tensors of tg.device('jax') is computed by JAX, which torch.compile cannot trace"
                     " into: use tg.jit"
                 )
-            return self.bridged.run(args, kwargs, held, values)
+            return self.bridged.run(args, kwargs, objects, values)
         try:
-            return super().run(args, kwargs, held, values)
+            return super().run(args, kwargs, objects, values)
         except NeedsNumbers:
             self._for_symbols = False
-            return super().run(args, kwargs, held, values)
+            return super().run(args, kwargs, objects, values)
 
     def operand(self, x: Any) -> tuple[Any, tuple[Any, ...]] | None:
         if isinstance(x, torch.Tensor) and x.device.type == "graft":

@@ -21,8 +21,8 @@ Combine = Callable[[Backend, Sequence[Array], Sequence[Array]], Sequence[Array]]
 def greater(xp: ValueBackend, a: Value, b: Value) -> Value:
     """Return where `a` is greater in the lexicographic order of complex numbers, which is that of JAX."""
     a_real, b_real = xp.real(a), xp.real(b)
-    same = (a_real == b_real) & (xp.imag(a) > xp.imag(b))
-    return (a_real > b_real) | same
+    equal_reals = (a_real == b_real) & (xp.imag(a) > xp.imag(b))
+    return (a_real > b_real) | equal_reals
 
 
 def _lexicographic(name: str) -> Combine:
@@ -55,10 +55,10 @@ def folded(xp: Backend, arrays: Sequence[Array], axes: Ints, combine: Combine) -
     """Arrays of one shape, reduced together over axes that are not empty. The order of the elements is kept, and pairs
     are combined as in a balanced tree."""
     shape = xp.shape(arrays[0])
-    kept = [a for a in range(len(shape)) if a not in axes]
+    kept_axes = [a for a in range(len(shape)) if a not in axes]
     n = math.prod(shape[a] for a in axes)
-    order = (*axes, *kept)
-    flat = (n, *(shape[a] for a in kept))
+    order = (*axes, *kept_axes)
+    flat = (n, *(shape[a] for a in kept_axes))
     rows = [xp.reshape(xp.permute_dims(x, order), flat) for x in arrays]
     while n > 1:
         half = n // 2
@@ -77,8 +77,8 @@ def scanned(xp: Backend, arrays: Sequence[Array], axis: int, combine: Combine) -
     step = 1
     while step < n:
         front = [xp.take_slice(x, axis, 0, step) for x in arrays]
-        earlier = [xp.take_slice(x, axis, 0, n - step) for x in arrays]
-        combined = combine(xp, earlier, [xp.take_slice(x, axis, step, n) for x in arrays])
+        shifted = [xp.take_slice(x, axis, 0, n - step) for x in arrays]
+        combined = combine(xp, shifted, [xp.take_slice(x, axis, step, n) for x in arrays])
         arrays = [xp.concat([f, m], axis=axis) for f, m in zip(front, combined, strict=True)]
         step *= 2
     return arrays

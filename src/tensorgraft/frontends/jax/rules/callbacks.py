@@ -17,7 +17,7 @@ from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
 
-def _called(
+def _call_host(
     xp: Backend, name: str, fn: Callable[..., Any], operands: Sequence[Array], out: Sequence[Any] = ()
 ) -> list[Array]:
     if any(map(xp.is_traced, operands)) and type(xp).host_call is Backend.host_call:
@@ -54,7 +54,7 @@ def _checked(name: str, results: Sequence[Any], out: Sequence[Any]) -> list[np.n
 
 def _returning(name: str) -> Callable[..., list[Array]]:
     def run(xp: Backend, *operands: Array, callback: Callable[..., Any], out: Any, **_: Any) -> list[Array]:
-        return _called(xp, name, callback, operands, out)
+        return _call_host(xp, name, callback, operands, out)
 
     return run
 
@@ -65,12 +65,12 @@ for _name in ("pure_callback", "io_callback"):
 
 @rule("debug_callback")
 def debug_callback(xp: Backend, *operands: Array, callback: Callable[..., Any], **_: Any) -> list[Array]:
-    return _called(xp, "debug.callback", lambda *values: (callback(*values), ())[1], operands)
+    return _call_host(xp, "debug.callback", lambda *values: (callback(*values), ())[1], operands)
 
 
 @rule("debug_print")
 def debug_print(xp: Backend, *operands: Array, **params: Any) -> list[Array]:
-    return _called(xp, "debug.print", functools.partial(_printing(), **params), operands)
+    return _call_host(xp, "debug.print", functools.partial(_printing(), **params), operands)
 
 
 @functools.cache

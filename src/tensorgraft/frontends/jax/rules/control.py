@@ -34,28 +34,28 @@ def while_(
     """A loop that was batched may have a condition for each of its elements: it goes on while one holds, and changes
     only the elements for which it does."""
     split = cond_nconsts + body_nconsts
-    asked, used, init = operands[:cond_nconsts], operands[cond_nconsts:split], operands[split:]
+    condition_consts, used, init = operands[:cond_nconsts], operands[cond_nconsts:split], operands[split:]
     condition, body = evaluator(xp, cond_jaxpr), evaluator(xp, body_jaxpr)
     leaves, tree = _flat(init)
     batch = cond_jaxpr.out_avals[0].shape
 
     def goes_on(state: list[Array]) -> Array:
-        return condition(*asked, *optree.tree_unflatten(tree, state))[0]
+        return condition(*condition_consts, *optree.tree_unflatten(tree, state))[0]
 
     def step(state: list[Array]) -> list[Array]:
-        after = _flat(body(*used, *optree.tree_unflatten(tree, state)))[0]
+        new_state = _flat(body(*used, *optree.tree_unflatten(tree, state)))[0]
         if not batch:
-            return after
+            return new_state
         active = goes_on(state)
-        lead = [xp.reshape(active, (*batch, *[1] * (xp.ndim(x) - len(batch)))) for x in state]
-        return [xp.where(on, new, old) for on, new, old in zip(lead, after, state, strict=True)]
+        masks = [xp.reshape(active, (*batch, *[1] * (xp.ndim(x) - len(batch)))) for x in state]
+        return [xp.where(on, new, old) for on, new, old in zip(masks, new_state, state, strict=True)]
 
     end = xp.while_loop((lambda state: xp.any(goes_on(state))) if batch else goes_on, step, leaves)
     return list(optree.tree_unflatten(tree, end))
 
 
 @rule("cond")
-def cond(xp: Backend, which: Array, *operands: Array, branches: Sequence[core.ClosedJaxpr], **_: Any) -> list[Array]:
+def cond(xp: Backend, index: Array, *operands: Array, branches: Sequence[core.ClosedJaxpr], **_: Any) -> list[Array]:
     """Branches by number, the nearest one where there is none of that number; found by halving."""
     trees: list[Any] = []
 
@@ -67,14 +67,14 @@ def cond(xp: Backend, which: Array, *operands: Array, branches: Sequence[core.Cl
 
         return run
 
-    def among(first: int, last: int) -> list[Array]:
+    def branch_among(first: int, last: int) -> list[Array]:
         if last - first == 1:
             return branch(first)()
         middle = (first + last) // 2
-        is_late = which if dtypes.is_bool(xp.dtype_of(which)) else xp.greater_equal(which, middle)
-        return xp.cond(is_late, lambda: among(middle, last), lambda: among(first, middle))
+        is_late = index if dtypes.is_bool(xp.dtype_of(index)) else xp.greater_equal(index, middle)
+        return xp.cond(is_late, lambda: branch_among(middle, last), lambda: branch_among(first, middle))
 
-    leaves = among(0, len(branches))
+    leaves = branch_among(0, len(branches))
     return list(optree.tree_unflatten(trees[0], leaves))
 
 
@@ -92,10 +92,10 @@ def scan(
     split = num_consts + num_carry
     used = operands[:num_consts]
     if not any(isinstance(x, Keys) for x in operands) and not any(is_key_dtype(a.dtype) for a in jaxpr.out_avals):
-        whole = evaluator(xp, jaxpr)
+        evaluate_body = evaluator(xp, jaxpr)
 
         def plain(carry: Sequence[Array], x: Sequence[Array]) -> tuple[list[Array], list[Array]]:
-            outputs = whole(*used, *carry, *x)
+            outputs = evaluate_body(*used, *carry, *x)
             return outputs[:num_carry], outputs[num_carry:]
 
         init, xs = list(operands[num_consts:split]), list(operands[split:])

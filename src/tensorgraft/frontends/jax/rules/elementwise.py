@@ -49,14 +49,14 @@ def clamp(xp: Backend, low: Array, x: Array, high: Array, **_: Any) -> Array:
 
 
 @rule("select_n")
-def select_n(xp: Backend, which: Array, *cases: Array, **_: Any) -> Array:
+def select_n(xp: Backend, index: Array, *cases: Array, **_: Any) -> Array:
     if len(cases) == 1:
         return cases[0]
-    if xp.dtype_of(which) == np.bool_:
-        return xp.where(which, cases[1], cases[0])
+    if xp.dtype_of(index) == np.bool_:
+        return xp.where(index, cases[1], cases[0])
     selected = cases[0]
     for i, case in enumerate(cases[1:], start=1):
-        selected = xp.where(xp.equal(which, i), case, selected)
+        selected = xp.where(xp.equal(index, i), case, selected)
     return selected
 
 
@@ -132,8 +132,8 @@ def pow_(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
 def _complex_power(xp: ValueBackend, x: Value, y: Value) -> Value:
     """Anything ** 0 is 1, and 0 ** y is 0 for real y > 0 alone."""
     real, imag = xp.real(y), xp.imag(y)
-    nothing = xp.where((real > 0) & (imag == 0), xp.zeros_like(y), xp.full_like(y, complex("nan+nanj")))
-    power = xp.where(x == 0, nothing, x**y)
+    zero_power = xp.where((real > 0) & (imag == 0), xp.zeros_like(y), xp.full_like(y, complex("nan+nanj")))
+    power = xp.where(x == 0, zero_power, x**y)
     return xp.where(y == 0, xp.ones_like(y), power)
 
 
@@ -155,8 +155,8 @@ def _complex_atan2(xp: ValueBackend, x: Value, y: Value) -> Value:
 def round_(xp: ValueBackend, x: Value, *, rounding_method: Any, **_: Any) -> Value:
     if int(rounding_method) == 1:
         return xp.round(x)
-    whole = xp.trunc(x)
-    return xp.where(abs(x - whole) >= 0.5, whole + xp.sign(x), whole)
+    truncated = xp.trunc(x)
+    return xp.where(abs(x - truncated) >= 0.5, truncated + xp.sign(x), truncated)
 
 
 @rule("digamma")

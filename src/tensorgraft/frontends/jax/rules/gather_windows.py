@@ -23,14 +23,14 @@ Ints = tuple[int, ...]
 
 
 @dataclass
-class Places:
+class GatherWindows:
     """Windows in an operand, one for each element of `batch`."""
 
     shape: Ints  # of the operand
     sizes: Ints  # of a window, one extent an axis of the operand
     batch: Ints  # of the indices, without the axis of coordinates
     starts: dict[int, Array]  # axis -> int64 of shape `batch`, such that the window fits; without an entry: 0
-    inside: Array | None  # bool of shape `batch`: the window fitted where it was asked for; None: all did
+    fits: Array | None  # bool of shape `batch`: the window fitted where it was asked for; None: all did
     batching: tuple[int, ...]  # the axes of the operand that go along with axes of the indices
 
     @property
@@ -59,8 +59,8 @@ class Places:
             at = self.starts.get(axis)
             if axis in spans:
                 n = self.sizes[axis]
-                along = xp.reshape(xp.iota(n, dtypes.int64), tuple(n if a == axis else 1 for a in spans))
-                at = along if at is None else xp.add(self._before(xp, at, len(spans)), along)
+                coordinates = xp.reshape(xp.iota(n, dtypes.int64), tuple(n if a == axis else 1 for a in spans))
+                at = coordinates if at is None else xp.add(self._before(xp, at, len(spans)), coordinates)
             elif at is None:
                 at = xp.zeros((1,) * (len(self.batch) + len(spans)), dtypes.int64)
             else:
@@ -79,11 +79,11 @@ class Places:
         return [xp.reshape(self.starts[a], ()) if a in self.starts else zero for a in range(len(self.shape))]
 
     @staticmethod
-    def _before(xp: Backend, at: Array, more: int) -> Array:
-        return xp.reshape(at, (*xp.shape(at), *(1,) * more)) if more else at
+    def _before(xp: Backend, at: Array, extra_ndim: int) -> Array:
+        return xp.reshape(at, (*xp.shape(at), *(1,) * extra_ndim)) if extra_ndim else at
 
 
-def places(
+def gather_windows(
     xp: Backend,
     shape: Ints,
     indices: Array,
@@ -93,26 +93,26 @@ def places(
     indices_batching: Sequence[int],
     masked: bool,
     known: Any = None,
-) -> Places:
+) -> GatherWindows:
     """The last axis of `indices` has a coordinate for each axis in `index_map`. Windows that do not fit are moved until
-    they do; with `masked`, `inside` tells which they were. `known`: the indices where they are constant."""
+    they do; with `masked`, `in_range` tells which they were. `known`: the indices where they are constant."""
     fit = known is not None and _all_fit(np.asarray(known), [shape[a] - sizes[a] for a in index_map])
-    *lead, _ = xp.shape(indices)
-    batch = tuple(lead)
+    *leading, _ = xp.shape(indices)
+    batch = tuple(leading)
     starts: dict[int, Array] = {}
-    inside: Array | None = None
+    in_range: Array | None = None
     for axis, coordinate in zip(index_map, _coordinates(xp, indices, batch), strict=True):
         at = _signed(xp, coordinate, shape[axis])
         most = shape[axis] - sizes[axis]
         if most:
             starts[axis] = at if fit else xp.clip(at, 0, most)
         if masked and not fit:
-            fits = xp.equal(at, starts[axis] if most else 0)
-            inside = fits if inside is None else xp.logical_and(inside, fits)
-    for axis, along in zip(batching, indices_batching, strict=True):
-        n = batch[along]
-        starts[axis] = xp.reshape(xp.iota(n, dtypes.int64), tuple(n if a == along else 1 for a in range(len(batch))))
-    return Places(tuple(shape), tuple(sizes), batch, starts, inside, tuple(batching))
+            is_unmoved = xp.equal(at, starts[axis] if most else 0)
+            in_range = is_unmoved if in_range is None else xp.logical_and(in_range, is_unmoved)
+    for axis, dim in zip(batching, indices_batching, strict=True):
+        n = batch[dim]
+        starts[axis] = xp.reshape(xp.iota(n, dtypes.int64), tuple(n if a == dim else 1 for a in range(len(batch))))
+    return GatherWindows(tuple(shape), tuple(sizes), batch, starts, in_range, tuple(batching))
 
 
 def _all_fit(indices: np.ndarray, most: Sequence[int]) -> bool:

@@ -36,8 +36,8 @@ def rng_bit_generator(
         bits, used = _threefry(xp, secret, counter, shape, width)
     else:
         bits, used = _philox(xp, secret, counter, shape, width)
-    after = xp.stack([secret, xp.add(counter, xp.full((), used, dtypes.uint64))], axis=0)
-    return xp.bitcast(after, key_dtype), xp.astype(bits, dtype)
+    new_key = xp.stack([secret, xp.add(counter, xp.full((), used, dtypes.uint64))], axis=0)
+    return xp.bitcast(new_key, key_dtype), xp.astype(bits, dtype)
 
 
 def _halves(xp: Backend, x: Array) -> tuple[Array, Array]:
@@ -47,7 +47,7 @@ def _halves(xp: Backend, x: Array) -> tuple[Array, Array]:
 
 
 @with_operators
-def _whole(xp: ValueBackend, low: Value, high: Value) -> Value:
+def _joined_words(xp: ValueBackend, low: Value, high: Value) -> Value:
     low, high = (xp.astype(x, dtypes.uint64) for x in (low, high))
     return (high << xp.full((), 32, dtypes.uint64)) | low
 
@@ -64,9 +64,9 @@ def _threefry(xp: Backend, key: Array, counter: Array, shape: tuple[int, ...], w
     at = xp.reshape(xp.add(xp.iota(n, dtypes.uint64), counter), half)
     first, second = xp.threefry2x32(xp.stack(_halves(xp, key), axis=0), *_halves(xp, at))
     if width == 2:
-        return xp.reshape(_whole(xp, first, second), shape), n
-    both = xp.stack([first, second], axis=axis + 1)
-    wide = xp.reshape(both, tuple(2 * n if a == axis else n for a, n in enumerate(half)))
+        return xp.reshape(_joined_words(xp, first, second), shape), n
+    words = xp.stack([first, second], axis=axis + 1)
+    wide = xp.reshape(words, tuple(2 * n if a == axis else n for a, n in enumerate(half)))
     return xp.reshape(xp.take_slice(wide, axis, 0, extents[axis]), shape), n
 
 
@@ -75,10 +75,10 @@ def _philox(xp: Backend, key: Array, counter: Array, shape: tuple[int, ...], wid
     size = math.prod(shape)
     n = -(-size * width // 4)
     low = xp.add(xp.iota(n, dtypes.uint64), counter)
-    carried = xp.astype(xp.less(low, counter), dtypes.uint64)
-    words = _philox4x32((*_halves(xp, low), *_halves(xp, xp.add(carried, key))), _halves(xp, key), xp)
+    carry_bit = xp.astype(xp.less(low, counter), dtypes.uint64)
+    words = _philox4x32((*_halves(xp, low), *_halves(xp, xp.add(carry_bit, key))), _halves(xp, key), xp)
     if width == 2:
-        words = (_whole(xp, words[0], words[1]), _whole(xp, words[2], words[3]))
+        words = (_joined_words(xp, words[0], words[1]), _joined_words(xp, words[2], words[3]))
     flat = xp.reshape(xp.stack(words, axis=1), (n * len(words),))
     return xp.reshape(xp.take_slice(flat, 0, 0, size), shape), n
 

@@ -9,7 +9,7 @@ import numpy as np
 from jax.lax import GatherScatterMode
 
 from tensorgraft.frontends.jax.rule import rule
-from tensorgraft.frontends.jax.rules.gather_windows import Places, places
+from tensorgraft.frontends.jax.rules.gather_windows import GatherWindows, gather_windows
 from tensorgraft.frontends.jax.rules.structural import broadcast_in_dim, permuted, reshaped
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
@@ -37,7 +37,7 @@ def gather(
     if 0 in shape:
         return xp.zeros(shape, dtype)
     filled = GatherScatterMode.from_any(mode) == GatherScatterMode.FILL_OR_DROP
-    where = places(
+    where = gather_windows(
         xp,
         xp.shape(x),
         indices,
@@ -48,24 +48,24 @@ def gather(
         masked=filled,
         known=known[1],
     )
-    gone = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    absent_axes = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
     # what each axis of the result is: an axis of the operand, or (~i) axis i of the batch
-    kept = iter([a for a in range(len(where.shape)) if a not in gone])
+    kept_axes = iter([a for a in range(len(where.shape)) if a not in absent_axes])
     batch = iter(range(len(where.batch)))
-    names = tuple(next(kept) if a in numbers.offset_dims else ~next(batch) for a in range(len(shape)))
+    names = tuple(next(kept_axes) if a in numbers.offset_dims else ~next(batch) for a in range(len(shape)))
     gathered = _gathered(xp, x, where, names, shape)
-    if where.inside is None:
+    if where.fits is None:
         return gathered
-    along = tuple(n if name < 0 else 1 for n, name in zip(shape, names, strict=True))
+    mask_shape = tuple(n if name < 0 else 1 for n, name in zip(shape, names, strict=True))
     fill = xp.full((), np.asarray(fill_value).item(), dtype)
-    return xp.where(reshaped(xp, where.inside, along), gathered, fill)
+    return xp.where(reshaped(xp, where.fits, mask_shape), gathered, fill)
 
 
-def _gathered(xp: Backend, x: Array, where: Places, names: Ints, shape: Ints) -> Array:
+def _gathered(xp: Backend, x: Array, where: GatherWindows, names: Ints, shape: Ints) -> Array:
     if where.count == 1:  # one window
         return reshaped(xp, xp.dynamic_slice(x, where.corner(xp), where.sizes) if where.axes else x, shape)
-    axes, spans, whole = where.axes, where.spans, where.whole
-    lead = tuple(~i for i in range(len(where.batch)))
+    axes, spans, whole_axes = where.axes, where.spans, where.whole
+    batch_names = tuple(~i for i in range(len(where.batch)))
     if not axes:  # the operand, for every index
         return broadcast_in_dim(
             xp,
@@ -75,11 +75,11 @@ def _gathered(xp: Backend, x: Array, where: Places, names: Ints, shape: Ints) ->
         )
     if len(axes) == 1 and not spans and axes[0] in where.starts and axes[0] not in where.batching:
         out = xp.take(x, where.starts[axes[0]], axis=axes[0])
-        have = tuple(name for a in range(len(where.shape)) for name in (lead if a == axes[0] else (a,)))
+        dims = tuple(name for a in range(len(where.shape)) for name in (batch_names if a == axes[0] else (a,)))
     else:
-        out = xp.gather(permuted(xp, x, (*axes, *whole)), where.index(xp))
-        have = (*lead, *spans, *whole)
+        out = xp.gather(permuted(xp, x, (*axes, *whole_axes)), where.index(xp))
+        dims = (*batch_names, *spans, *whole_axes)
     # whole axes of extent 1 that the result lacks, and points that it has, come and go by the last reshape
-    order = [have.index(name) for name in names if name in have]
-    rest = [i for i in range(len(have)) if i not in order]
+    order = [dims.index(name) for name in names if name in dims]
+    rest = [i for i in range(len(dims)) if i not in order]
     return reshaped(xp, permuted(xp, out, (*order, *rest)), shape)

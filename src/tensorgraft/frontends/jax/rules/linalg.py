@@ -21,19 +21,19 @@ from tensorgraft.hub.backend import Backend
 def dot_general(xp: Backend, a: Array, b: Array, *, dimension_numbers: Any, out: Any, **_: Any) -> Array:
     """Operands may have different dtypes, and the result a narrower one than they."""
     (contract_a, contract_b), (batch_a, batch_b) = dimension_numbers
-    wanted = np.dtype(out[0].dtype)
-    wide, casts = _wide(xp.dtype_of(a), xp.dtype_of(b), wanted)
+    out_dtype = np.dtype(out[0].dtype)
+    wide, casts = _wide(xp.dtype_of(a), xp.dtype_of(b), out_dtype)
     if casts:
         a, b = xp.astype(a, wide), xp.astype(b, wide)
     product = xp.dot_general(a, b, (tuple(contract_a), tuple(contract_b)), (tuple(batch_a), tuple(batch_b)), wide)
-    return product if wide == wanted else xp.astype(product, wanted)
+    return product if wide == out_dtype else xp.astype(product, out_dtype)
 
 
 @functools.lru_cache(maxsize=1024)
-def _wide(a: np.dtype, b: np.dtype, wanted: np.dtype) -> tuple[np.dtype, bool]:
+def _wide(a: np.dtype, b: np.dtype, out_dtype: np.dtype) -> tuple[np.dtype, bool]:
     """The dtype of a product of two dtypes that becomes the wanted one, and whether the operands are to be of it."""
     common = np.dtype(jnp.promote_types(a, b))
-    wide = wanted if jnp.promote_types(common, wanted) == wanted else common
+    wide = out_dtype if jnp.promote_types(common, out_dtype) == out_dtype else common
     return wide, a != b or dtypes.is_inexact(wide) != dtypes.is_inexact(common)
 
 

@@ -88,8 +88,8 @@ def random_seed(xp: Backend, seeds: Array, *, impl: Any, out: Any, **_: Any) -> 
 def _counted(xp: Backend, keys: Keys, shape: Shape) -> tuple[Array, Array]:
     """The cipher of 0, 1, 2, ... in `shape`, for each key."""
     shape = tuple(shape)
-    lead = xp.shape(keys.words[0])
-    k0, k1 = (xp.reshape(k, (*lead, *[1] * len(shape))) for k in keys.words)
+    keys_shape = xp.shape(keys.words[0])
+    k0, k1 = (xp.reshape(k, (*keys_shape, *[1] * len(shape))) for k in keys.words)
     return _cipher(xp, k0, k1, *iota_2x32_shape(xp, shape=shape))
 
 

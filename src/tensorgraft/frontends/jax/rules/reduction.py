@@ -51,8 +51,8 @@ def reduced(xp: Backend, x: Array, name: str, axes: Ints) -> Array:
         return getattr(xp, name)(x, axis=axes)
     shape = xp.shape(x)
     if math.prod(shape[a] for a in axes) == 0:
-        kept = tuple(n for a, n in enumerate(shape) if a not in axes)
-        return xp.full(kept, identity(name, dtype), dtype)
+        out_shape = tuple(n for a, n in enumerate(shape) if a not in axes)
+        return xp.full(out_shape, identity(name, dtype), dtype)
     return folded(xp, [x], axes, combine_function(name, dtype))[0]
 
 
@@ -136,9 +136,9 @@ def _cumlogsumexp(xp: ValueBackend, x: Value, axis: int) -> Value:
     out = xp.cumlogsumexp(x, axis)
     if not dtypes.is_complex(x.dtype):
         return out
-    turned = xp.imag(out) + math.pi
-    turns = xp.floor(turned * (1 / (2 * math.pi)))
-    angle = turned - turns * (2 * math.pi) - math.pi
+    shifted = xp.imag(out) + math.pi
+    turns = xp.floor(shifted * (1 / (2 * math.pi)))
+    angle = shifted - turns * (2 * math.pi) - math.pi
     return xp.complex(xp.real(out), angle)
 
 

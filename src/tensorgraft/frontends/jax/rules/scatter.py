@@ -10,7 +10,7 @@ import numpy as np
 from jax.lax import GatherScatterMode
 
 from tensorgraft.frontends.jax.rule import rule
-from tensorgraft.frontends.jax.rules.gather_windows import Places, places
+from tensorgraft.frontends.jax.rules.gather_windows import GatherWindows, gather_windows
 from tensorgraft.frontends.jax.rules.scalar_functions import ScalarFunction, scalar_function
 from tensorgraft.frontends.jax.rules.structural import permuted, reshaped
 from tensorgraft.hub import dtypes
@@ -27,14 +27,14 @@ _COMBINE = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "maxi
 
 def _looked_up(
     xp: Backend, x: Array, indices: Array, updates: Array, numbers: Any, mode: Any, known: Any
-) -> tuple[Places, Array]:
+) -> tuple[GatherWindows, Array]:
     """Return the places that updates go to, and the updates: axes of the batch first, then those of the windows, as in
     the operand."""
     shape, update_shape = xp.shape(x), xp.shape(updates)
     points = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     extents = iter([update_shape[a] for a in numbers.update_window_dims])
     sizes = tuple(1 if a in points else next(extents) for a in range(len(shape)))
-    where = places(
+    where = gather_windows(
         xp,
         shape,
         indices,
@@ -45,56 +45,56 @@ def _looked_up(
         masked=GatherScatterMode.from_any(mode) != GatherScatterMode.CLIP,
         known=known,
     )
-    lead = [a for a in range(len(update_shape)) if a not in numbers.update_window_dims]
-    updates = permuted(xp, updates, (*lead, *numbers.update_window_dims))
+    batch_axes = [a for a in range(len(update_shape)) if a not in numbers.update_window_dims]
+    updates = permuted(xp, updates, (*batch_axes, *numbers.update_window_dims))
     return where, reshaped(xp, updates, (*where.batch, *sizes))
 
 
-def _along(xp: Any, inside: AnyArray, more: int) -> AnyArray:
-    """A mask of the batch, to broadcast with updates of `more` axes in a window."""
-    return xp.reshape(inside, (*xp.shape(inside), *(1,) * more)) if more else inside
+def _window_mask(xp: Any, mask: AnyArray, extra_ndim: int) -> AnyArray:
+    """A mask of the batch, to broadcast with updates of `extra_ndim` axes in a window."""
+    return xp.reshape(mask, (*xp.shape(mask), *(1,) * extra_ndim)) if extra_ndim else mask
 
 
-def _put_one(xp: Backend, x: Array, where: Places, update: Array, apply: Apply) -> Array:
+def _put_one(xp: Backend, x: Array, where: GatherWindows, update: Array, apply: Apply) -> Array:
     """Put `update` into the only window."""
     update = xp.reshape(update, where.sizes)
     if not where.axes:
         old, new = x, apply(x, update)
-        return new if where.inside is None else xp.where(xp.reshape(where.inside, ()), new, old)
+        return new if where.fits is None else xp.where(xp.reshape(where.fits, ()), new, old)
     at = where.corner(xp)
     old = xp.dynamic_slice(x, at, where.sizes)
     new = apply(old, update)
-    if where.inside is not None:
-        new = xp.where(xp.reshape(where.inside, ()), new, old)
+    if where.fits is not None:
+        new = xp.where(xp.reshape(where.fits, ()), new, old)
     return xp.dynamic_update_slice(x, new, at)
 
 
-def _put(xp: Backend, x: Array, where: Places, updates: Array, kind: str) -> Array:
+def _put(xp: Backend, x: Array, where: GatherWindows, updates: Array, kind: str) -> Array:
     """All windows at once."""
-    rank, lead = len(where.shape), len(where.batch)
-    axes, spans, whole = where.axes, where.spans, where.whole
-    if where.inside is not None and kind != "set":
-        nothing = xp.full((), _identity(kind, xp.dtype_of(x)), xp.dtype_of(x))
-        updates = xp.where(_along(xp, where.inside, rank), updates, nothing)
+    rank, n = len(where.shape), len(where.batch)
+    axes, spans, full = where.axes, where.spans, where.whole
+    if where.fits is not None and kind != "set":
+        neutral = xp.full((), _identity(kind, xp.dtype_of(x)), xp.dtype_of(x))
+        updates = xp.where(_window_mask(xp, where.fits, rank), updates, neutral)
     # points have extent 1: they go
-    order = (*range(lead), *(lead + a for a in (*spans, *whole)), *(lead + a for a in axes if a not in spans))
-    extents = tuple(where.sizes[a] for a in (*spans, *whole))
+    order = (*range(n), *(n + a for a in (*spans, *full)), *(n + a for a in axes if a not in spans))
+    extents = tuple(where.sizes[a] for a in (*spans, *full))
     updates = reshaped(xp, permuted(xp, updates, order), (*where.batch, *extents))
-    moved = permuted(xp, x, (*axes, *whole))
+    moved = permuted(xp, x, (*axes, *full))
     index = where.index(xp)
     if not axes:  # everything, many times
         moved, index = xp.expand_dims(moved, 0), [xp.zeros(where.batch, dtypes.int64)]
-    if where.inside is not None and kind == "set":
-        out = _set_inside(xp, moved, index, updates, _along(xp, where.inside, len(spans)))
+    if where.fits is not None and kind == "set":
+        out = _set_inside(xp, moved, index, updates, _window_mask(xp, where.fits, len(spans)))
     else:
         out = xp.scatter(moved, index, updates, mode=kind)
     if not axes:
         return reshaped(xp, out, where.shape)
-    return permuted(xp, out, np.argsort((*axes, *whole)).tolist())
+    return permuted(xp, out, np.argsort((*axes, *full)).tolist())
 
 
 @with_operators
-def _set_inside(xp: ValueBackend, x: Value, index: list[Value], updates: Value, inside: Value) -> Value:
+def _set_inside(xp: ValueBackend, x: Value, index: list[Value], updates: Value, in_range: Value) -> Value:
     """Set the updates that are in range. Updates out of range go, in a small array, to an extra row that is cut off; in
     a large one, to avoid a copy, they repeat the last update that is in range."""
     shape, k = x.shape, len(index)
@@ -105,18 +105,18 @@ def _set_inside(xp: ValueBackend, x: Value, index: list[Value], updates: Value, 
     rest = shape[k:]
     rowwise = xp.reshape(x, (rows, *rest))
     if xp.size(x) <= 4 * xp.size(updates) + _SMALL:
-        flat = xp.where(inside, flat, xp.full((), rows, dtypes.int64))
+        flat = xp.where(in_range, flat, xp.full((), rows, dtypes.int64))
         wide = xp.concat([rowwise, xp.zeros((1, *rest), x.dtype)], axis=0)
         return xp.reshape(xp.take_slice(xp.scatter(wide, [flat], updates), 0, 0, rows), shape)
     count = xp.size(flat)
-    inside = xp.reshape(xp.broadcast_to(inside, flat.shape), (count,))
+    in_range = xp.reshape(xp.broadcast_to(in_range, flat.shape), (count,))
     flat, updates = xp.reshape(flat, (count,)), xp.reshape(updates, (count, *rest))
-    last = xp.max(xp.where(inside, xp.iota(count, dtypes.int64), xp.full((), -1, dtypes.int64)))
+    last = xp.max(xp.where(in_range, xp.iota(count, dtypes.int64), xp.full((), -1, dtypes.int64)))
     example = xp.reshape(xp.maximum(last, 0), (1,))
     row = xp.take(flat, example, axis=0)  # if none is inside, any row is given what it has
     value = xp.where(last >= 0, xp.take(updates, example, axis=0), xp.take(rowwise, row, axis=0))
-    updates = xp.where(_along(xp, inside, len(rest)), updates, value)
-    return xp.reshape(xp.scatter(rowwise, [xp.where(inside, flat, row)], updates), shape)
+    updates = xp.where(_window_mask(xp, in_range, len(rest)), updates, value)
+    return xp.reshape(xp.scatter(rowwise, [xp.where(in_range, flat, row)], updates), shape)
 
 
 _SMALL = 1 << 14
@@ -163,19 +163,21 @@ def _scatter(kind: str) -> Callable[..., Any]:
     return run
 
 
-def _apply_each(xp: Backend, x: Array, where: Places, updates: Array, function: ScalarFunction) -> Array:
+def _apply_each(xp: Backend, x: Array, where: GatherWindows, updates: Array, function: ScalarFunction) -> Array:
     """A function of what is there and the update, one window after the other: an index may occur twice."""
     n = where.count
 
     def step(carry: Array, row: tuple[Any, Array]) -> tuple[Array, tuple[()]]:
-        (starts, inside), update = row
-        one = Places(where.shape, where.sizes, (), dict(zip(where.starts, starts, strict=True)), inside, where.batching)
-        return _put_one(xp, carry, one, update, lambda old, new: function(xp, old, new)[0]), ()
+        (starts, in_range), update = row
+        window = GatherWindows(
+            where.shape, where.sizes, (), dict(zip(where.starts, starts, strict=True)), in_range, where.batching
+        )
+        return _put_one(xp, carry, window, update, lambda old, new: function(xp, old, new)[0]), ()
 
     flat = [xp.reshape(xp.broadcast_to(at, where.batch), (n,)) for at in where.starts.values()]
-    inside = None if where.inside is None else xp.reshape(where.inside, (n,))
+    in_range = None if where.fits is None else xp.reshape(where.fits, (n,))
     windows = xp.reshape(updates, (n, *where.sizes))
-    return xp.scan(step, x, ((flat, inside), windows), length=n)[0]
+    return xp.scan(step, x, ((flat, in_range), windows), length=n)[0]
 
 
 rule("scatter")(_scatter("set"))

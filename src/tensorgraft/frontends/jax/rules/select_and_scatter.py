@@ -12,7 +12,7 @@ from tensorgraft.frontends.jax.rule import rule
 from tensorgraft.frontends.jax.rules.associative_scan import Combine
 from tensorgraft.frontends.jax.rules.reduction import identity
 from tensorgraft.frontends.jax.rules.scalar_functions import ScalarFunction, scalar_function
-from tensorgraft.frontends.jax.rules.windowed import Ints, Pads, folded_windows, of_present, spread
+from tensorgraft.frontends.jax.rules.windowed import Ints, Pads, folded_windows, of_present, pad_with
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
@@ -49,15 +49,15 @@ def _positions(xp: Backend, x: Array, combine: Combine, window: Ints, strides: I
     """Return the place in the flat array of the element that each window chooses: 1-d."""
     shape = xp.shape(x)
     at = xp.reshape(xp.iota(math.prod(shape), dtypes.int64), shape)
-    chosen = folded_windows(xp, [x, at], combine, window, strides, (1,) * len(window))[1]
-    return xp.reshape(chosen, (xp.size(chosen),))
+    winners = folded_windows(xp, [x, at], combine, window, strides, (1,) * len(window))[1]
+    return xp.reshape(winners, (xp.size(winners),))
 
 
-def _cut(xp: Backend, flat: Array, wide: Ints, padding: Pads, shape: Ints) -> Array:
+def _unpadded(xp: Backend, flat: Array, wide: Ints, padding: Pads, shape: Ints) -> Array:
     start = tuple(int(low) for low, _ in padding)
     stop = tuple(low + n for low, n in zip(start, shape, strict=True))
-    whole = xp.reshape(flat, tuple(wide))
-    return whole if tuple(wide) == tuple(shape) else xp.slice(whole, start, stop, (1,) * len(shape))
+    dilated = xp.reshape(flat, tuple(wide))
+    return dilated if tuple(wide) == tuple(shape) else xp.slice(dilated, start, stop, (1,) * len(shape))
 
 
 @rule("select_and_scatter_add")
@@ -75,12 +75,12 @@ def select_and_scatter_add(
     shape, dtype = xp.shape(operand), xp.dtype_of(source)
     if not xp.size(source) or not xp.size(operand):
         return xp.zeros(shape, dtype)
-    ones = (1,) * len(shape)
-    padded = spread(xp, operand, _extreme(select_prim, xp.dtype_of(operand)), padding, ones)
+    unit_steps = (1,) * len(shape)
+    padded = pad_with(xp, operand, _extreme(select_prim, xp.dtype_of(operand)), padding, unit_steps)
     wide = xp.shape(padded)
     at = _positions(xp, padded, _by_comparison(select_prim.name), window_dimensions, window_strides)
     flat = xp.zeros((math.prod(wide),), dtype)
-    return _cut(xp, xp.scatter(flat, [at], xp.reshape(source, xp.shape(at)), mode="add"), wide, padding, shape)
+    return _unpadded(xp, xp.scatter(flat, [at], xp.reshape(source, xp.shape(at)), mode="add"), wide, padding, shape)
 
 
 @rule("select_and_gather_add")
@@ -102,8 +102,8 @@ def select_and_gather_add(
     if 0 in shape:
         return xp.zeros(shape, dtype)
     least = _extreme(select_prim, dtype)
-    keys = spread(xp, operand, least, padding, base_dilation)
-    values = spread(xp, tangents, 0, padding, base_dilation)
+    keys = pad_with(xp, operand, least, padding, base_dilation)
+    values = pad_with(xp, tangents, 0, padding, base_dilation)
     combine = _by_comparison(select_prim.name)
     selected = folded_windows(xp, [keys, values], combine, window_dimensions, window_strides, window_dilation)
     return combine(xp, [xp.full(shape, least, dtype), xp.zeros(shape, dtype)], selected)[1]
@@ -128,15 +128,15 @@ def select_and_scatter(
     """Select and scatter by any two functions (StableHLO, `select_and_scatter`). Borders are not selected, as XLA does
     it."""
     shape, dtype = xp.shape(operand), xp.dtype_of(operand)
-    ones = (1,) * len(shape)
-    padded = spread(xp, operand, 0, padding, ones)
+    unit_steps = (1,) * len(shape)
+    padded = pad_with(xp, operand, 0, padding, unit_steps)
     wide = xp.shape(padded)
     flat = xp.full((math.prod(wide),), initial, dtype)
     if xp.size(source):
-        there = spread(xp, xp.full(shape, True, dtypes.bool_), False, padding, ones)
+        is_element = pad_with(xp, xp.full(shape, True, dtypes.bool_), False, padding, unit_steps)
         select = of_present(_by_function(scalar_function(select_jaxpr, select_consts)))
         numbers = xp.reshape(xp.iota(math.prod(wide), dtypes.int64), wide)
-        at = folded_windows(xp, [there, padded, numbers], select, window_dimensions, window_strides, ones)[2]
+        at = folded_windows(xp, [is_element, padded, numbers], select, window_dimensions, window_strides, unit_steps)[2]
         at = xp.reshape(at, (xp.size(at),))
         updates = xp.reshape(source, xp.shape(at))
         function = scalar_function(scatter_jaxpr, scatter_consts)
@@ -145,7 +145,7 @@ def select_and_scatter(
             flat = xp.scatter(flat, [at], updates, mode=mode)
         else:
             flat = _scattered(xp, flat, at, updates, function)
-    return _cut(xp, flat, wide, padding, shape)
+    return _unpadded(xp, flat, wide, padding, shape)
 
 
 def _scattered(xp: Backend, flat: Array, at: Array, updates: Array, function: ScalarFunction) -> Array:

@@ -36,15 +36,15 @@ def permuted(xp: Backend, x: Array, axes: Ints) -> Array:
 def broadcast_in_dim(
     xp: Backend, x: Array, *dynamic_shape: Array, shape: Ints, broadcast_dimensions: Ints, **_: Any
 ) -> Array:
-    shape, have, axes = tuple(shape), xp.shape(x), tuple(broadcast_dimensions)
+    shape, new_shape, axes = tuple(shape), xp.shape(x), tuple(broadcast_dimensions)
     rank = len(shape)
     if axes != tuple(range(rank - len(axes), rank)):  # else broadcasting puts the new axes in front by itself
         wide = [1] * rank
-        for axis, extent in zip(axes, have, strict=True):
+        for axis, extent in zip(axes, new_shape, strict=True):
             wide[axis] = extent
-        have = tuple(wide)
-        x = xp.reshape(x, have)
-    return x if have == shape else xp.broadcast_to(x, shape)
+        new_shape = tuple(wide)
+        x = xp.reshape(x, new_shape)
+    return x if new_shape == shape else xp.broadcast_to(x, shape)
 
 
 @rule("reshape")
@@ -157,7 +157,7 @@ def plain(constant: Any, value: Array) -> Any:
 
 @rule("pad")
 def pad(xp: Backend, x: Array, value: Array, *, padding_config: Sequence[tuple[int, int, int]], known: Any) -> Array:
-    config = tuple((int(low), int(high), int(gap)) for low, high, gap in padding_config)
+    config = tuple((int(low), int(high), int(interior)) for low, high, interior in padding_config)
     return xp.pad(x, plain(known[1], value), config) if any(map(any, config)) else x
 
 
@@ -167,9 +167,9 @@ def pad(xp: Backend, x: Array, value: Array, *, padding_config: Sequence[tuple[i
 @rule("iota")
 def iota(xp: Backend, *dynamic_shape: Array, dtype: Any, shape: Ints, dimension: int, **_: Any) -> Array:
     dtype = np.dtype(dtype)
-    along = xp.iota(shape[dimension], dtype if dtype in _COUNTS else dtypes.int64)
-    along = along if dtype in _COUNTS else xp.astype(along, dtype)
-    return broadcast_in_dim(xp, along, shape=shape, broadcast_dimensions=(dimension,))
+    indices = xp.iota(shape[dimension], dtype if dtype in _COUNTS else dtypes.int64)
+    indices = indices if dtype in _COUNTS else xp.astype(indices, dtype)
+    return broadcast_in_dim(xp, indices, shape=shape, broadcast_dimensions=(dimension,))
 
 
 @rule("empty", "empty2")

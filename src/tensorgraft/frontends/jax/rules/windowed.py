@@ -57,7 +57,7 @@ def conv_general_dilated(
 # ---- windowed reductions -------------------------------------------------------------------------------------------
 
 
-def spread(xp: Backend, x: Array, value: Any, padding: Pads, base_dilation: Ints) -> Array:
+def pad_with(xp: Backend, x: Array, value: Any, padding: Pads, base_dilation: Ints) -> Array:
     """Return `x` with gaps and borders of a value."""
     config = tuple((int(low), int(high), d - 1) for (low, high), d in zip(padding, base_dilation, strict=True))
     return xp.pad(x, value, config) if any(map(any, config)) else x
@@ -69,45 +69,45 @@ def folded_windows(
     """Arrays of one shape, reduced together over windows, in their order. A window is folded along its last axis first,
     so that the extents of a window add up, and do not multiply."""
     for axis in reversed(range(len(window))):
-        k, stride, gap = window[axis], strides[axis], dilation[axis]
+        k, stride, step = window[axis], strides[axis], dilation[axis]
         if k > 1 or stride > 1:
-            arrays = _along(xp, arrays, axis, combine, k, stride, gap)
+            arrays = _reduced_along(xp, arrays, axis, combine, k, stride, step)
     return arrays
 
 
-def _along(
+def _reduced_along(
     xp: Backend, arrays: Sequence[Array], axis: int, combine: Combine, window: int, stride: int, dilation: int
 ) -> Sequence[Array]:
     n = xp.shape(arrays[0])[axis]
     out = window_count(n, window, stride, dilation)
 
-    def cut(some: Sequence[Array], start: int, stop: int, step: int = 1) -> Sequence[Array]:
-        return [xp.take_slice(x, axis, start, stop, step) for x in some]
+    def slice_all(arrays_: Sequence[Array], start: int, stop: int, step: int = 1) -> Sequence[Array]:
+        return [xp.take_slice(x, axis, start, stop, step) for x in arrays_]
 
     if not out:
-        return cut(arrays, 0, 0)
+        return slice_all(arrays, 0, 0)
     total: Sequence[Array] | None = None
     if window <= 4 or (stride > 1 and window <= 2 * stride):
         for k in range(0, window * dilation, dilation):
-            piece = cut(arrays, k, k + (out - 1) * stride + 1, stride)
+            piece = slice_all(arrays, k, k + (out - 1) * stride + 1, stride)
             total = piece if total is None else combine(xp, total, piece)
         assert total is not None
         return total
     # windows of powers of two out of two of half the length each, then one of `window` out of those
-    power, reach, length, rest = arrays, 0, 1, window
+    power, offset, length, rest = arrays, 0, 1, window
     while True:
         if rest & 1:
-            piece = cut(power, reach * dilation, reach * dilation + n - dilation * (window - 1))
+            piece = slice_all(power, offset * dilation, offset * dilation + n - dilation * (window - 1))
             total = piece if total is None else combine(xp, total, piece)
-            reach += length
+            offset += length
         rest >>= 1
         if not rest:
             break
-        have = xp.shape(power[0])[axis]
-        power = combine(xp, cut(power, 0, have - length * dilation), cut(power, length * dilation, have))
+        size = xp.shape(power[0])[axis]
+        power = combine(xp, slice_all(power, 0, size - length * dilation), slice_all(power, length * dilation, size))
         length *= 2
     assert total is not None
-    return total if stride == 1 else cut(total, 0, (out - 1) * stride + 1, stride)
+    return total if stride == 1 else slice_all(total, 0, (out - 1) * stride + 1, stride)
 
 
 def _reduced_windows(
@@ -118,7 +118,7 @@ def _reduced_windows(
     native = name == "sum" or (name in ("max", "min") and not dtypes.is_complex(dtype))
     if native and not dtypes.is_bool(dtype):
         return xp.reduce_window(x, name, tuple(window), tuple(strides), tuple(padding), tuple(dilation))
-    x = spread(xp, x, identity(name, dtype), padding, (1,) * len(window))
+    x = pad_with(xp, x, identity(name, dtype), padding, (1,) * len(window))
     return folded_windows(xp, [x], combine_function(name, dtype), window, strides, dilation)[0]
 
 
@@ -140,7 +140,7 @@ def _windows(name: str) -> Callable[..., Any]:
             return xp.zeros(tuple(out[0].shape), dtype)
         padding = tuple((int(low), int(high)) for low, high in padding)
         if any(d > 1 for d in base_dilation):
-            x = spread(xp, x, identity(name, dtype), padding, base_dilation)
+            x = pad_with(xp, x, identity(name, dtype), padding, base_dilation)
             padding = ((0, 0),) * len(padding)
         return _reduced_windows(xp, x, name, window_dimensions, window_strides, padding, window_dilation)
 
@@ -178,26 +178,26 @@ def reduce_window(
     name = function.monoid if half == 1 else None
     windows = (window_dimensions, window_strides, window_dilation)
     if name is not None:
-        x = spread(xp, arrays[0], identity(name, xp.dtype_of(arrays[0])), padding, base_dilation)
+        x = pad_with(xp, arrays[0], identity(name, xp.dtype_of(arrays[0])), padding, base_dilation)
         none = ((0, 0),) * len(shape)
         outputs = [_reduced_windows(xp, x, name, window_dimensions, window_strides, none, window_dilation)]
         return outputs if is_identity(known[half], name) else function.combine(xp, starts, outputs)
     if not any(low > 0 or high > 0 for low, high in padding) and all(d == 1 for d in base_dilation):
-        inner = [spread(xp, x, 0, padding, base_dilation) for x in arrays]
+        inner = [pad_with(xp, x, 0, padding, base_dilation) for x in arrays]
         return function.combine(xp, starts, folded_windows(xp, inner, function.combine, *windows))
-    there = spread(xp, xp.full(xp.shape(arrays[0]), True, dtypes.bool_), False, padding, base_dilation)
-    inner = [there, *(spread(xp, x, 0, padding, base_dilation) for x in arrays)]
-    some, *outputs = folded_windows(xp, inner, of_present(function.combine), *windows)
-    return [xp.where(some, a, b) for a, b in zip(function.combine(xp, starts, outputs), starts, strict=True)]
+    is_present = pad_with(xp, xp.full(xp.shape(arrays[0]), True, dtypes.bool_), False, padding, base_dilation)
+    inner = [is_present, *(pad_with(xp, x, 0, padding, base_dilation) for x in arrays)]
+    any_present, *outputs = folded_windows(xp, inner, of_present(function.combine), *windows)
+    return [xp.where(any_present, a, b) for a, b in zip(function.combine(xp, starts, outputs), starts, strict=True)]
 
 
 def of_present(combine: Combine) -> Combine:
     """Extend `combine` to elements that may be missing; the first operand says whether they are there."""
 
-    def either(xp: Backend, a: Sequence[Array], b: Sequence[Array]) -> Sequence[Array]:
-        both = combine(xp, a[1:], b[1:])
+    def combine_present(xp: Backend, a: Sequence[Array], b: Sequence[Array]) -> Sequence[Array]:
+        combined = combine(xp, a[1:], b[1:])
         one = [xp.where(a[0], u, v) for u, v in zip(a[1:], b[1:], strict=True)]
-        here = xp.logical_and(a[0], b[0])
-        return [xp.logical_or(a[0], b[0]), *(xp.where(here, u, v) for u, v in zip(both, one, strict=True))]
+        both = xp.logical_and(a[0], b[0])
+        return [xp.logical_or(a[0], b[0]), *(xp.where(both, u, v) for u, v in zip(combined, one, strict=True))]
 
-    return either
+    return combine_present

@@ -52,8 +52,8 @@ def zeta(xp: ValueBackend, s: Value, q: Value, **_: Any) -> Value:
     tail = s / a * (rest + _FIRST) + 0.5
     out = total + last * tail
     left, pole = q <= 0.0, q == xp.floor(q)
-    broken = left & (s != xp.floor(s))
-    out = xp.where((s < 1.0) | broken, xp.full_like(out, math.nan), out)
+    is_undefined = left & (s != xp.floor(s))
+    out = xp.where((s < 1.0) | is_undefined, xp.full_like(out, math.nan), out)
     at_pole = xp.where(_is_even(xp, s), xp.full_like(out, math.inf), xp.full_like(out, math.nan))
     out = xp.where(left & pole, at_pole, out)
     return xp.where(s == 1.0, xp.full_like(out, math.inf), out)

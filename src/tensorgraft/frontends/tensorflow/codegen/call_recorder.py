@@ -54,21 +54,21 @@ class GraphWatch(ProgramWatch):
         graph = tf.compat.v1.get_default_graph()
         number, first = len(self.called), len(graph.get_operations())
         self.called.append(called)
-        self._around.append(number)
+        self._call_stack.append(number)
         try:
             yield
         finally:
-            self._around.pop()
+            self._call_stack.pop()
             called.model = None
             self.ranges.setdefault(graph, []).append((first, len(graph.get_operations()), number))
 
     def scopes(self, graph: Any) -> dict[str, tuple[int, ...]]:
         """Name of an operation of a graph -> the numbers of the calls around it, from outside."""
         ranges = sorted(self.ranges.get(graph, ()), key=lambda r: r[2])
-        found = {}
+        scopes_of = {}
         for i, op in enumerate(graph.get_operations()):
-            found[op.name] = tuple(number for first, end, number in ranges if first <= i < end)
-        return found
+            scopes_of[op.name] = tuple(number for first, end, number in ranges if first <= i < end)
+        return scopes_of
 
     def saw(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
         """The arguments of a call by name, tensors as their keys."""
@@ -94,21 +94,21 @@ class GraphWatch(ProgramWatch):
                     self._replace(stack, sys.modules[name].layers.Layer, paths)
             for cls in classes:
                 self._replace(stack, cls, paths)
-            own = _Function.__call__
+            original_call = _Function.__call__
             watch = self
 
-            def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+            def call_and_note(self: Any, *args: Any, **kwargs: Any) -> Any:
                 if tf.executing_eagerly():
-                    return own(self, *args, **kwargs)
-                fresh, name = watch.fresh(self), self._name
+                    return original_call(self, *args, **kwargs)
+                function, name = watch.fresh(self), self._name
                 noted = Called(name, arguments=watch.saw(self.python_function, args, kwargs))
                 if not name.isidentifier() or _is_of_library(inspect.unwrap(self.python_function)):
-                    return own(fresh, *args, **kwargs)
+                    return original_call(function, *args, **kwargs)
                 with watch.call(noted):
-                    return own(fresh, *args, **kwargs)
+                    return original_call(function, *args, **kwargs)
 
-            _Function.__call__ = called
-            stack.callback(setattr, _Function, "__call__", own)
+            _Function.__call__ = call_and_note
+            stack.callback(setattr, _Function, "__call__", original_call)
             yield
 
     def fresh(self, fn: Any) -> Any:
@@ -119,25 +119,27 @@ class GraphWatch(ProgramWatch):
         return self._functions[id(fn)][0]
 
     def _replace(self, stack: contextlib.ExitStack, cls: type, paths: Mapping[int, str]) -> None:
-        own = cls.__dict__.get("__call__")
-        if own is None:
+        original = cls.__dict__.get("__call__")
+        if original is None:
             return
-        plain = own.python_function if isinstance(own, tf.types.experimental.PolymorphicFunction) else own
+        plain = (
+            original.python_function if isinstance(original, tf.types.experimental.PolymorphicFunction) else original
+        )
         watch = self
 
         def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
             convert = tf.__internal__.autograph.tf_convert
             inner = convert(plain, tf.__internal__.autograph.control_status_ctx())
             if tf.executing_eagerly() or not isinstance(tf.compat.v1.get_default_graph(), _FuncGraph):
-                return own.__get__(self)(*args, **kwargs)
+                return original.__get__(self)(*args, **kwargs)
             if isinstance(type(self).__dict__.get("__call__"), property):
                 return inner(self, *args, **kwargs)
             parent = watch.around()
-            around = parent.path if parent is not None else ""
-            path = paths.get(id(self), around)
-            name = path[len(around) :].lstrip(".") if path.startswith(around) else path
+            parent_path = parent.path if parent is not None else ""
+            path = paths.get(id(self), parent_path)
+            name = path[len(parent_path) :].lstrip(".") if path.startswith(parent_path) else path
             fn = getattr(self, "call", None) or functools.partial(plain, self)
-            called = Called(
+            call = Called(
                 type(self).__name__,
                 path,
                 name,
@@ -148,12 +150,12 @@ class GraphWatch(ProgramWatch):
             )
             if parent is not None and parent.model is self:  # super().__call__
                 return inner(self, *args, **kwargs)
-            with watch.call(called):
+            with watch.call(call):
                 return inner(self, *args, **kwargs)
 
         noted.__module__ = "keras" if cls.__module__.startswith(("keras", "tf_keras")) else "tensorflow"
         type.__setattr__(cls, "__call__", noted)
-        stack.callback(type.__setattr__, cls, "__call__", own)
+        stack.callback(type.__setattr__, cls, "__call__", original)
 
 
 _FuncGraph = tf.__internal__.FuncGraph

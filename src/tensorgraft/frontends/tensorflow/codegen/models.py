@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import re
 import types
 from collections import Counter
@@ -13,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tensorgraft.codegen.captured_values import captured_values
 from tensorgraft.frontends.tensorflow.codegen.call_recorder import is_users
 from tensorgraft.frontends.tensorflow.models import is_model
 
@@ -39,94 +38,94 @@ class ProgramVariables:
 def held_by(program: Any) -> ProgramVariables:
     """Collect variables and modules reached from a function or a model. With several models, names begin with
     theirs."""
-    held = ProgramVariables()
+    variables = ProgramVariables()
     roots = [("", program)] if is_model(program) else list(_variables_around(program))
     roots = [(name, x) for k, (name, x) in enumerate(roots) if all(x is not y for _, y in roots[:k])]
-    alone = sum(is_model(x) for _, x in roots) == 1
+    is_only_model = sum(is_model(x) for _, x in roots) == 1
     for name, x in roots:
         if isinstance(x, tf.Variable):
-            held.add(name, x)
+            variables.add(name, x)
         else:
-            _add(held, "" if alone and is_model(x) else name, x)
-    return held
+            _add(variables, "" if is_only_model and is_model(x) else name, x)
+    return variables
 
 
-def _add(held: ProgramVariables, prefix: str, model: Any) -> None:
+def _add(variables: ProgramVariables, prefix: str, model: Any) -> None:
     if isinstance(model, list | tuple | dict):
         for k, x in model.items() if isinstance(model, dict) else enumerate(model):
             inner = f"{prefix}.{k}".strip(".")
             if isinstance(x, tf.Variable):
-                held.add(inner, x)
+                variables.add(inner, x)
             else:
-                _add(held, inner, x)
+                _add(variables, inner, x)
     elif _is_of_keras(model):
-        _add_layer(held, prefix, model)
+        _add_layer(variables, prefix, model)
     elif isinstance(model, tf.Module):
-        found = model._flatten(predicate=lambda x: isinstance(x, tf.Variable | tf.Module), with_path=True)
-        held.paths[id(model)] = prefix
-        held.classes.add(type(model))
-        for path, x in found:
+        flattened = model._flatten(predicate=lambda x: isinstance(x, tf.Variable | tf.Module), with_path=True)
+        variables.paths[id(model)] = prefix
+        variables.classes.add(type(model))
+        for path, x in flattened:
             name = ".".join(filter(None, (prefix, *map(str, path))))
             if isinstance(x, tf.Variable):
-                held.add(name, x)
+                variables.add(name, x)
             elif _is_of_keras(x):
-                _add(held, name, x)
+                _add(variables, name, x)
             else:
-                held.paths.setdefault(id(x), name)
-                held.classes.add(type(x))
+                variables.paths.setdefault(id(x), name)
+                variables.classes.add(type(x))
             if not isinstance(x, tf.Variable):
-                held.containers.setdefault(name, type(x).__name__)
+                variables.containers.setdefault(name, type(x).__name__)
                 if len(path) > 1 and str(path[-1]).isdigit():
-                    held.containers.setdefault(name.rpartition(".")[0], "list")
+                    variables.containers.setdefault(name.rpartition(".")[0], "list")
     elif hasattr(model, "variables"):  # an optimizer
         for v in model.variables:
             path = (getattr(v, "path", None) or v.name.removesuffix(":0")).replace("/", ".")
-            held.add(".".join(filter(None, (prefix, path))), v)
+            variables.add(".".join(filter(None, (prefix, path))), v)
 
 
-def _add_layer(held: ProgramVariables, path: str, layer: Any) -> None:
+def _add_layer(variables: ProgramVariables, path: str, layer: Any) -> None:
     """Add a layer of Keras: its own variables by name, its sublayers by their attributes."""
-    if id(layer) in held.paths:
+    if id(layer) in variables.paths:
         return
-    held.paths[id(layer)] = path
+    variables.paths[id(layer)] = path
     for name, value, kind in _children(layer):
         inner = f"{path}.{name}".strip(".")
         if kind:
-            held.containers.setdefault(inner, kind)
+            variables.containers.setdefault(inner, kind)
         if value is not None:
-            _add_layer(held, inner, value)
+            _add_layer(variables, inner, value)
     for v in layer.variables:  # of the remaining variables, its own
-        held.add(f"{path}.{v.name.removesuffix(':0').rpartition('/')[2]}".strip("."), v)
+        variables.add(f"{path}.{v.name.removesuffix(':0').rpartition('/')[2]}".strip("."), v)
 
 
 def _children(layer: Any) -> Iterator[tuple[str, Any, str]]:
     """Yield (name, layer or None for a list of layers, class) of sublayers."""
-    seen: set[int] = {id(layer)}
+    seen_ids: set[int] = {id(layer)}
     counts: Counter[str] = Counter()
 
-    def one(name: str, x: Any) -> Iterator[tuple[str, Any, str]]:
-        if _is_of_keras(x) and id(x) not in seen:
-            seen.add(id(x))
+    def walk(name: str, x: Any) -> Iterator[tuple[str, Any, str]]:
+        if _is_of_keras(x) and id(x) not in seen_ids:
+            seen_ids.add(id(x))
             yield name, x, type(x).__name__
         elif isinstance(x, list | tuple) and any(map(_is_of_keras, x)):
             yield name, None, "list"
             for k, y in enumerate(x):
-                yield from one(f"{name}.{k}", y)
+                yield from walk(f"{name}.{k}", y)
         elif isinstance(x, dict) and any(map(_is_of_keras, x.values())):
             for k, y in x.items():
-                yield from one(f"{name}.{k}", y)
+                yield from walk(f"{name}.{k}", y)
 
-    own = type(layer).__module__.startswith(("keras.", "tf_keras."))
-    for name, x in [] if own else list(vars(layer).items()):  # Keras' own classes use the names of layers
+    is_keras_class = type(layer).__module__.startswith(("keras.", "tf_keras."))
+    for name, x in [] if is_keras_class else list(vars(layer).items()):  # Keras' own classes use the names of layers
         if not name.startswith("_"):
-            yield from one(name, x)
+            yield from walk(name, x)
     inner: Any = getattr(layer, "layers", None) or getattr(layer, "_layers", ())
     for x in inner:
         name, kind = x.name, re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=.)(?=[A-Z][a-z])", "_", type(x).__name__).lower()
-        if id(x) not in seen and re.fullmatch(rf"{kind}(_\d+)?", name):  # Keras counts layers of the process
+        if id(x) not in seen_ids and re.fullmatch(rf"{kind}(_\d+)?", name):  # Keras counts layers of the process
             name = f"{kind}_{counts[kind]}" if counts[kind] else kind
             counts[kind] += 1
-        yield from one(name, x)
+        yield from walk(name, x)
 
 
 def _is_of_keras(x: Any) -> bool:
@@ -135,42 +134,17 @@ def _is_of_keras(x: Any) -> bool:
 
 def _variables_around(fn: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
     """Yield (name, value) of models, variables and containers of these that a function captures."""
-    if isinstance(fn, functools.partial):
-        yield from _variables_around(fn.func, depth)
-        for i, x in enumerate((*fn.args, *fn.keywords.values())):
-            yield from _if_held(f"arg{i}", x, depth)
-        return
-    fn = getattr(fn, "python_function", fn)
-    if isinstance(fn, types.MethodType):
-        yield from _if_held("self", fn.__self__, depth)
-    fn = inspect.unwrap(fn)
-    fn = getattr(fn, "__func__", fn)
-    code = getattr(fn, "__code__", None)
-    if code is None or not is_users(code.co_filename):
-        return
-    for name, cell in zip(code.co_freevars, fn.__closure__ or (), strict=True):
-        try:
-            yield from _if_held(name, cell.cell_contents, depth)
-        except ValueError:  # it is not filled yet
+    for name, x in captured_values(fn, of_user=is_users):
+        if isinstance(x, types.ModuleType | type):
             continue
-    for name, default in inspect.signature(fn).parameters.items():
-        yield from _if_held(name, default.default, depth)
-    names = {*code.co_names, *(n for c in code.co_consts if isinstance(c, types.CodeType) for n in c.co_names)}
-    for name in sorted(names & fn.__globals__.keys()):
-        yield from _if_held(name, fn.__globals__[name], depth)
-
-
-def _if_held(name: str, x: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    if isinstance(x, types.ModuleType | type):
-        return
-    if isinstance(x, tf.Variable) or is_model(x) or _is_optimizer(x):
-        yield name, x
-    elif isinstance(x, list | tuple | dict):
-        some = list(x.values()) if isinstance(x, dict) else list(x)
-        if some and all(isinstance(y, tf.Variable) or is_model(y) for y in some):
+        if isinstance(x, tf.Variable) or is_model(x) or _is_optimizer(x):
             yield name, x
-    elif depth and (callable(x) and (hasattr(x, "__code__") or hasattr(x, "python_function"))):
-        yield from _variables_around(x, depth - 1)
+        elif isinstance(x, list | tuple | dict):
+            some = list(x.values()) if isinstance(x, dict) else list(x)
+            if some and all(isinstance(y, tf.Variable) or is_model(y) for y in some):
+                yield name, x
+        elif depth and (callable(x) and (hasattr(x, "__code__") or hasattr(x, "python_function"))):
+            yield from _variables_around(x, depth - 1)
 
 
 def _is_optimizer(x: Any) -> bool:

@@ -37,11 +37,11 @@ class GraphFunctionProgram:
         python = getattr(fn, "python_function", fn)
         owner = type(fn) if self.is_model else inspect.unwrap(python)
         self.name = _identifier(getattr(owner, "__name__", type(fn).__name__))
-        said = f"{getattr(owner, '__module__', '')}.{getattr(owner, '__qualname__', self.name)}"
+        qualified = f"{getattr(owner, '__module__', '')}.{getattr(owner, '__qualname__', self.name)}"
         library = f"TensorFlow {tf.__version__}"
         if hasattr(fn, "weights"):
             library = f"Keras {sys.modules['keras'].__version__} on {library}"
-        self.origin = f"{said.removeprefix('__main__.').removeprefix('keras.src.')} of {library}"
+        self.origin = f"{qualified.removeprefix('__main__.').removeprefix('keras.src.')} of {library}"
 
     # ---- arguments -------------------------------------------------------------------------------------------------
 
@@ -70,8 +70,8 @@ class GraphFunctionProgram:
         arrays = [x for _, tree in self.bound(args, kwargs) for x in leaves(tree) if _is_array(x)]
 
         def rebuild(new: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            instead = {id(old): x for old, x in zip(arrays, new, strict=True)}
-            return _put((args, kwargs), instead)
+            replacements = {id(old): x for old, x in zip(arrays, new, strict=True)}
+            return _put((args, kwargs), replacements)
 
         return arrays, rebuild
 
@@ -92,10 +92,10 @@ class GraphFunctionProgram:
     ) -> Evaluation:
         if same_numbers:
             return Evaluation({}, {}, {}, "results are not compared: each framework has random numbers of its own")
-        held = held_by(self.fn)
-        before = {name: v.numpy() for name, v in held.variables.items()}
+        variables = held_by(self.fn)
+        before = {name: v.numpy() for name, v in variables.variables.items()}
         args, kwargs = mapped_tree(lambda x: tf.constant(x) if isinstance(x, np.ndarray) else x, (args, kwargs))
-        trained = {n: v for n, v in held.variables.items() if _is_trained(v)} if gradients else {}
+        trained = {n: v for n, v in variables.variables.items() if _is_trained(v)} if gradients else {}
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(list(trained.values()))
             out = by_path(
@@ -109,22 +109,22 @@ class GraphFunctionProgram:
                 for x in smooth
             ]
             total = tf.add_n(sums) if sums else None
-        pulled: dict[str, np.ndarray] = {}
-        after = {name: v.numpy() for name, v in held.variables.items()}
+        gradients_: dict[str, np.ndarray] = {}
+        values_after = {name: v.numpy() for name, v in variables.variables.items()}
         if trained and total is not None:
-            found = tape.gradient(total, list(trained.values()))
-            pulled = {
+            tape_gradients = tape.gradient(total, list(trained.values()))
+            gradients_ = {
                 n: tf.convert_to_tensor(g).numpy()
-                for n, g in zip(trained, found, strict=True)
+                for n, g in zip(trained, tape_gradients, strict=True)
                 if g is not None and n not in self.buffers
             }
-        for name, v in held.variables.items():
-            if not _is_equal(before[name], after[name]):
+        for name, v in variables.variables.items():
+            if not _is_equal(before[name], values_after[name]):
                 v.assign(before[name])
         return Evaluation(
             {n: x.numpy() for n, x in outputs.items()},
-            pulled,
-            {n: x for n, x in after.items() if n in self.buffers},
+            gradients_,
+            {n: x for n, x in values_after.items() if n in self.buffers},
         )
 
     # ---- the trace -------------------------------------------------------------------------------------------------
@@ -150,18 +150,18 @@ class _Tracing:
 
         def flat(*tensors: Any) -> list[Any]:
             args, kwargs = self.rebuild(list(tensors))
-            own = fn if self.program.is_model else self.watch.fresh(fn) if hasattr(fn, "python_function") else fn
-            result = _results(autograph.tf_convert(own, enabled, user_requested=True)(*args, **kwargs))
-            found: list[Any] = []
+            function = fn if self.program.is_model else self.watch.fresh(fn) if hasattr(fn, "python_function") else fn
+            result = _results(autograph.tf_convert(function, enabled, user_requested=True)(*args, **kwargs))
+            result_tensors: list[Any] = []
 
             def keep(x: Any) -> Any:
                 if isinstance(x, tf.Tensor | tf.Variable):
-                    found.append(tf.identity(x))
-                    return _Slot(len(found) - 1)
+                    result_tensors.append(tf.identity(x))
+                    return _Slot(len(result_tensors) - 1)
                 return x
 
             self.structure = mapped(keep, result)
-            return found
+            return result_tensors
 
         specs = [tf.TensorSpec(x.shape, x.dtype) for x in map(tf.convert_to_tensor, self.arrays)]
         with self.watch.watching(self.held.paths, self.held.classes), self.watch.of_variables():
@@ -174,24 +174,24 @@ class _Tracing:
         captured = traced.captured
         recorded_plan(captured.graph, self.watch)
         xp = GraphRecorder()
-        held = {n: Var(tuple(v.shape), np.dtype(v.dtype.as_numpy_dtype)) for n, v in traced.held.items()}
+        variables = {n: Var(tuple(v.shape), np.dtype(v.dtype.as_numpy_dtype)) for n, v in traced.variables.items()}
         inputs = [Var(tuple(x.shape), np.asarray(x).dtype) for x in self.arrays]
         with xp.recording() as calls:
-            results, after = captured.run(xp, list(held), list(held.values()), inputs)
+            results, final_values = captured.run(xp, list(variables), list(variables.values()), inputs)
             results = [xp.variable(lifted(xp, said_as(xp, x))) for x in results]
-            after = {n: xp.variable(lifted(xp, said_as(xp, x))) for n, x in after.items()}
-        generators = {n for n in held if n in traced._seeded or n.endswith("seed_generator_state")}
-        written = {n: x for n, x in after.items() if x is not held[n] and n not in generators}
-        instead = {id(x): v for x, v in zip(self.arrays, inputs, strict=True)}
-        arguments = [(n, mapped(lambda x: instead.get(id(x), x), tree)) for n, tree in self.bound]
+            final_values = {n: xp.variable(lifted(xp, said_as(xp, x))) for n, x in final_values.items()}
+        generators = {n for n in variables if n in traced._seeded or n.endswith("seed_generator_state")}
+        writes = {n: x for n, x in final_values.items() if x is not variables[n] and n not in generators}
+        replacements = {id(x): v for x, v in zip(self.arrays, inputs, strict=True)}
+        arguments = [(n, mapped(lambda x: replacements.get(id(x), x), tree)) for n, tree in self.bound]
         result = mapped(lambda x: results[x.number] if isinstance(x, _Slot) else x, self.structure)
         watched = Watched(self.watch.called, xp.seen, self.watch.names, _library_layers(), _filled)
-        root, (result, written), used = framed(xp, watched, calls, (result, written), arguments, self.program.name)
+        root, (result, writes), used = framed(xp, watched, calls, (result, writes), arguments, self.program.name)
         key = _hand_keys(root, xp.drawn)
-        weights = {n: v.numpy() for n, v in traced.held.items()}
-        kept = [n for n, v in held.items() if n not in generators and (v in used or n in written)]
-        parameters = {n: held[n] for n in kept if _is_trained(traced.held[n]) and n not in written}
-        buffers = {n: held[n] for n in kept if n not in parameters}
+        weights = {n: v.numpy() for n, v in traced.variables.items()}
+        used_names = [n for n, v in variables.items() if n not in generators and (v in used or n in writes)]
+        parameters = {n: variables[n] for n in used_names if _is_trained(traced.variables[n]) and n not in writes}
+        buffers = {n: variables[n] for n in used_names if n not in parameters}
         self.program.buffers = set(buffers)
         return SourceTrace(
             framework="tensorflow",
@@ -201,9 +201,9 @@ class _Tracing:
             result=result,
             parameters=parameters,
             buffers=buffers,
-            written=written,
+            written=writes,
             aliases={},
-            weights={n: weights[n] for n in kept},
+            weights={n: weights[n] for n in used_names},
             key=key,
             notes=xp.notes,
             containers=self.held.containers,
@@ -217,9 +217,9 @@ class _Slot:
         self.number = number
 
 
-def _hand_keys(frame: Frame, drawn: list[Var], key: Var | None = None) -> Var | None:
+def _hand_keys(frame: Frame, draws_keys: list[Var], key: Var | None = None) -> Var | None:
     """Give each draw in a frame a key of its own, split from the frame's; the frame's key, if it draws."""
-    draws = set(drawn)
+    draws = set(draws_keys)
     taking = [c for c in frame.calls if any(v in draws for s in (steps(c) if isinstance(c, Frame) else [c])
               for v in variables([s.args, s.kwargs]))]  # fmt: skip
     if not taking:
@@ -228,16 +228,16 @@ def _hand_keys(frame: Frame, drawn: list[Var], key: Var | None = None) -> Var | 
     calls: list[Any] = []
     for call in frame.calls:
         if call in taking:
-            rest, own = Var((2,), dtypes.uint32), Var((2,), dtypes.uint32)
-            calls.append(SourceStep("split_key", (key,), {}, (rest, own), ("key", "subkey"), call.place))
+            rest, subkey = Var((2,), dtypes.uint32), Var((2,), dtypes.uint32)
+            calls.append(SourceStep("split_key", (key,), {}, (rest, subkey), ("key", "subkey"), call.place))
             key = rest
             if isinstance(call, Frame):
-                _hand_keys(call, drawn, own)
-                call.arguments.append(("key", own))
+                _hand_keys(call, draws_keys, subkey)
+                call.arguments.append(("key", subkey))
             else:
-                mine = next(v for v in variables([call.args, call.kwargs]) if v in draws)
-                call.args = tuple(own if x is mine else x for x in call.args)
-                call.kwargs = {n: own if x is mine else x for n, x in call.kwargs.items()}
+                key_argument = next(v for v in variables([call.args, call.kwargs]) if v in draws)
+                call.args = tuple(subkey if x is key_argument else x for x in call.args)
+                call.kwargs = {n: subkey if x is key_argument else x for n, x in call.kwargs.items()}
         calls.append(call)
     frame.calls = calls
     return first
@@ -266,8 +266,8 @@ def mapped_tree(fn: Callable[[Any], Any], tree: Any) -> Any:
     return tf.nest.map_structure(fn, tree)
 
 
-def _put(tree: Any, instead: dict[int, Any]) -> Any:
-    return mapped_tree(lambda x: instead.get(id(x), x), tree)
+def _put(tree: Any, replacements: dict[int, Any]) -> Any:
+    return mapped_tree(lambda x: replacements.get(id(x), x), tree)
 
 
 def _is_trained(v: Any) -> bool:

@@ -92,8 +92,8 @@ class _Plan(GraphPlan):
             return super().converted(xp, value)
         if value.dtype.kind in "OSU":
             return value
-        some = value.size > 1 and value.ndim > dtypes.is_integer(value.dtype)  # rows of integers are shapes and axes
-        if some and (value == value.flat[0]).all():  # zeros, which may have the size of something
+        is_row = value.size > 1 and value.ndim > dtypes.is_integer(value.dtype)  # rows of integers are shapes and axes
+        if is_row and (value == value.flat[0]).all():  # zeros, which may have the size of something
             return SizedValue.of(value)
         return value if value.size <= SMALL else xp.asarray(value)
 
@@ -101,8 +101,8 @@ class _Plan(GraphPlan):
         if isinstance(xp, GraphRecorder):
             for slot, value in zip(self.given, operands, strict=True):
                 self.note(xp, slot, value)
-            for place in sorted(self.custom):
-                xp.notes.append(f"{place}: the derivative of a tf.custom_gradient is that of what is written")
+            for position in sorted(self.custom):
+                xp.notes.append(f"{position}: the derivative of a tf.custom_gradient is that of what is written")
         return super().__call__(xp, *operands)
 
     def _converted(self, xp: Any) -> list[Any]:
@@ -136,8 +136,8 @@ class _Planner(Planner):
         return slot
 
     def planned(self, graph: FunctionGraph, slots: dict[Value, int]) -> None:
-        for (place, k), slot in slots.items():
-            key = _key(graph.nodes[place], k)
+        for (index, k), slot in slots.items():
+            key = _key(graph.nodes[index], k)
             if key is not None:
                 self.plan.keys.setdefault(slot, []).append(key)
 
@@ -152,12 +152,12 @@ class _Planner(Planner):
     def node(self, node: GraphNode, reads: list[int]) -> list[int]:
         if node.op == "IdentityN":
             self.plan.custom |= _has_own_derivative(node)
-        around = self.at
-        self.at = (*around, *self.scope(node))
+        outer_scope = self.at
+        self.at = (*outer_scope, *self.scope(node))
         try:
             return super().node(node, reads)
         finally:
-            self.at = around
+            self.at = outer_scope
 
     def rule(self, node: GraphNode) -> OperationRule | None:
         return super().rule(node) if node.op != "StopGradient" else None
@@ -194,13 +194,13 @@ class _RecordedNode:
     def __init__(self, node: GraphNode, row: Any, scope: Scope, writes: Sequence[int], plan: _Plan) -> None:
         self._node, self._scope, self._writes, self._plan = node, scope, writes, plan
         self._plain = resolved(node, row) if row is not None else None
-        self._place = node.place().rpartition("/")[2]
+        self._source_line = node.place().rpartition("/")[2]
         self._word = word_lowering.SAID.get(node.op)
         seeded = node.op.startswith(("StatelessRandom", "StatelessTruncated"))  # numbers, where seeds are known
-        self._folds = row is not None and (row.folds or seeded) and is_small(node)
+        self._can_fold = row is not None and (row.folds or seeded) and is_small(node)
         count = len(node.inputs)
-        self._asked = frozenset(range(count)[i] for places in (row.known, row.either) if places is not EVERY
-                                for i in places if -count <= i < count) if row is not None else frozenset()  # fmt: skip
+        self._known_operands = frozenset(range(count)[i] for rows in (row.known, row.either) if rows is not EVERY
+                                for i in rows if -count <= i < count) if row is not None else frozenset()  # fmt: skip
         self._as_known = row is None or row.either is EVERY
         self._host = registry.get("numpy")
 
@@ -209,12 +209,12 @@ class _RecordedNode:
             assert self._plain is not None
             return self._plain(xp, *operands)
         before = xp.at_place, xp.at_scope
-        xp.at_place, xp.at_scope = self._place or before[0], self._scope or before[1]
+        xp.at_place, xp.at_scope = self._source_line or before[0], self._scope or before[1]
         try:
             results = self._computed(xp, operands)
         except NotImplementedError as error:
-            if self._place:
-                error.add_note(f"{self._place}: here the program asks for it")
+            if self._source_line:
+                error.add_note(f"{self._source_line}: here the program asks for it")
             raise
         finally:
             xp.at_place, xp.at_scope = before
@@ -224,30 +224,35 @@ class _RecordedNode:
 
     def _computed(self, xp: GraphRecorder, operands: Sequence[Any]) -> Any:
         """The result, or the results in a sequence."""
-        known = self._folds and operands and all(is_known(x) for x in operands)
+        known = self._can_fold and operands and all(is_known(x) for x in operands)
         if not known or not all(x.size <= SMALL for x in operands):
             return self._steps(xp, operands)
         assert self._plain is not None
         with self._host.scope():
             values = host_values(self._plain(self._host, *[np.asarray(x) for x in operands]))
-        several = isinstance(values, list)
-        each = values if several else [values]
-        if not any(_is_created(self._node, v, operands) for v in each):
+        is_list = isinstance(values, list)
+        value_list = values if is_list else [values]
+        if not any(_is_created(self._node, v, operands) for v in value_list):
             return values
         results = self._steps(xp, operands)
-        results = list(results) if several else [results]
+        results = list(results) if is_list else [results]
         sized = [
             SizedValue.of(v, r) if type(r) is Var and v.shape == r.shape else v
-            for v, r in zip(each, results, strict=True)
+            for v, r in zip(value_list, results, strict=True)
         ]
-        return sized if several else sized[0]
+        return sized if is_list else sized[0]
 
     def _steps(self, xp: GraphRecorder, operands: Sequence[Any]) -> Any:
-        given = [np.asarray(x) if i in self._asked and is_known(x) else said_as(xp, x) for i, x in enumerate(operands)]
-        result = self._word(xp, self._node, *given) if self._word is not None else None
+        values = [
+            np.asarray(x) if i in self._known_operands and is_known(x) else said_as(xp, x)
+            for i, x in enumerate(operands)
+        ]
+        result = self._word(xp, self._node, *values) if self._word is not None else None
         if result is None:
             assert self._plain is not None
-            result = self._plain(xp, *[x if i in self._asked else self._numbered(xp, x) for i, x in enumerate(given)])
+            result = self._plain(
+                xp, *[x if i in self._known_operands else self._numbered(xp, x) for i, x in enumerate(values)]
+            )
         return result
 
     def _numbered(self, xp: GraphRecorder, x: Any) -> Any:

@@ -94,8 +94,8 @@ def batch_matmul(xp: Any, node: GraphNode, a: Any, b: Any) -> Any:
 @lowers("Einsum")
 def einsum(xp: Any, node: GraphNode, *operands: Any) -> Any:
     equation = str(node.attributes["equation"]).replace(" ", "")
-    given, arrow, result = equation.partition("->")
-    terms = given.split(",")
+    left_side, arrow, result = equation.partition("->")
+    terms = left_side.split(",")
     plain = all(len(set(t)) == len(t) for t in (*terms, result)) and arrow and "." not in equation
     if not plain or len(operands) != 2 or any(is_known(x) for x in operands):
         return None
@@ -118,8 +118,8 @@ def _is_channels_last(node: GraphNode) -> bool:
 
 def _padding(node: GraphNode, x: Any, window: Any, strides: Any, dilations: Any) -> tuple[tuple[int, int], ...]:
     explicit = node.attributes.get("explicit_paddings") or ()
-    around = pads(x.shape[1:-1], window, strides, dilations, str(node.attributes["padding"]), explicit)
-    return tuple((int(a), int(b)) for a, b in around)
+    pad_widths = pads(x.shape[1:-1], window, strides, dilations, str(node.attributes["padding"]), explicit)
+    return tuple((int(a), int(b)) for a, b in pad_widths)
 
 
 @lowers("Conv2D", "Conv3D")
@@ -141,16 +141,16 @@ def depthwise(xp: Any, node: GraphNode, x: Any, w: Any) -> Any:
     strides = _spatial(node, "strides")
     dilations = _spatial(node, "dilations") or (1,) * len(strides)
     padding = _padding(node, x, w.shape[:-2], strides, dilations)
-    taps, channels, several = w.shape[:-2], w.shape[-2], w.shape[-1]
-    w = xp.reshape(w, (*taps, 1, channels * several))
+    taps, channels, multiplier = w.shape[:-2], w.shape[-2], w.shape[-1]
+    w = xp.reshape(w, (*taps, 1, channels * multiplier))
     return xp.word("conv_channels_last", x, w, None, strides, padding, dilations, channels)
 
 
 @lowers("MaxPool", "MaxPool3D", "AvgPool", "AvgPool3D")
 def pool(xp: Any, node: GraphNode, x: Any) -> Any:
     window, strides = _spatial(node, "ksize"), _spatial(node, "strides")
-    whole = (*node.attributes["ksize"], *node.attributes["strides"])
-    outer = [whole[i] for i in (0, len(window) + 1, len(window) + 2, -1)]
+    window_and_strides = (*node.attributes["ksize"], *node.attributes["strides"])
+    outer = [window_and_strides[i] for i in (0, len(window) + 1, len(window) + 2, -1)]
     if not _is_channels_last(node) or is_known(x) or any(n != 1 for n in outer) or not dtypes.is_floating(x.dtype):
         return None
     padding = _padding(node, x, window, strides, (1,) * len(window))

@@ -78,17 +78,17 @@ class MixedFunction:
             parts = single_stage(graph)
         else:
             hosted = [is_left(graph, n, compiled) or calls_mixed(n, compiled, is_compiled) for n in graph.nodes]
-            for place, node in enumerate(graph.nodes):  # now: what cannot be done is said before anything is computed
-                if hosted[place] and not is_left(graph, node, compiled):
-                    self._inner[place] = self._functions(node)
+            for index, node in enumerate(graph.nodes):  # now: what cannot be done is said before anything is computed
+                if hosted[index] and not is_left(graph, node, compiled):
+                    self._inner[index] = self._functions(node)
             parts = stages(graph, hosted)
         self.stages = [(part, BackendStage(run, part, name) if part.graph is not None else None) for part in parts]
 
     def __call__(self, operands: Sequence[Crossing]) -> list[Crossing]:
-        values: dict[Value, Crossing] = {(place, 0): x for place, x in zip(self.graph.inputs, operands, strict=True)}
+        values: dict[Value, Crossing] = {(index, 0): x for index, x in zip(self.graph.inputs, operands, strict=True)}
         for part, program in self.stages:
             if program is None:
-                self._on_host(part.places, values)
+                self._on_host(part.nodes, values)
                 continue
             try:
                 results = program([self._value(v, values) for v in part.arguments])
@@ -99,7 +99,7 @@ class MixedFunction:
                 if self.is_whole:
                     raise LeftToTensorFlow(_first_line(error)) from error
                 self.run.left(self.name, _first_line(error))
-                self._on_host(part.places, values)
+                self._on_host(part.nodes, values)
             else:
                 values.update(zip(part.results, results, strict=True))
         return [self._value(self.graph.source(v), values) for v in self.graph.outputs]
@@ -107,34 +107,34 @@ class MixedFunction:
     def _value(self, value: Value, values: dict[Value, Crossing]) -> Crossing:
         known = values.get(value)
         if known is None:  # a constant, a shape
-            place, k = value
-            node = self.graph.nodes[place]
+            index, k = value
+            node = self.graph.nodes[index]
             if node.op == "Const":
-                if place not in self._constants:
-                    self._constants[place] = Crossing(tf.constant(node.attributes["value"]))
-                return self._constants[place]
-            self._on_host([place], values)
-            known = values[place, k]
+                if index not in self._constants:
+                    self._constants[index] = Crossing(tf.constant(node.attributes["value"]))
+                return self._constants[index]
+            self._on_host([index], values)
+            known = values[index, k]
         return known
 
-    def _on_host(self, places: Sequence[int], values: dict[Value, Crossing]) -> None:
+    def _on_host(self, indices: Sequence[int], values: dict[Value, Crossing]) -> None:
         graph, xp = self.graph, self.run.xp
-        for place in places:
-            node = graph.nodes[place]
+        for index in indices:
+            node = graph.nodes[index]
             operands = [self._value(graph.source(v), values) for v in node.inputs]
-            results = self._controlled(place, node, operands)
+            results = self._controlled(index, node, operands)
             if results is None:
-                if place not in self._operations:
-                    self._operations[place] = EagerOperation(operation_of(node))
-                tensors = self._operations[place]([x.tensor(xp) for x in operands])
+                if index not in self._operations:
+                    self._operations[index] = EagerOperation(operation_of(node))
+                tensors = self._operations[index]([x.tensor(xp) for x in operands])
                 results = [Crossing(t) for t in tensors]
-                self._count(place, node)
-            values.update(((place, k), x) for k, x in enumerate(results))
+                self._count(index, node)
+            values.update(((index, k), x) for k, x in enumerate(results))
 
-    def _count(self, place: int, node: GraphNode) -> None:
-        if place not in self._reasons:
-            self._reasons[place] = self._reason(node)
-        if reason := self._reasons[place]:
+    def _count(self, index: int, node: GraphNode) -> None:
+        if index not in self._reasons:
+            self._reasons[index] = self._reason(node)
+        if reason := self._reasons[index]:
             self.run.left(node.op, reason)
 
     def _reason(self, node: GraphNode) -> str:
@@ -151,18 +151,18 @@ class MixedFunction:
 
     # ---- calls, branches and loops of which TensorFlow computes some -----------------------------------------------
 
-    def _controlled(self, place: int, node: GraphNode, operands: list[Crossing]) -> list[Crossing] | None:
-        inner = self._inner.get(place)
+    def _controlled(self, index: int, node: GraphNode, operands: list[Crossing]) -> list[Crossing] | None:
+        inner = self._inner.get(index)
         if inner is None:
             return None
         if node.op in CALLS:
             return inner[0](operands)
         if node.op in BRANCHES:
             number = operands[0].tensor(self.run.xp).numpy()
-            which = int(number) if "branches" in node.attributes else int(not _truth(number))
-            return inner[which if 0 <= which < len(inner) else -1](operands[1:])
+            branch = int(number) if "branches" in node.attributes else int(not _as_bool(number))
+            return inner[branch if 0 <= branch < len(inner) else -1](operands[1:])
         goes_on, body = inner
-        while _truth(goes_on(operands)[0].tensor(self.run.xp).numpy()):
+        while _as_bool(goes_on(operands)[0].tensor(self.run.xp).numpy()):
             operands = body(operands)
         return operands
 
@@ -172,8 +172,8 @@ class MixedFunction:
         names = [name for name in _FUNCTIONS if name in node.attributes]
         if node.op not in (*CALLS, *BRANCHES, *LOOPS):
             raise UnsupportedOperationError(f"{node} calls functions that TensorFlow computes in part")
-        found = [node.attributes[name] for name in names]
-        graphs = [g for x in found for g in (x if isinstance(x, tuple) else (x,))]
+        attributes = [node.attributes[name] for name in names]
+        graphs = [g for x in attributes for g in (x if isinstance(x, tuple) else (x,))]
         return [_InnerFunction(self.run, g, compiled, self.name) for g in graphs]
 
 
@@ -188,8 +188,8 @@ class _InnerFunction(MixedFunction):
         graph = self.graph
         values: dict[Value, Crossing] = {(p, 0): x for p, x in zip(graph.inputs, operands, strict=True)}
         inputs = {*graph.inputs}
-        places = [p for p, n in enumerate(graph.nodes) if p not in inputs and n.op not in ("Const", "NoOp")]
-        self._on_host(places, values)
+        indices = [p for p, n in enumerate(graph.nodes) if p not in inputs and n.op not in ("Const", "NoOp")]
+        self._on_host(indices, values)
         return [self._value(graph.source(v), values) for v in graph.outputs]
 
 
@@ -200,7 +200,7 @@ class BackendStage:
         assert stage.graph is not None
         self.run, self.stage, self.graph, self.name = run, stage, stage.graph, name
         self._programs: dict[Any, StageProgram] = {}
-        self._asks = False  # for values: small integers among the operands are constants of its programs
+        self._needs_values = False  # for values: small integers among the operands are constants of its programs
         self._compiles = run.compiles
         self._group = run.held.group([])
 
@@ -215,7 +215,7 @@ class BackendStage:
             group = self._group
             if len(group.handles) != len(distinct) or any(map(operator.is_not, group.handles, distinct)):
                 group = self._group = run.held.group(distinct)
-            outputs, writes = self._computed(pattern, group.look, group.read(), operands[:n])
+            outputs, writes = self._computed(pattern, group.signature, group.read(), operands[:n])
             count = len(outputs) - len(writes)
             group.write(writes, outputs[count:])
         return [Crossing(array=x) for x in outputs[:count]]
@@ -226,29 +226,29 @@ class BackendStage:
         """Return (results and what is written, which variables those are)."""
         xp = self.run.xp
         arrays = [x.array(xp) for x in operands]
-        known = self._known(operands) if self._asks else {}
+        known = self._known(operands) if self._needs_values else {}
         free = [x for i, x in enumerate(arrays) if i not in known] if known else arrays
-        given = [*values, *free]
-        key = pattern, self._compiles, look, *((x.shape, x.dtype) for x in (given if look is None else free))
+        arguments = [*values, *free]
+        key = (pattern, self._compiles, look, *((x.shape, x.dtype) for x in (arguments if look is None else free)))
         if known:
             key = *key, *((i, x.shape, x.tobytes()) for i, x in known.items())
         program = self._programs.get(key)
         if program is None:
             program = self._programs[key] = StageProgram(self.graph, pattern, known, self._compiles)
             self.run.programs[self.name] += 1
-            if self._asks and len(self._programs) > _MOST_PROGRAMS:
-                self._asks = self._compiles = False  # values that change with every call are no constants
+            if self._needs_values and len(self._programs) > _MOST_PROGRAMS:
+                self._needs_values = self._compiles = False  # values that change with every call are no constants
                 self._programs.clear()
         try:
-            return program.function.primal(xp, given), program.function.writes
+            return program.function.primal(xp, arguments), program.function.writes
         except TracedValueError as error:
             if not program.function.is_compiled:
                 raise
-            if self._asks or not self._known(operands):
-                self._asks = self._compiles = False
+            if self._needs_values or not self._known(operands):
+                self._needs_values = self._compiles = False
                 self.run.uncompiled[self.name, _first_line(error)] += 1
             else:
-                self._asks = True
+                self._needs_values = True
             return self._computed(pattern, look, values, operands)
 
     def _known(self, operands: Sequence[Crossing]) -> dict[int, np.ndarray]:
@@ -279,7 +279,7 @@ def is_compiled(node: GraphNode) -> bool:
     return _COMPILED in operation.node_def.attr and operation.node_def.attr[_COMPILED].b
 
 
-def _truth(x: Any) -> bool:
+def _as_bool(x: Any) -> bool:
     return bool(x) if x.ndim == 0 else x.size > 0
 
 

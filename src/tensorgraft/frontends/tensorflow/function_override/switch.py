@@ -45,7 +45,7 @@ class FunctionSwitch:
         self.calls: Counter[str] = Counter()  # functions that the backend computed
         self.left: Counter[tuple[str, str]] = Counter()  # (function or operation, reason) -> times
         self._known: weakref.WeakKeyDictionary[Any, MixedFunction | str] = weakref.WeakKeyDictionary()
-        self._inside = threading.local()
+        self._active = threading.local()
 
     @functools.cached_property
     def run(self) -> MixedRun:
@@ -58,7 +58,7 @@ class FunctionSwitch:
         switch = self
 
         def call_flat(self: Any, *args: Any) -> Any:
-            if getattr(switch._inside, "now", False) or not self._bound_context.executing_eagerly():
+            if getattr(switch._active, "now", False) or not self._bound_context.executing_eagerly():
                 return original(self, *args)
             return switch.call(self, args, original)
 
@@ -73,9 +73,9 @@ class FunctionSwitch:
         mixed = self._known.get(function)
         if mixed is None:
             mixed = self._known[function] = self._read(function)
-        name = shown(function.name)
+        name = function_name(function.name)
         if isinstance(mixed, MixedFunction):
-            self._inside.now = True
+            self._active.now = True
             try:
                 with record.stop_recording():
                     results = mixed([Crossing(x) for x in args])
@@ -89,7 +89,7 @@ class FunctionSwitch:
                         handle_data_util.set_handle_data(tensor, data.shape_inference)
                 return outputs
             finally:
-                self._inside.now = False
+                self._active.now = False
         if mixed and self.strict:
             self._leave(name, mixed)
         outputs = original(function, *args)  # first: an error of the program's own is not counted
@@ -110,31 +110,31 @@ class FunctionSwitch:
             read = read_function(graph, len(signature.input_arg), len(signature.output_arg))
             note_iterators(read)
             return MixedFunction(
-                self.run, read, compiled and definition.attr["_XlaMustCompile"].b, shown(function.name)
+                self.run, read, compiled and definition.attr["_XlaMustCompile"].b, function_name(function.name)
             )
         except Exception as error:  # nothing has been computed, and the report names it
             return _first_line(error)
 
-    def _leave(self, what: str, why: str) -> None:
+    def _leave(self, operation: str, reason: str) -> None:
         if self.strict:
-            raise FallbackError(f"TensorFlow would have to compute {what}: {why}")
-        self.left[what, why] += 1
+            raise FallbackError(f"TensorFlow would have to compute {operation}: {reason}")
+        self.left[operation, reason] += 1
 
 
 def _with_own_identity(outputs: list[Any], args: Sequence[Any]) -> list[Any]:
     """Return tensors of their own, as a function of TensorFlow gives: tapes know them by their identity."""
-    seen = {id(x) for x in args}
+    argument_ids = {id(x) for x in args}
     for i, tensor in enumerate(outputs):
-        if id(tensor) in seen:
+        if id(tensor) in argument_ids:
             outputs[i] = tf.raw_ops.Identity(input=tensor)
             if tensor.dtype == tf.resource:
                 outputs[i]._handle_data = tensor._handle_data
                 outputs[i]._tensorgraft_handle = original_handle(tensor)
-        seen.add(id(outputs[i]))
+        argument_ids.add(id(outputs[i]))
     return outputs
 
 
-def shown(name: Any) -> str:
+def function_name(name: Any) -> str:
     """Return a function's name as its user knows it."""
     text = name.decode() if isinstance(name, bytes) else str(name)
     plain = re.sub(r"(_\d+)+$", "", re.sub(r"^(__(inference|forward|backward)_)+", "", text))

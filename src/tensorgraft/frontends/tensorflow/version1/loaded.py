@@ -48,14 +48,14 @@ class SessionGraph:
     def function(self, feeds: Names, fetches: Names) -> Any:
         """The `tf.function` of the tensors that are fed, in order, which gives a dictionary of those fetched."""
         fetches = dict(fetches)
-        fed, results = [tensor(t) for t in feeds.values()], [tensor(t) for t in fetches.values()]
+        inputs, results = [tensor(t) for t in feeds.values()], [tensor(t) for t in fetches.values()]
         specs = [self.spec(t) for t in feeds.values()]
         for t in fetches.values():
             self.spec(t)
 
-        def run(*given: tf.Tensor) -> dict[str, tf.Tensor]:
-            given = tuple([_widened(x, spec) for x, spec in zip(given, specs, strict=True)])
-            values = trace(self._operations, dict(zip(fed, given, strict=True)), results)
+        def run(*values_fed: tf.Tensor) -> dict[str, tf.Tensor]:
+            values_fed = tuple([_widened(x, spec) for x, spec in zip(values_fed, specs, strict=True)])
+            values = trace(self._operations, dict(zip(inputs, values_fed, strict=True)), results)
             return dict(zip(fetches, values, strict=True))
 
         return tf.function(run, autograph=False)
@@ -71,9 +71,9 @@ class SessionGraph:
     def ends(self) -> tuple[Names, Names]:
         """Return (the placeholders, what no other node takes), by name."""
         nodes = self._operations.nodes.values()
-        taken = {i.partition(":")[0].lstrip("^") for node in nodes for i in node.input}
+        consumed = {i.partition(":")[0].lstrip("^") for node in nodes for i in node.input}
         feeds = {n.name: f"{n.name}:0" for n in nodes if n.op in ("Placeholder", "PlaceholderWithDefault")}
-        last = [n.name for n in nodes if n.name not in taken and n.name not in feeds]
+        last = [n.name for n in nodes if n.name not in consumed and n.name not in feeds]
         return feeds, {n: f"{n}:0" for n in last if len(self.graph.get_operation_by_name(n).outputs)}
 
     # ---- state -----------------------------------------------------------------------------------------------------
@@ -86,10 +86,10 @@ class SessionGraph:
                 value = self._read(node)
                 shape = tf.TensorShape(node.attr["shape"].shape)
                 trainable = name in self._trainable or node.name in self._trainable
-                made = tf.Variable(
+                new_variable = tf.Variable(
                     value, trainable=trainable, name=name, shape=shape if shape.rank is not None else None
                 )
-            self._variables[name] = made
+            self._variables[name] = new_variable
         return self._variables[name]
 
     def _read(self, node: Any) -> np.ndarray:
@@ -115,8 +115,8 @@ class SessionGraph:
                 rows = tf.lookup.KeyValueTensorInitializer(
                     tf.constant(content[0], keys), tf.constant(content[1], values)
                 )
-                nothing = b"" if values == tf.string else np.zeros((), values.as_numpy_dtype)
-                self._tables[node.name] = tf.lookup.StaticHashTable(rows, nothing)
+                default = b"" if values == tf.string else np.zeros((), values.as_numpy_dtype)
+                self._tables[node.name] = tf.lookup.StaticHashTable(rows, default)
         return self._tables[node.name].resource_handle
 
 

@@ -178,9 +178,9 @@ def _by_reference(node: Any, operands: list[Any]) -> list[Any]:
     graph: Any = tf.compat.v1.get_default_graph()
     inputs = [x.variable.handle if a.is_ref and isinstance(x, Reference) else value_of(x)
               for a, x in zip(old.input_arg, operands, strict=True)]  # fmt: skip
-    own = {a.name for a in new.attr}
-    attributes = {k: a for k, a in node.attr.items() if k in own}
-    if "dtype" in own and "dtype" not in attributes:
+    attribute_names = {a.name for a in new.attr}
+    attributes = {k: a for k, a in node.attr.items() if k in attribute_names}
+    if "dtype" in attribute_names and "dtype" not in attributes:
         attributes["dtype"] = node.attr["T"]
     op = graph.create_op(name, inputs, name=node.name, attrs=attributes)
     if not any(a.is_ref for a in old.output_arg):

@@ -20,14 +20,14 @@ _HELD: Sequence[Callable[[tf.TensorShape], tf.TensorShape]] = (
 
 
 def trace(
-    operations: SessionOperations, fed: Mapping[Tensor, Any], results: Sequence[Tensor], effects: Sequence[str] = ()
+    operations: SessionOperations, feeds: Mapping[Tensor, Any], results: Sequence[Tensor], effects: Sequence[str] = ()
 ) -> list[tf.Tensor]:
     """The results in the graph that is being traced. Nodes come in the order in which the graph has them, as far as
     their inputs allow: where TensorFlow 1 says no order, the program's is taken. `effects`: nodes that have to run.
 
     Raises ValueError for a placeholder that is not fed, UnsupportedOperationError for what cannot be raised."""
-    structure = FrameStructure(operations.nodes, [*results, *map(Tensor, effects)], fed)
-    return [value_of(x) for x in _Scope(operations, structure, fed).all(results, effects)]
+    structure = FrameStructure(operations.nodes, [*results, *map(Tensor, effects)], feeds)
+    return [value_of(x) for x in _Scope(operations, structure, feeds).all(results, effects)]
 
 
 def call(operations: SessionOperations, name: str, operands: Sequence[Any]) -> list[tf.Tensor]:
@@ -36,14 +36,14 @@ def call(operations: SessionOperations, name: str, operands: Sequence[Any]) -> l
     return trace(inner, dict(zip(arguments, operands, strict=True)), results, effects)
 
 
-def _called(operations: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
+def _call_function(operations: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
     return call(operations, node.attr["f"].func.name, operands)
 
 
 def _if(operations: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
-    then, otherwise = (lambda a=a: call(operations, node.attr[a].func.name, operands[1:])
+    if_true, if_false = (lambda a=a: call(operations, node.attr[a].func.name, operands[1:])
                        for a in ("then_branch", "else_branch"))  # fmt: skip
-    return list(tf.nest.flatten(tf.cond(_truth(operands[0]), then, otherwise)))
+    return list(tf.nest.flatten(tf.cond(_as_predicate(operands[0]), if_true, if_false)))
 
 
 def _case(operations: SessionOperations, node: Any, operands: list[Any]) -> Sequence[Any]:
@@ -56,21 +56,21 @@ def _while(operations: SessionOperations, node: Any, operands: list[Any]) -> Seq
     fixed = [i for i, x in enumerate(operands) if not isinstance(x, tf.Tensor) or x.dtype == tf.resource]
     moving = [i for i in range(len(operands)) if i not in fixed]
 
-    def whole(state: Sequence[tf.Tensor]) -> list[Any]:
+    def full_state(state: Sequence[tf.Tensor]) -> list[Any]:
         values = dict(zip(moving, state, strict=True))
         return [values.get(i, x) for i, x in enumerate(operands)]
 
     def goes_on(*state: tf.Tensor) -> tf.Tensor:
-        return _truth(call(operations, node.attr["cond"].func.name, whole(state))[0])
+        return _as_predicate(call(operations, node.attr["cond"].func.name, full_state(state))[0])
 
     def step(*state: tf.Tensor) -> list[tf.Tensor]:
-        after = call(operations, node.attr["body"].func.name, whole(state))
-        return [after[i] for i in moving]
+        new_state = call(operations, node.attr["body"].func.name, full_state(state))
+        return [new_state[i] for i in moving]
 
-    return whole(_looped(goes_on, step, [operands[i] for i in moving]))
+    return full_state(_looped(goes_on, step, [operands[i] for i in moving]))
 
 
-def _truth(x: Any) -> tf.Tensor:
+def _as_predicate(x: Any) -> tf.Tensor:
     """Return the truth of a condition, which may be a number."""
     x = value_of(x)
     if x.dtype == tf.bool and x.shape.rank == 0:
@@ -79,7 +79,7 @@ def _truth(x: Any) -> tf.Tensor:
 
 
 _FUNCTIONAL: dict[str, Callable[[SessionOperations, Any, list[Any]], Sequence[Any]]] = {
-    **dict.fromkeys(["PartitionedCall", "StatefulPartitionedCall"], _called),
+    **dict.fromkeys(["PartitionedCall", "StatefulPartitionedCall"], _call_function),
     **dict.fromkeys(["If", "StatelessIf"], _if),
     **dict.fromkeys(["Case", "StatelessCase"], _case),
     **dict.fromkeys(["While", "StatelessWhile"], _while),
@@ -98,29 +98,29 @@ class _Scope:
     ) -> None:
         self.operations, self.structure, self.branch = operations, structure, branch
         self._values = dict(known)
-        self._done = {t.node for t in known}
+        self._finished = {t.node for t in known}
 
     def all(self, results: Sequence[Tensor], effects: Sequence[str] = ()) -> list[Any]:
-        asked = self._waited_for([*(t.node for t in results if not self._is_known(t)), *effects])
-        place = self.operations.places
-        for name in sorted(asked, key=place.__getitem__):
+        pending = self._waited_for([*(t.node for t in results if not self._is_known(t)), *effects])
+        order = self.operations.places
+        for name in sorted(pending, key=order.__getitem__):
             self._run(name)
         return [self._value(t) for t in results]
 
     def _is_known(self, t: Tensor) -> bool:
-        taken = self._taken(t)
-        return t in self._values or (taken is not None and taken in self._values)
+        source = self._switch_input(t)
+        return t in self._values or (source is not None and source in self._values)
 
-    def _taken(self, t: Tensor) -> Tensor | None:
+    def _switch_input(self, t: Tensor) -> Tensor | None:
         """Return what a `Switch` takes into this branch from outside; None for other tensors."""
         return self.structure.inputs[t.node][0] if self.branch and self.structure.takes(t, *self.branch) else None
 
     def _value(self, t: Tensor) -> Any:
         if t in self._values:
             return self._values[t]
-        taken = self._taken(t)
-        if taken is not None and taken in self._values:
-            return self._values[taken]
+        source = self._switch_input(t)
+        if source is not None and source in self._values:
+            return self._values[source]
         node = self.structure.nodes[t.node]
         raise UnsupportedOperationError(
             f"{node.op} {node.name!r} of a TensorFlow 1 graph is computed inside a branch or a loop, but used"
@@ -153,19 +153,19 @@ class _Scope:
         """Return True if a node is traced in this graph, not around it."""
         if self.branch is not None and self.branch not in self.structure.branches_of(name):
             return False
-        return name not in self._done and self.structure.nodes[name].op not in ("LoopCond", "Switch", "RefSwitch")
+        return name not in self._finished and self.structure.nodes[name].op not in ("LoopCond", "Switch", "RefSwitch")
 
     def _waited_for(self, names: Iterable[str]) -> set[str]:
-        stack, seen = [n for n in names if n not in self._done], set()
+        stack, visited = [n for n in names if n not in self._finished], set()
         while stack:
             name = stack.pop()
-            if name not in seen:
-                seen.add(name)
-                stack += [n for n in self._before(name) if n not in seen]
-        return seen
+            if name not in visited:
+                visited.add(name)
+                stack += [n for n in self._before(name) if n not in visited]
+        return visited
 
     def _run(self, name: str) -> None:
-        after_those_before(name, self._before, self._done, self._trace)
+        after_those_before(name, self._before, self._finished, self._trace)
 
     def _trace(self, name: str) -> None:
         node, structure = self.structure.node(name), self.structure
@@ -178,7 +178,7 @@ class _Scope:
                 operands = [self._value(t) for t in structure.inputs[name]]
                 for i, x in enumerate(self._results(node, operands)):
                     self._values[Tensor(name, i)] = x
-            self._done.add(name)
+            self._finished.add(name)
 
     def _results(self, node: Any, operands: list[Any]) -> Sequence[Any]:
         if node.op in _FUNCTIONAL:
@@ -196,23 +196,23 @@ class _Scope:
         constants = {Tensor(e): self._value(structure.inputs[e][0]) for e in loop.constants}
         switches = [(s, merges.index(structure.inputs[s][0].node)) for s in structure.members(loop, "Switch")]
 
-        def inside(state: Sequence[tf.Tensor], going_on: bool) -> _Scope:
+        def scope_of(state: Sequence[tf.Tensor], going_on: bool) -> _Scope:
             known = {**constants, **{Tensor(m): x for m, x in zip(merges, state, strict=True)}}
             if going_on:
                 known |= {Tensor(s, 1): state[i] for s, i in switches}
             return _Scope(self.operations, structure, known)
 
         def goes_on(*state: tf.Tensor) -> tf.Tensor:
-            return value_of(inside(state, False).all(structure.inputs[loop.condition][:1])[0])
+            return value_of(scope_of(state, False).all(structure.inputs[loop.condition][:1])[0])
 
         def step(*state: tf.Tensor) -> list[tf.Tensor]:
-            return [value_of(x) for x in inside(state, True).all([structure.following(m) for m in merges])]
+            return [value_of(x) for x in scope_of(state, True).all([structure.following(m) for m in merges])]
 
-        after = _looped(goes_on, step, init)
+        final_state = _looped(goes_on, step, init)
         for name in exits:
             switch = structure.inputs[name][0].node
-            self._values[Tensor(name)] = after[dict(switches)[switch]]
-        self._done.update(exits)
+            self._values[Tensor(name)] = final_state[dict(switches)[switch]]
+        self._finished.update(exits)
 
     # ---- branches --------------------------------------------------------------------------------------------------
 
@@ -223,26 +223,26 @@ class _Scope:
 
         def branch(side: int) -> Callable[[], list[tf.Tensor]]:
             def run() -> list[tf.Tensor]:
-                chosen = [structure.merged_by(m)[1][side] for m in group]
+                inputs_of_side = [structure.merged_by(m)[1][side] for m in group]
                 scope = _Scope(self.operations, structure, outer, (p, side))
-                values = scope.all([structure.inputs[m][i] for m, i in zip(group, chosen, strict=True)])
-                return [*map(value_of, values), *(tf.constant(i, tf.int32) for i in chosen)]
+                values = scope.all([structure.inputs[m][i] for m, i in zip(group, inputs_of_side, strict=True)])
+                return [*map(value_of, values), *(tf.constant(i, tf.int32) for i in inputs_of_side)]
 
             return run
 
         results = tf.nest.flatten(tf.cond(value_of(self._value(p)), branch(1), branch(0)))
         for i, name in enumerate(group):
             self._values[Tensor(name)], self._values[Tensor(name, 1)] = results[i], results[len(group) + i]
-        self._done.update(group)
+        self._finished.update(group)
 
 
 def _looped(goes_on: Callable[..., Any], step: Callable[..., Any], init: list[tf.Tensor]) -> list[tf.Tensor]:
     """Shapes of a loop's variables may change where the graph lets them: they are held to as far as they hold."""
-    for held in _HELD:
+    for shape_of in _HELD:
         try:
-            shapes = [held(x.shape) for x in init]
+            shapes = [shape_of(x.shape) for x in init]
             return list(tf.nest.flatten(tf.while_loop(goes_on, step, init, shape_invariants=shapes)))
         except ValueError as error:
-            if held is _HELD[-1] or "shape" not in str(error):
+            if shape_of is _HELD[-1] or "shape" not in str(error):
                 raise
     raise AssertionError

@@ -26,18 +26,18 @@ NOWHERE: Branches = frozenset()
 
 
 def after_those_before(
-    name: str, before: Callable[[str], list[str]], done: Container[str], do: Callable[[str], None]
+    name: str, before: Callable[[str], list[str]], finished: Container[str], do: Callable[[str], None]
 ) -> None:
-    """Call `do` for a node once those before it are `done`. Iterative: graphs are deep."""
+    """Call `do` for a node once those before it are `finished`. Iterative: graphs are deep."""
     stack = [name]
     while stack:
         top = stack[-1]
-        missing = [n for n in before(top) if n not in done]
+        missing = [n for n in before(top) if n not in finished]
         if missing:
             stack += missing
             continue
         stack.pop()
-        if top not in done:
+        if top not in finished:
             do(top)
 
 
@@ -71,12 +71,12 @@ LOOPS_AND_BRANCHES = (*_FLOW, *(f"Ref{name}" for name in _FLOW), "LoopCond")
 class FrameStructure:
     """The loops and branches among the nodes that some results need."""
 
-    def __init__(self, nodes: Mapping[str, Any], results: Iterable[Tensor], fed: Iterable[Tensor]) -> None:
+    def __init__(self, nodes: Mapping[str, Any], results: Iterable[Tensor], feeds: Iterable[Tensor]) -> None:
         self.nodes = nodes
-        self._fed = frozenset(fed)
+        self._feeds = frozenset(feeds)
         self.inputs = {name: self._inputs(node) for name, node in nodes.items()}
         self.controls = {name: [i[1:] for i in node.input if i.startswith("^")] for name, node in nodes.items()}
-        self.needed = self._reached([t for t in results if t not in self._fed])
+        self.needed = self._reachable([t for t in results if t not in self._feeds])
         self.loops = self._loops()
         self._states: dict[str, Branches] = {}
 
@@ -88,45 +88,45 @@ class FrameStructure:
             raise ValueError(f"the graph has no node {name!r}")
         return self.nodes[name]
 
-    def _reached(self, results: Iterable[Tensor]) -> set[str]:
+    def _reachable(self, results: Iterable[Tensor]) -> set[str]:
         stack = [t.node for t in results]
-        seen: set[str] = set()
+        visited: set[str] = set()
         while stack:
             name = stack.pop()
-            if name in seen:
+            if name in visited:
                 continue
             self.node(name)
-            seen.add(name)
-            stack += [t.node for t in self.inputs[name] if t not in self._fed]
-            stack += [c for c in self.controls[name] if Tensor(c) not in self._fed]
-        return seen
+            visited.add(name)
+            stack += [t.node for t in self.inputs[name] if t not in self._feeds]
+            stack += [c for c in self.controls[name] if Tensor(c) not in self._feeds]
+        return visited
 
     # ---- loops -----------------------------------------------------------------------------------------------------
 
     def _loops(self) -> dict[str, Loop]:
         loops: dict[str, Loop] = {}
         self._loop_of: dict[str, Loop] = {}  # of Enter, Merge, Switch, Exit, NextIteration
-        needed = [name for name in self.nodes if name in self.needed]
-        for name in needed:
+        needed_names = [name for name in self.nodes if name in self.needed]
+        for name in needed_names:
             if kind(self.nodes[name]) == "Enter":
                 frame = self.nodes[name].attr["frame_name"].s.decode()
                 loop = self._loop_of[name] = loops.setdefault(frame, Loop(frame))
                 loop.enters.append(name)
-        for name in needed:
+        for name in needed_names:
             if self.is_loop_merge(name):
                 loop = self._loop_of[name] = self._loop_of[self._entry(name)]
                 loop.merges.append(name)
-        for name in needed:
+        for name in needed_names:
             inputs = self.inputs[name]
             if kind(self.nodes[name]) == "Switch" and self.nodes[inputs[1].node].op == "LoopCond":
                 loop = self._loop_of[name] = self._loop_of[inputs[0].node]
                 loop.condition = inputs[1].node
-        for name in needed:
+        for name in needed_names:
             if kind(self.nodes[name]) == "Exit":
                 self._loop_of[name] = self._loop_of[self.inputs[name][0].node]
         for loop in loops.values():
-            entered = {self._entry(m) for m in loop.merges}
-            loop.constants = [e for e in loop.enters if e not in entered]
+            loop_entries = {self._entry(m) for m in loop.merges}
+            loop.constants = [e for e in loop.enters if e not in loop_entries]
         return loops
 
     def _entry(self, merge: str) -> str:
@@ -138,8 +138,8 @@ class FrameStructure:
 
     def following(self, merge: str) -> Tensor:
         """Return the value of a loop's variable at the end of a step."""
-        after = next(t.node for t in self.inputs[merge] if kind(self.nodes[t.node]) == "NextIteration")
-        return self.inputs[after][0]
+        next_iteration = next(t.node for t in self.inputs[merge] if kind(self.nodes[t.node]) == "NextIteration")
+        return self.inputs[next_iteration][0]
 
     def is_loop_merge(self, name: str) -> bool:
         if kind(self.nodes[name]) != "Merge":
@@ -159,18 +159,18 @@ class FrameStructure:
 
     def predicate(self, t: Tensor) -> Tensor:
         """Return the predicate that decides, through nodes that pass it on."""
-        while t not in self._fed and kind(self.nodes[t.node]) == "Identity":
+        while t not in self._feeds and kind(self.nodes[t.node]) == "Identity":
             t = self.inputs[t.node][0]
         return t
 
     def branches(self, t: Tensor) -> Branches:
         """Return the branches in which a value exists."""
-        if t in self._fed:
+        if t in self._feeds:
             return NOWHERE
-        inside = self.branches_of(t.node)
+        own_branches = self.branches_of(t.node)
         if kind(self.nodes[t.node]) == "Switch" and not self.is_loop_switch(t.node):
-            return inside | {(self.predicate(self.inputs[t.node][1]), t.place)}
-        return inside
+            return own_branches | {(self.predicate(self.inputs[t.node][1]), t.place)}
+        return own_branches
 
     def branches_of(self, name: str) -> Branches:
         """Return the branches in which a node runs."""
@@ -186,20 +186,20 @@ class FrameStructure:
         loop = self._loop_of.get(name)
         names = [name] if loop is None else loop.enters
         values = [t for n in names for t in self.inputs[n]]
-        return values, [c for n in names for c in self.controls[n] if Tensor(c) not in self._fed]
+        return values, [c for n in names for c in self.controls[n] if Tensor(c) not in self._feeds]
 
     def _before(self, name: str) -> list[str]:
         values, controls = self.before(name)
-        return [*(t.node for t in values if t not in self._fed), *controls]
+        return [*(t.node for t in values if t not in self._feeds), *controls]
 
     def _joined(self, name: str) -> Branches:
         values, controls = self.before(name)
         sides = [self.branches(t) for t in values]
-        around = frozenset().union(*sides, *(self._states[c] for c in controls))
+        common_branches = frozenset().union(*sides, *(self._states[c] for c in controls))
         if kind(self.nodes[name]) == "Merge" and name not in self._loop_of:
             p = _deciding_predicate(sides)
-            return around if p is None else frozenset(b for b in around if b[0] != p)
-        return around
+            return common_branches if p is None else frozenset(b for b in common_branches if b[0] != p)
+        return common_branches
 
     def merged_by(self, merge: str) -> tuple[Tensor, list[int]]:
         """Return (the predicate by which a `Merge` is decided, which of its inputs is there where it is false, and
@@ -215,14 +215,14 @@ class FrameStructure:
 
     def together(self, merge: str) -> list[str]:
         """The `Merge`s that belong to one branching: of the same predicate, none of which needs another."""
-        p, around, level = self.merged_by(merge)[0], self.branches_of(merge), self._level(merge)
-        alike = [m for m in self._merges if self.merged_by(m)[0] == p and self.branches_of(m) == around]
-        return [m for m in alike if self._level(m) == level]
+        p, branches, level = self.merged_by(merge)[0], self.branches_of(merge), self._level(merge)
+        same_branches = [m for m in self._merges if self.merged_by(m)[0] == p and self.branches_of(m) == branches]
+        return [m for m in same_branches if self._level(m) == level]
 
     @functools.cached_property
     def _merges(self) -> list[str]:
-        needed = [n for n in self.nodes if n in self.needed]
-        return [n for n in needed if kind(self.nodes[n]) == "Merge" and not self.is_loop_merge(n)]
+        needed_names = [n for n in self.nodes if n in self.needed]
+        return [n for n in needed_names if kind(self.nodes[n]) == "Merge" and not self.is_loop_merge(n)]
 
     @functools.cached_property
     def _levels(self) -> dict[str, int]:
@@ -244,16 +244,16 @@ class FrameStructure:
 
     def _alike_before(self, merge: str) -> list[str]:
         p = self.merged_by(merge)[0]
-        seen, found, stack = {merge}, [], [merge]
+        visited, merges_before, stack = {merge}, [], [merge]
         while stack:
             for name in self._before(stack.pop()):
-                if name not in seen:
-                    seen.add(name)
+                if name not in visited:
+                    visited.add(name)
                     if name in self._merge_set and self.merged_by(name)[0] == p:
-                        found.append(name)
+                        merges_before.append(name)
                     else:
                         stack.append(name)
-        return found
+        return merges_before
 
     @functools.cached_property
     def _merge_set(self) -> frozenset[str]:
@@ -261,25 +261,25 @@ class FrameStructure:
 
     def outside(self, results: Sequence[Tensor], p: Tensor, side: int) -> tuple[list[Tensor], list[str]]:
         """Return (values, nodes) around a branch that it waits for; what `Switch`es take in, among them."""
-        here = (p, side)
-        found: tuple[dict[Tensor, None], dict[str, None]] = {}, {}
-        seen: set[Tensor] = set()
+        branch = (p, side)
+        outer: tuple[dict[Tensor, None], dict[str, None]] = {}, {}
+        visited: set[Tensor] = set()
         stack = list(results)
         while stack:
             t = stack.pop()
-            if t in seen:
+            if t in visited:
                 continue
-            seen.add(t)
-            if here not in self.branches(t):
-                found[0][t] = None
+            visited.add(t)
+            if branch not in self.branches(t):
+                outer[0][t] = None
             elif self.takes(t, p, side):
-                found[0][self.inputs[t.node][0]] = None
+                outer[0][self.inputs[t.node][0]] = None
             else:
                 values, controls = self.before(t.node)
                 stack += values
-                stack += [Tensor(c) for c in controls if here in self.branches_of(c)]
-                found[1].update(dict.fromkeys(c for c in controls if here not in self.branches_of(c)))
-        return list(found[0]), list(found[1])
+                stack += [Tensor(c) for c in controls if branch in self.branches_of(c)]
+                outer[1].update(dict.fromkeys(c for c in controls if branch not in self.branches_of(c)))
+        return list(outer[0]), list(outer[1])
 
     def takes(self, t: Tensor, p: Tensor, side: int) -> bool:
         """Return True if a value enters this branch by a `Switch`."""
@@ -293,5 +293,5 @@ def _deciding_predicate(sides: Sequence[Branches]) -> Tensor | None:
     """The predicate that is false where one value is there and true where the other one is."""
     if len(sides) != 2:
         return None
-    found = [p for p, side in sides[0] if (p, 1 - side) in sides[1] and (p, 1 - side) not in sides[0]]
-    return found[0] if len(found) == 1 else None
+    predicates = [p for p, side in sides[0] if (p, 1 - side) in sides[1] and (p, 1 - side) not in sides[0]]
+    return predicates[0] if len(predicates) == 1 else None

@@ -33,10 +33,12 @@ _GRADIENTLESS = frozenset({"stop_gradient"})
 class Scope:
     """The state of the recording of one frame (or of the body of a loop), dropped at its end."""
 
-    def __init__(self, frame: Frame | None, calls: list[Any], around: Scope | None) -> None:
-        self.frame, self.calls, self.around = frame, calls, around
-        self.seen: dict[Any, Var] = {}  # what a geometry sees of an array, what is a constant, what stops gradients
-        self.own: set[Var] = set()  # what was made in it
+    def __init__(self, frame: Frame | None, calls: list[Any], outer: Scope | None) -> None:
+        self.frame, self.calls, self.outer = frame, calls, outer
+        self.remembered: dict[
+            Any, Var
+        ] = {}  # what a geometry sees of an array, what is a constant, what stops gradients
+        self.variables: set[Var] = set()  # what was made in it
         self.key: Var | None = None  # where its random numbers come from now
 
 
@@ -59,11 +61,11 @@ class SourceRecording:
         scope: Scope | None = self.scope
         while scope is not None:
             yield scope
-            scope = scope.around
+            scope = scope.outer
 
-    def recall(self, about: Any) -> Var | None:
+    def recall(self, key: Any) -> Var | None:
         for scope in self.scopes():
-            known = scope.seen.get(about)
+            known = scope.remembered.get(key)
             if known is not None:
                 return known
         return None
@@ -78,19 +80,19 @@ class SourceBackend(ProgramBackend):
     # ---- recordings ------------------------------------------------------------------------------------------------
 
     @property
-    def now(self) -> SourceRecording | None:
+    def active(self) -> SourceRecording | None:
         return getattr(self._local, "recording", None)
 
     @property
-    def here(self) -> SourceRecording:
-        recording = self.now
+    def current(self) -> SourceRecording:
+        recording = self.active
         if recording is None:
             raise RuntimeError("nothing is being recorded (tensorgraft.codegen)")
         return recording
 
     @contextlib.contextmanager
     def tracing(self, root: Frame) -> Iterator[SourceRecording]:
-        if self.now is not None:
+        if self.active is not None:
             raise RuntimeError("a program is being recorded for its source already")
         recording = self._local.recording = SourceRecording(root)
         self._local.calls, self._local.small = root.calls, {}
@@ -109,53 +111,53 @@ class SourceBackend(ProgramBackend):
             self.end(scope)
 
     def begin(self, frame: Frame) -> Scope:
-        recording = self.here
+        recording = self.current
         recording.scope.calls.append(frame)
         recording.scope = Scope(frame, frame.calls, recording.scope)
         return recording.scope
 
     def end(self, scope: Scope) -> None:
-        around = self._around(scope)
+        outer = self._outer_scope(scope)
         assert scope.frame is not None
-        around.own.update(v for v in variables(scope.frame.result) if v in scope.own)
+        outer.variables.update(v for v in variables(scope.frame.result) if v in scope.variables)
 
     def dissolve(self, scope: Scope) -> None:
         """Move what was recorded in a frame into the frame around it."""
-        around = self._around(scope)
-        at = next(i for i in reversed(range(len(around.calls))) if around.calls[i] is scope.frame)
-        around.calls[at : at + 1] = scope.calls
-        around.seen.update(scope.seen)
-        around.own |= scope.own
+        outer = self._outer_scope(scope)
+        at = next(i for i in reversed(range(len(outer.calls))) if outer.calls[i] is scope.frame)
+        outer.calls[at : at + 1] = scope.calls
+        outer.remembered.update(scope.remembered)
+        outer.variables |= scope.variables
         if scope.key is not None:
-            around.key = scope.key
+            outer.key = scope.key
 
-    def _around(self, scope: Scope) -> Scope:
-        recording = self.here
+    def _outer_scope(self, scope: Scope) -> Scope:
+        recording = self.current
         assert recording.scope is scope
-        assert scope.around is not None
-        recording.scope = scope.around
-        return scope.around
+        assert scope.outer is not None
+        recording.scope = scope.outer
+        return scope.outer
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[list[Call]]:
         """A body of a loop or a branch."""
-        recording = self.here
-        around = recording.scope
-        recording.scope = Scope(None, [], around)
+        recording = self.current
+        outer = recording.scope
+        recording.scope = Scope(None, [], outer)
         try:
             yield recording.scope.calls
         finally:
-            recording.scope = around
+            recording.scope = outer
 
     @property
     def in_body(self) -> bool:
-        return any(scope.frame is None for scope in self.here.scopes())
+        return any(scope.frame is None for scope in self.current.scopes())
 
     # ---- steps -----------------------------------------------------------------------------------------------------
 
     def _append(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-        recording = self.here
-        outcome = mapped(lambda x: Var(x.shape, x.dtype) if type(x) is ShapeDtype else x, result)
+        recording = self.current
+        result_vars = mapped(lambda x: Var(x.shape, x.dtype) if type(x) is ShapeDtype else x, result)
         smooth = halted = False
         for v in variables([args, kwargs]):
             smooth = smooth or v in recording.smooth
@@ -168,32 +170,32 @@ class SourceBackend(ProgramBackend):
                     args, kwargs = mapped(self._stopped, (args, kwargs))
             else:
                 smooth, halted = False, True
-        step = SourceStep(method, args, kwargs, outcome, (), recording.place)
+        step = SourceStep(method, args, kwargs, result_vars, (), recording.place)
         recording.scope.calls.append(step)
-        for v in variables(outcome):
+        for v in variables(result_vars):
             recording.makers[v] = step
-            recording.scope.own.add(v)
+            recording.scope.variables.add(v)
             if (smooth or halted) and dtypes.is_inexact(v.dtype):
                 (recording.smooth if smooth else recording.halted).add(v)
-        return outcome
+        return result_vars
 
     def _stopped(self, x: Any) -> Any:
-        return self.stopped(x) if type(x) is Var and x in self.here.halted else x
+        return self.stopped(x) if type(x) is Var and x in self.current.halted else x
 
     def stopped(self, x: Array) -> Var:
         """Return `x` with its gradient stopped."""
-        recording = self.here
+        recording = self.current
         if x not in recording.smooth and x not in recording.halted:
             return x
-        about = "stop_gradient", x
-        known = recording.recall(about)
+        key = "stop_gradient", x
+        known = recording.recall(key)
         if known is None:
-            known = recording.scope.seen[about] = self.word("stop_gradient", x)
+            known = recording.scope.remembered[key] = self.word("stop_gradient", x)
         return known
 
     def result(self, x: Array) -> Var:
         """Return `x` as a result of a region in which gradients are enabled."""
-        return self.stopped(x) if x in self.here.halted and torch.is_grad_enabled() else x
+        return self.stopped(x) if x in self.current.halted and torch.is_grad_enabled() else x
 
     def word(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
         """Record a word of `codegen.words`."""
@@ -211,25 +213,25 @@ class SourceBackend(ProgramBackend):
             return inner
         if name in _NUMBERS:
             args = self._with_numbers(name, args)
-        elif name == "pad" and args[1] in self.here.scalars:
-            args = (args[0], self.here.scalars[args[1]], *args[2:])
+        elif name == "pad" and args[1] in self.current.scalars:
+            args = (args[0], self.current.scalars[args[1]], *args[2:])
         elif name in _PRODUCTS:
             args, kwargs = _without_dtype(args, kwargs)
         return super().call(name, args, kwargs)
 
     def _full(self, shape: tuple[int, ...], value: Any, dtype: np.dtype) -> Var:
         """Record an array of one number once; one without axes counts as that number."""
-        recording = self.here
+        recording = self.current
         if type(value) is Var:
             if value not in recording.scalars or value.dtype != dtype:
                 return super().call("full", (shape, value, dtype), {})
             value = recording.scalars[value]
         if isinstance(value, np.ndarray | np.generic):
             value = value.item()
-        about = "full", tuple(shape), type(value), repr(value), dtype
-        known = recording.recall(about)
+        key = "full", tuple(shape), type(value), repr(value), dtype
+        known = recording.recall(key)
         if known is None:
-            known = recording.scope.seen[about] = super().call("full", (tuple(shape), value, dtype), {})
+            known = recording.scope.remembered[key] = super().call("full", (tuple(shape), value, dtype), {})
             if not shape:
                 recording.scalars[known] = value
         return known
@@ -237,15 +239,15 @@ class SourceBackend(ProgramBackend):
     def _before_permutation(self, x: Var, axes: tuple[int, ...]) -> Var | None:
         """Return the array whose permutation is undone, if one is: PyTorch lays results out in memory as their operands
         are, and the user's name belongs to the array before."""
-        step = self.here.makers.get(x)
-        if step is None or step.method != "permute_dims" or x not in self.here.scope.own:
+        step = self.current.makers.get(x)
+        if step is None or step.method != "permute_dims" or x not in self.current.scope.variables:
             return None
         inner, before = step.args
         return inner if tuple(before[a] for a in axes) == tuple(range(x.ndim)) else None
 
     def _with_numbers(self, name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Numbers stay numbers beside arrays."""
-        scalars = self.here.scalars
+        scalars = self.current.scalars
         operands = args[1:] if name == "where" else args
         arrays = [x for x in operands if type(x) is Var]
         if len(operands) < 2 or all(x in scalars for x in arrays) or not any(x in scalars for x in arrays):
@@ -258,21 +260,25 @@ class SourceBackend(ProgramBackend):
     # ---- what is known ---------------------------------------------------------------------------------------------
 
     def recall(self, array: Var, geometry: Geometry, read: Callable[..., Var]) -> Var:
-        about = array, geometry
-        recording = self.here
-        known = recording.recall(about)
+        key = array, geometry
+        recording = self.current
+        known = recording.recall(key)
         if known is None:
             known = read(self, array, geometry)
             if known is not array:
-                recording.scope.seen[about] = known
+                recording.scope.remembered[key] = known
         return known
 
-    def remember(self, array: Array, geometry: Geometry, seen: Array) -> None:
-        self.here.scope.seen[array, geometry] = seen
+    def remember(self, array: Array, geometry: Geometry, view: Array) -> None:
+        self.current.scope.remembered[array, geometry] = view
 
     def to_numpy(self, x: Array, /) -> np.ndarray:
-        known = None if x.value is not None or self.now is None else values_of(self.here.makers, x, self.here.values)
-        if known is None and x.value is None and self.now is not None:
+        known = (
+            None
+            if x.value is not None or self.active is None
+            else values_of(self.current.makers, x, self.current.values)
+        )
+        if known is None and x.value is None and self.active is not None:
             raise _asked_for(x)
         return x.known() if known is None else known
 
@@ -282,27 +288,25 @@ class SourceBackend(ProgramBackend):
         """A key for one draw: each frame that draws has a key of its own, which it splits."""
         if self.in_body:
             raise TracedValueError("random numbers in the body of a loop or a branch cannot be written as source")
-        scope = self.here.scope
+        scope = self.current.scope
         scope.key, key = self._split(scope, len(scope.calls))
         return key
 
     def _split(self, scope: Scope, at: int) -> tuple[Var, Var]:
-        recording = self.here
+        recording = self.current
         if scope.key is None:
-            if scope.around is None:
+            if scope.outer is None:
                 scope.key = recording.key = Var((2,), dtypes.uint32)
             else:
-                before = next(
-                    i for i in reversed(range(len(scope.around.calls))) if scope.around.calls[i] is scope.frame
-                )
-                scope.around.key, scope.key = self._split(scope.around, before)
+                before = next(i for i in reversed(range(len(scope.outer.calls))) if scope.outer.calls[i] is scope.frame)
+                scope.outer.key, scope.key = self._split(scope.outer, before)
                 assert scope.frame is not None
                 scope.frame.arguments.append(("key", scope.key))
         rest, key = Var((2,), dtypes.uint32), Var((2,), dtypes.uint32)
         step = SourceStep("split_key", (scope.key,), {}, (rest, key), ("key", "subkey"), recording.place)
         scope.calls.insert(at, step)
         recording.makers[rest] = recording.makers[key] = step
-        scope.own |= {rest, key}
+        scope.variables |= {rest, key}
         return rest, key
 
 
@@ -312,17 +316,17 @@ def source_backend() -> SourceBackend:
 
 
 def _asked_for(x: Var) -> TracedValueError:
-    what = (
+    problem = (
         f"{current_line()} needs the values of a {x.dtype} array of shape {x.shape} now, which depend on the arguments."
     )
-    return TracedValueError("\n".join([what, "Source has to be the same for all of them.", *ways_out(NUMBER)]))
+    return TracedValueError("\n".join([problem, "Source has to be the same for all of them.", *ways_out(NUMBER)]))
 
 
 def _without_dtype(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Drop the dtype of a product where it is that of its operands."""
-    same = {x.dtype for x in args if type(x) is Var}
-    plain = tuple(a for a in args if not (isinstance(a, np.dtype) and same == {a}))
-    return plain, {k: v for k, v in kwargs.items() if not (k == "dtype" and (v is None or same == {v}))}
+    operand_dtypes = {x.dtype for x in args if type(x) is Var}
+    plain = tuple(a for a in args if not (isinstance(a, np.dtype) and operand_dtypes == {a}))
+    return plain, {k: v for k, v in kwargs.items() if not (k == "dtype" and (v is None or operand_dtypes == {v}))}
 
 
 __all__ = ["Block", "SourceBackend", "SourceRecording", "leaves", "source_backend"]

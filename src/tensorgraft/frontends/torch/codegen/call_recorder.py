@@ -100,30 +100,30 @@ class WordWatch(TorchFunctionMode):
             kwargs = {**kwargs, "device": self.slot.device}
         if getattr(func, "__name__", "") not in _HOSTED:
             args, kwargs = self._moved(args, kwargs)
-        recording = self.xp.here
-        around, here = recording.place, spot()
-        recording.place = here.place
+        recording = self.xp.current
+        outer_place, call_spot = recording.place, spot()
+        recording.place = call_spot.place
         before = len(recording.scope.calls)
         try:
             out = self._call(func, args, kwargs)
-            if here.names:
-                self._name(here, out, before)
+            if call_spot.names:
+                self._name(call_spot, out, before)
             return out
         finally:
-            recording.place = around
+            recording.place = outer_place
 
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
         view = views.VIEWS.get(func)
         first = args[0] if args else None
-        if first is None or not self._ours(first):
+        if first is None or not self._is_recorded(first):
             return func(*args, **kwargs)
         if func in _DETACHING:
-            seen = to_array(first)
-            stopped = self.xp.stopped(seen)
-            if stopped is seen:
+            array = to_array(first)
+            stopped = self.xp.stopped(array)
+            if stopped is array:
                 return func(*args, **kwargs)
             out = from_array(stopped, self.slot)  # no view, which its reader could not tell from what it is a view of
-            self._detached.append((cell_of(out), stopped, self.xp.here.place))
+            self._detached.append((cell_of(out), stopped, self.xp.current.place))
             return out
         if view is None:
             return func(*args, **kwargs)
@@ -137,22 +137,22 @@ class WordWatch(TorchFunctionMode):
 
         Raises TracedValueError for such a write.
         """
-        for cell, array, place in self._detached:
+        for cell, array, location in self._detached:
             if cell.array is not array:
                 raise TracedValueError(
-                    f"{place}: the result of detach() or .data of a tensor that requires a gradient is written in"
+                    f"{location}: the result of detach() or .data of a tensor that requires a gradient is written in"
                     " place, which cannot be written as source: write the tensor itself under torch.no_grad(), or"
                     " a clone"
                 )
 
-    def _ours(self, t: Any) -> bool:
+    def _is_recorded(self, t: Any) -> bool:
         return isinstance(t, Tensor) and t.device == self.slot.device
 
     def _moved(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """Tensors of the host beside those of the recording are constants of it."""
         leaves = [x for a in (*args, *kwargs.values()) for x in (a if type(a) in (list, tuple) else (a,))]
         host = [t for t in leaves if isinstance(t, Tensor) and t.device.type == "cpu" and t.dim()]
-        if not host or not any(self._ours(t) for t in leaves):
+        if not host or not any(self._is_recorded(t) for t in leaves):
             return args, kwargs
 
         def move(a: Any) -> Any:
@@ -166,28 +166,28 @@ class WordWatch(TorchFunctionMode):
 
         return move(tuple(args)), {k: move(a) for k, a in kwargs.items()}
 
-    def _name(self, here: Spot, out: Any, before: int) -> None:
+    def _name(self, call_spot: Spot, out: Any, before: int) -> None:
         """Name what a call has made: steps from `before` on."""
-        tensors = [out] if self._ours(out) else list(out) if type(out) in (tuple, list) else []
-        names = here.names
+        tensors = [out] if self._is_recorded(out) else list(out) if type(out) in (tuple, list) else []
+        names = call_spot.names
         if len(names) != len(tensors):
             return
-        recording = self.xp.here
+        recording = self.xp.current
         for name, t in zip(names, tensors, strict=True):
-            if not self._ours(t):
+            if not self._is_recorded(t):
                 continue
             array = cell_of(t).array
             if type(array) is not Var:
                 continue
             known = recording.recall((array, geometry_of(t)))
-            seen = array if known is None else known
-            step = recording.makers.get(seen)
-            if all(step is not made for made in recording.scope.calls[before:]):
+            key = array if known is None else known
+            step = recording.makers.get(key)
+            if all(step is not recorded for recorded in recording.scope.calls[before:]):
                 continue
             assert step is not None
-            outcome = list(step.outcome) if isinstance(step.outcome, tuple | list) else [step.outcome]
-            at = next((i for i, v in enumerate(outcome) if v is seen), None)
+            result_vars = list(step.results) if isinstance(step.results, tuple | list) else [step.results]
+            at = next((i for i, v in enumerate(result_vars) if v is key), None)
             if at is not None:
-                given = list(step.names) or [""] * len(outcome)
-                given[at] = given[at] or name
-                step.names = tuple(given)
+                new_names = list(step.names) or [""] * len(result_vars)
+                new_names[at] = new_names[at] or name
+                step.names = tuple(new_names)

@@ -42,10 +42,10 @@ class Calls:
 
     def __call__(self, python: FrameType, event: str, result: Any) -> None:
         if event == "call":
-            own = _own.get(python.f_code)
-            if own is None:
-                own = _own[python.f_code] = _is_own(python.f_code)
-            if own:
+            is_own = _own.get(python.f_code)
+            if is_own is None:
+                is_own = _own[python.f_code] = _is_own(python.f_code)
+            if is_own:
                 self.begin(python)
         elif event == "return" and self.open and self.open[-1][0] is python:
             self.end(result)
@@ -53,15 +53,15 @@ class Calls:
     def begin(self, python: FrameType) -> None:
         if self.xp.in_body:
             return
-        code, given = python.f_code, python.f_locals
+        code, local_vars = python.f_code, python.f_locals
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         with torch.DisableTorchFunction():
-            if not any(True for name in names for _ in pairs(given.get(name))):
+            if not any(True for name in names for _ in pairs(local_vars.get(name))):
                 return
-            arguments = [(name, value) for name in names if (value := tree(given.get(name))) is not DROPPED]
+            arguments = [(name, value) for name in names if (value := tree(local_vars.get(name))) is not DROPPED]
         doc = " ".join((inspect.cleandoc(_doc(python)) or "").partition("\n\n")[0].split())
-        here = spot_of(python.f_back)
-        frame = Frame(code.co_name, "", [], arguments, (), here.names, here.place, doc.partition(". ")[0])
+        call_spot = spot_of(python.f_back)
+        frame = Frame(code.co_name, "", [], arguments, (), call_spot.names, call_spot.place, doc.partition(". ")[0])
         self.open.append((python, self.xp.begin(frame)))
 
     def end(self, result: Any) -> None:
@@ -75,11 +75,11 @@ class Calls:
                 self.xp.dissolve(scope)
                 return
             frame.result = value
-            seen = [(cell_of(t).array, geometry_of(t), to_array(t)) for t in tensors]
+            views = [(cell_of(t).array, geometry_of(t), to_array(t)) for t in tensors]
             self.xp.end(scope)
-        inside = set(map(id, leaves(frame.result)))
-        for array, geometry, view in seen:
-            if view is not array and id(view) in inside:
+        result_ids = set(map(id, leaves(frame.result)))
+        for array, geometry, view in views:
+            if view is not array and id(view) in result_ids:
                 self.xp.remember(array, geometry, view)
 
     def is_pure(self, frame: Frame) -> bool:

@@ -18,22 +18,22 @@ def checked() -> str | None:
     frame = program_frame()
     if frame is None:
         return None
-    place = place_of(frame)
-    node = place.node
+    location = place_of(frame)
+    node = location.node
     while node is not None and not isinstance(node, ast.stmt):
         node = getattr(node, "parent", None)
     is_check = isinstance(node, ast.Assert) or (
         isinstance(node, ast.If) and not node.orelse and (_raises(node.body) or _is_about_numbers(node.test))
     )
-    return place.quoted if is_check else None
+    return location.quoted if is_check else None
 
 
 def _is_about_numbers(condition: ast.expr) -> bool:
     """Say whether a condition asks if something is finite."""
-    return any(isinstance(part, ast.Attribute | ast.Name) and _called(part) in _FINITE for part in ast.walk(condition))
+    return any(isinstance(n, ast.Attribute | ast.Name) and _call_name(n) in _FINITE for n in ast.walk(condition))
 
 
-def _called(part: ast.Attribute | ast.Name) -> str:
+def _call_name(part: ast.Attribute | ast.Name) -> str:
     return part.attr if isinstance(part, ast.Attribute) else part.id
 
 

@@ -16,7 +16,7 @@ import torch
 from torch.library import Library
 
 from tensorgraft.frontends.torch.codegen.kernels import each, in_words, widened
-from tensorgraft.frontends.torch.compiled import recurrent
+from tensorgraft.frontends.torch.compiled.control_flow import recurrent
 from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot
 from tensorgraft.frontends.torch.core.nested import tensors_in
@@ -34,11 +34,11 @@ Fits = Callable[..., bool]
 COMPOSITES: dict[str, tuple[Spec, Fits]] = {}
 
 
-def composite(name: str, fits: Fits = lambda *_, **__: True, **options: Any) -> Callable[[Kernel], Kernel]:
-    """A kernel for calls for which `fits` holds, which is asked with the tensors."""
+def composite(name: str, accepts: Fits = lambda *_, **__: True, **options: Any) -> Callable[[Kernel], Kernel]:
+    """A kernel for calls for which `accepts` holds, which is asked with the tensors."""
 
     def register(fn: Kernel) -> Kernel:
-        COMPOSITES[name] = Spec(fn, **options), fits
+        COMPOSITES[name] = Spec(fn, **options), accepts
         return fn
 
     return register
@@ -79,17 +79,17 @@ def _layer_norm(
     eps: float = 1e-5,
     cudnn_enable: bool = True,
 ) -> Array:
-    more = {} if len(normalized_shape) == 1 else {"axes": len(normalized_shape)}
-    return in_words(xp, "layer_norm", x, parameters={"weight": weight, "bias": bias}, **more, eps=eps)
+    axes_option = {} if len(normalized_shape) == 1 else {"axes": len(normalized_shape)}
+    return in_words(xp, "layer_norm", x, parameters={"weight": weight, "bias": bias}, **axes_option, eps=eps)
 
 
 @composite("rms_norm", lambda x, shape, weight=None, eps=None: True)
 def _rms_norm(
     xp: Any, x: Array, normalized_shape: Sequence[int], weight: Array | None = None, eps: float | None = None
 ) -> Array:
-    more = {} if len(normalized_shape) == 1 else {"axes": len(normalized_shape)}
+    axes_option = {} if len(normalized_shape) == 1 else {"axes": len(normalized_shape)}
     eps = float(dtypes.finfo(dtypes.accumulator(x.dtype)).eps) if eps is None else eps
-    return in_words(xp, "rms_norm", x, parameters={"weight": weight}, **more, eps=eps)
+    return in_words(xp, "rms_norm", x, parameters={"weight": weight}, **axes_option, eps=eps)
 
 
 @composite("group_norm")
@@ -121,10 +121,10 @@ def _max_pool(d: int) -> Kernel:
         ks, ss, ps, ds = (each(v, d) for v in (kernel_size, stride or kernel_size, padding, dilation))
         pads = []
         for n, k, s, p, e in zip(x.shape[-d:], ks, ss, ps, ds, strict=True):
-            room = n + 2 * p - e * (k - 1) - 1
-            out = room // s + 1
+            span = n + 2 * p - e * (k - 1) - 1
+            out = span // s + 1
             if ceil_mode:
-                out = -(-room // s) + 1
+                out = -(-span // s) + 1
                 out -= (out - 1) * s >= n + p  # the last window begins inside
             pads.append((p, max(p, (out - 1) * s + e * (k - 1) + 1 - n - p)))
         options = {"dilation": ds} if any(e != 1 for e in ds) else {}
@@ -183,8 +183,8 @@ def _attention_fits(
     plain = q.ndim == k.ndim == v.ndim == 4 and q.dtype == k.dtype == v.dtype and dropout_p < 1
     shared = enable_gqa and not dropout_p and q.shape[1] % k.shape[1] == 0
     heads = k.shape[1] == v.shape[1] and (q.shape[1] == k.shape[1] or shared)
-    same = q.shape[0] == k.shape[0] == v.shape[0]
-    return plain and heads and same and (attn_mask is None or attn_mask.dtype in (torch.bool, q.dtype))
+    same_batch = q.shape[0] == k.shape[0] == v.shape[0]
+    return plain and heads and same_batch and (attn_mask is None or attn_mask.dtype in (torch.bool, q.dtype))
 
 
 @composite("scaled_dot_product_attention", _attention_fits)
@@ -232,8 +232,8 @@ def _recurrent(cell: str, **options: Any) -> Kernel:
     ) -> tuple[Array, ...]:
         """Layer by layer, direction by direction."""
         states = list(states) if isinstance(states, list | tuple) else [states]
-        alone = xp.ndim(x) == 2
-        if alone:
+        unbatched = xp.ndim(x) == 2
+        if unbatched:
             x, states = xp.expand_dims(x, 1), [xp.expand_dims(s, 1) for s in states]
         elif batch_first:
             x = xp.permute_dims(x, (1, 0, 2))
@@ -256,7 +256,7 @@ def _recurrent(cell: str, **options: Any) -> Kernel:
             if dropout and train and layer < num_layers - 1:
                 x = xp.word("dropout", x, xp.draw(), dropout)
         finals = [xp.stack(list(s)) for s in zip(*ends, strict=True)]
-        if alone:
+        if unbatched:
             return xp.squeeze(x, 1), *(xp.squeeze(s, 1) for s in finals)
         return xp.permute_dims(x, (1, 0, 2)) if batch_first else x, *finals
 
@@ -291,14 +291,14 @@ _users = 0
 @functools.cache
 def _kernels(slot: Slot) -> list[tuple[str, str, Callable[..., Any]]]:
     out = []
-    for name, (spec, fits) in COMPOSITES.items():
+    for name, (spec, accepts) in COMPOSITES.items():
         op = schema.overload(name)
         assert op is not None, name
-        out += [(name, key, _kernel(op, spec, fits, slot)) for key in _KEYS]
+        out += [(name, key, _kernel(op, spec, accepts, slot)) for key in _KEYS]
     return out
 
 
-def _kernel(op: schema.Overload, spec: Spec, fits: Fits, slot: Slot) -> Callable[..., Any]:
+def _kernel(op: schema.Overload, spec: Spec, accepts: Fits, slot: Slot) -> Callable[..., Any]:
     call = entry(Operator(op, spec))
     before = _before(schema.short_name(op)) or functools.partial(op._op_dk, torch.DispatchKey.CompositeImplicitAutograd)
 
@@ -308,7 +308,7 @@ def _kernel(op: schema.Overload, spec: Spec, fits: Fits, slot: Slot) -> Callable
         recorded = any(t.device == slot.device for t in tensors_in(args, kwargs))
         if recorded and name in _OPENED and torch.is_autocast_enabled(TYPE):
             recorded = name in POLICIES[precision.policy()]
-        return (call if recorded and fits(*args, **kwargs) else before)(*args, **kwargs)
+        return (call if recorded and accepts(*args, **kwargs) else before)(*args, **kwargs)
 
     return kernel
 

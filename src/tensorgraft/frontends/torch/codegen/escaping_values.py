@@ -8,17 +8,17 @@ from tensorgraft.codegen.trace import Frame, SourceStep
 from tensorgraft.hub.recorded.block import Var, variables
 
 
-def note_left(root: Frame, more: Iterable[Var]) -> None:
-    """Set `left` of each frame: its arrays that are used outside of it, as `more` are, and not its result."""
-    home: dict[Var, tuple[Frame, ...]] = {}
+def note_left(root: Frame, used_later: Iterable[Var]) -> None:
+    """Set `left` of each frame: its arrays that are used outside of it, as `used_later` are, and not its result."""
+    frames_of: dict[Var, tuple[Frame, ...]] = {}
     left: dict[Frame, dict[Var, None]] = {}
 
     def use(v: Var, path: tuple[Frame, ...]) -> None:
-        made = home.get(v, ())
+        frames_made = frames_of.get(v, ())
         shared = 0
-        while shared < min(len(made), len(path)) and made[shared] is path[shared]:
+        while shared < min(len(frames_made), len(path)) and frames_made[shared] is path[shared]:
             shared += 1
-        for frame in made[shared:]:
+        for frame in frames_made[shared:]:
             if all(v is not w for w in variables(frame.result)):
                 left.setdefault(frame, {})[v] = None
 
@@ -27,8 +27,8 @@ def note_left(root: Frame, more: Iterable[Var]) -> None:
             if isinstance(call, SourceStep):
                 for v in variables([call.args, call.kwargs]):
                     use(v, path)
-                for v in variables(call.outcome):
-                    home[v] = path
+                for v in variables(call.results):
+                    frames_of[v] = path
             else:
                 for v in variables([value for _, value in call.arguments]):
                     use(v, path)
@@ -37,7 +37,7 @@ def note_left(root: Frame, more: Iterable[Var]) -> None:
             use(v, path)
 
     walk(root, ())
-    for v in more:
+    for v in used_later:
         use(v, ())
     for frame, arrays in left.items():
         frame.left = tuple(arrays)

@@ -103,7 +103,7 @@ KERNELS["clamp_max"] = lambda xp, x, high: xp.minimum(x, high)
 
 @kernel("pow.Tensor_Scalar")
 def _pow(xp: Any, x: Array, exponent: Any) -> Array:
-    known = xp.here.scalars.get(exponent) if xp.is_array(exponent) else exponent
+    known = xp.current.scalars.get(exponent) if xp.is_array(exponent) else exponent
     if known == 2:
         return xp.square(x)
     return SPECS["pow.Tensor_Scalar"].fn(xp, x, exponent)
@@ -143,7 +143,7 @@ def _convolution(
 
 @kernel("embedding")
 def _embedding(xp: Any, weight: Array, indices: Array, padding_idx: int = -1, *_: Any) -> Array:
-    trained = weight in xp.here.smooth and torch.is_grad_enabled()
+    trained = weight in xp.current.smooth and torch.is_grad_enabled()
     return xp.word("embedding", weight, indices, *([padding_idx] if padding_idx >= 0 and trained else []))
 
 
@@ -153,8 +153,8 @@ def _embedding(xp: Any, weight: Array, indices: Array, padding_idx: int = -1, *_
 def in_words(xp: Any, name: str, x: Array, *args: Any, parameters: dict[str, Array | None], **options: Any) -> Array:
     """A normalisation: that of 16 bits is computed in float32."""
     (wide,), (values) = widened(xp, x), widened(xp, *parameters.values())
-    given = {k: v for k, v in zip(parameters, values, strict=True) if v is not None}
-    return xp.astype(xp.word(name, wide, *args, **given, **options), x.dtype)
+    named = {k: v for k, v in zip(parameters, values, strict=True) if v is not None}
+    return xp.astype(xp.word(name, wide, *args, **named, **options), x.dtype)
 
 
 @kernel("native_batch_norm", "_native_batch_norm_legit")
@@ -177,10 +177,10 @@ def _batch_norm(
         out = in_words(xp, "batch_norm", x, *widened(xp, mean, variance), parameters=parameters, eps=eps)
         return *[None for _ in running], out, zeros, zeros
     wide, weight, bias = widened(xp, x, weight, bias)
-    out, *news = xp.word("batch_norm_training", wide, mean, variance, weight, bias, momentum=momentum, eps=eps)
+    out, *new_stats = xp.word("batch_norm_training", wide, mean, variance, weight, bias, momentum=momentum, eps=eps)
     axes = (0, *range(2, xp.ndim(x)))
-    kept = xp.mean(wide, axes), xp.rsqrt(xp.add(xp.var(wide, axes), eps))
-    return *news[: len(running)], xp.astype(out, x.dtype), *kept
+    saved = xp.mean(wide, axes), xp.rsqrt(xp.add(xp.var(wide, axes), eps))
+    return *new_stats[: len(running)], xp.astype(out, x.dtype), *saved
 
 
 @kernel("_native_batch_norm_legit.no_stats")
@@ -194,7 +194,7 @@ def _batch_norm_without(
 
 
 def _avg_pool(d: int) -> Kernel:
-    own = f"avg_pool{d}d"
+    key = f"avg_pool{d}d"
 
     def pool(
         xp: Any,
@@ -209,7 +209,7 @@ def _avg_pool(d: int) -> Kernel:
         ks, ss, ps = (each(v, d) for v in (window, stride or window, padding))
         exact = all((n + 2 * p - k) % s == 0 for n, k, s, p in zip(x.shape[-d:], ks, ss, ps, strict=True))
         if (ceil_mode and not exact) or divisor_override is not None or dtypes.is_integer(x.dtype):
-            return SPECS[own].fn(xp, x, window, stride, padding, ceil_mode, count_include_pad, divisor_override)
+            return SPECS[key].fn(xp, x, window, stride, padding, ceil_mode, count_include_pad, divisor_override)
         pads = tuple((p, p) for p in ps)
         options = {} if count_include_pad or not any(ps) else {"count_padding": False}
         return xp.astype(xp.word("avg_pool", *widened(xp, x), ks, ss, pads, **options), x.dtype)
@@ -221,12 +221,12 @@ KERNELS.update({f"avg_pool{d}d": _avg_pool(d) for d in (2, 3)})
 
 
 def _adaptive_avg_pool(d: int) -> Kernel:
-    own = f"_adaptive_avg_pool{d}d"
+    key = f"_adaptive_avg_pool{d}d"
 
     def pool(xp: Any, x: Array, output_size: Sequence[int]) -> Array:
         ks = [n // max(o, 1) for n, o in zip(x.shape[-d:], output_size, strict=True)]
         if any(k * o != n for k, o, n in zip(ks, output_size, x.shape[-d:], strict=True)):
-            return SPECS[own].fn(xp, x, output_size)
+            return SPECS[key].fn(xp, x, output_size)
         if all(k == 1 for k in ks):
             return x
         return xp.astype(xp.word("avg_pool", *widened(xp, x), tuple(ks), tuple(ks), ((0, 0),) * d), x.dtype)

@@ -12,29 +12,29 @@ def join_keys(trace: SourceTrace) -> None:
     """Use a key itself where nothing else comes of it than the one that is split off. (That of the last of several
     draws is split, too: calls that are alike stay alike.)"""
     used = {v for step in steps(trace.root) for v in variables([step.args, step.kwargs])}
-    rests = {step.outcome[0] for step in steps(trace.root) if step.method == "split_key"}
-    same: dict[Var, Var] = {}
+    rests = {step.results[0] for step in steps(trace.root) if step.method == "split_key"}
+    replacements: dict[Var, Var] = {}
     for step in steps(trace.root):
-        if step.method == "split_key" and step.outcome[0] not in used and step.args[0] not in rests:
-            same[step.outcome[1]] = step.args[0]
-    if same:
-        _replace(trace.root, same)
+        if step.method == "split_key" and step.results[0] not in used and step.args[0] not in rests:
+            replacements[step.results[1]] = step.args[0]
+    if replacements:
+        _replace(trace.root, replacements)
 
 
-def _replace(frame: Frame, same: dict[Var, Var]) -> None:
-    def now(x: Any) -> Any:
-        while type(x) is Var and x in same:
-            x = same[x]
-        return type(x)(map(now, x)) if type(x) in (tuple, list) else x
+def _replace(frame: Frame, replacements: dict[Var, Var]) -> None:
+    def replaced(x: Any) -> Any:
+        while type(x) is Var and x in replacements:
+            x = replacements[x]
+        return type(x)(map(replaced, x)) if type(x) in (tuple, list) else x
 
     calls: list[SourceStep | Frame] = []
     for call in frame.calls:
         if isinstance(call, Frame):
-            call.arguments = [(name, now(value)) for name, value in call.arguments]
-            _replace(call, same)
-        elif call.method == "split_key" and call.outcome[1] in same:
+            call.arguments = [(name, replaced(value)) for name, value in call.arguments]
+            _replace(call, replacements)
+        elif call.method == "split_key" and call.results[1] in replacements:
             continue
         else:
-            call.args, call.kwargs = now(call.args), {name: now(x) for name, x in call.kwargs.items()}
+            call.args, call.kwargs = replaced(call.args), {name: replaced(x) for name, x in call.kwargs.items()}
         calls.append(call)
     frame.calls = calls

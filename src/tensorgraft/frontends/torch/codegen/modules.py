@@ -114,7 +114,7 @@ def doc_of(module: Module) -> str:
 
 
 @contextlib.contextmanager
-def kept(root: Module) -> Iterator[None]:
+def unchanged_modules(root: Module) -> Iterator[None]:
     """Afterwards modules have the attributes that they have now, and containers among these what is in them: a cache
     would be full of what was recorded."""
     before = [(vars(m), dict(vars(m)), [(c, copy.copy(c)) for c in vars(m).values() if type(c) in _CONTAINERS])
@@ -157,25 +157,25 @@ class Frames:
         if self.xp.in_body:
             return original(module, *args, **kwargs)
         path = self.paths.get(id(module), "")
-        around = self.stack[-1] if self.stack else ""
-        name = path[len(around) + 1 :] if around and path.startswith(f"{around}.") else path
-        here = spot_of_call()
+        outer_path = self.stack[-1] if self.stack else ""
+        name = path[len(outer_path) + 1 :] if outer_path and path.startswith(f"{outer_path}.") else path
+        call_spot = spot_of_call()
         frame = Frame(
-            type(module).__name__, name, [], arguments(module, args, kwargs), (), here.names, here.place,
+            type(module).__name__, name, [], arguments(module, args, kwargs), (), call_spot.names, call_spot.place,
             doc_of(module), path, is_module=True,
             attributes={n: v for n, v in vars(module).items() if type(v) in (int, float, bool) and n[0] != "_"},
         )  # fmt: skip
         self.stack.append(path)
-        seen: list[tuple[Any, Any, Any]] = []
+        views: list[tuple[Any, Any, Any]] = []
         try:
             with self.xp.frame(frame):
                 out = original(module, *args, **kwargs)
                 result = tree(out)
                 frame.result = result if result is not DROPPED else tuple(to_array(t) for t in pairs(out))
-                seen = [(cell_of(t).array, geometry_of(t), to_array(t)) for t in pairs(out)]
-            inside = set(map(id, leaves(frame.result)))
-            for array, geometry, view in seen:
-                if view is not array and id(view) in inside:
+                views = [(cell_of(t).array, geometry_of(t), to_array(t)) for t in pairs(out)]
+            result_ids = set(map(id, leaves(frame.result)))
+            for array, geometry, view in views:
+                if view is not array and id(view) in result_ids:
                     self.xp.remember(array, geometry, view)
             return out
         finally:
@@ -184,13 +184,13 @@ class Frames:
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
         original = Module.__call__
-        mine = self
+        frames = self
 
         @functools.wraps(original)
         def __call__(self: Module, *args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() != mine.thread:
+            if threading.get_ident() != frames.thread:
                 return original(self, *args, **kwargs)
-            return mine.call(original, self, args, kwargs)
+            return frames.call(original, self, args, kwargs)
 
         Module.__call__ = __call__  # type: ignore[method-assign]
         try:

@@ -40,7 +40,7 @@ def _shaped(numbers: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda shape, *, dtype=None, **kwargs: numbers(shape).to(dtype or torch.get_default_dtype())
 
 
-def _whole(low: int, high: int, shape: Sequence[int]) -> Tensor:
+def _integers(low: int, high: int, shape: Sequence[int]) -> Tensor:
     return low + torch.floor(uniform(shape) * (high - low)).long()
 
 
@@ -60,8 +60,8 @@ OPERATORS: dict[Any, Callable[..., Tensor]] = {
     **dict.fromkeys([aten.randn.default, aten.randn.generator], _shaped(normal)),
     aten.rand_like.default: _like(uniform),
     aten.randn_like.default: _like(normal),
-    aten.randint.default: lambda high, shape, *, dtype=None, **k: _whole(0, high, shape).to(dtype or torch.int64),
-    aten.randint.low: lambda low, high, shape, *, dtype=None, **k: _whole(low, high, shape).to(dtype or torch.int64),
+    aten.randint.default: lambda high, shape, *, dtype=None, **k: _integers(0, high, shape).to(dtype or torch.int64),
+    aten.randint.low: lambda low, high, shape, *, dtype=None, **k: _integers(low, high, shape).to(dtype or torch.int64),
     aten.randperm.default: lambda n, **kwargs: torch.argsort(uniform((n,))),
 }  # fmt: skip
 

@@ -41,13 +41,13 @@ class ModuleProgram:
         leaves, structure = pytrees.flatten((args, kwargs))
         leaves = [x.view_as(x) if isinstance(x, Tensor) else x for x in leaves]  # each occurrence is an argument
         positional, named = pytrees.unflatten(leaves, structure)
-        place = {id(x): i for i, x in enumerate(leaves)}
+        index_of = {id(x): i for i, x in enumerate(leaves)}
         arrays = [x for _, v in bound_arguments(self.module, positional, named).items() for x in _arrays(v)]
 
         def rebuild(new: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
             changed = list(leaves)
             for old, x in zip(arrays, new, strict=True):
-                changed[place[id(old)]] = x
+                changed[index_of[id(old)]] = x
             return pytrees.unflatten(changed, structure)
 
         return arrays, rebuild
@@ -71,25 +71,25 @@ class ModuleProgram:
             args, kwargs = _tensors((args, kwargs))
             out = by_path(tree(module(*args, **kwargs), of=lambda t: t))
         if numbers.others:
-            drawn = ", ".join(dict.fromkeys(numbers.others))
+            random_words = ", ".join(dict.fromkeys(numbers.others))
             return Evaluation(
-                {}, {}, {}, f"results are not compared: each framework has numbers of its own for {drawn}"
+                {}, {}, {}, f"results are not compared: each framework has numbers of its own for {random_words}"
             )
         outputs = {k: t for k, t in out.items() if isinstance(t, Tensor)}
-        pulled: dict[str, np.ndarray] = {}
+        gradients_: dict[str, np.ndarray] = {}
         note = ""
         smooth = [t for t in outputs.values() if t.requires_grad]
         if gradients and smooth:
             total = sum((t.real.float() * torch.from_numpy(cosines(t.shape)).float()).sum() for t in smooth)
             names = {name: p for name, p in module.named_parameters() if p.requires_grad}
             try:
-                found = torch.autograd.grad(total, list(names.values()), allow_unused=True)  # type: ignore[arg-type]
-                pulled = {n: self.numpy(g) for n, g in zip(names, found, strict=True) if g is not None}
+                computed = torch.autograd.grad(total, list(names.values()), allow_unused=True)  # type: ignore[arg-type]
+                gradients_ = {n: self.numpy(g) for n, g in zip(names, computed, strict=True) if g is not None}
             except RuntimeError as error:  # of a tensor, say, that was written after autograd kept it
                 note = f"gradients are not compared, the program's own fail: {error_line(error)}"
         return Evaluation(
             {k: self.numpy(t) for k, t in outputs.items()},
-            pulled,
+            gradients_,
             {name: self.numpy(b) for name, b in module.named_buffers()},
             note,
         )

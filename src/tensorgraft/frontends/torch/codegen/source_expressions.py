@@ -33,23 +33,23 @@ _known: dict[tuple[CodeType, int, bool], Spot] = {}
 def spot() -> Spot:
     """Return the spot of the current call, with names only if the user's own code makes it, not a layer of PyTorch."""
     frame: FrameType | None = sys._getframe(1)
-    within, names = False, None
+    in_layer, names = False, None
     while frame is not None and in_library(frame.f_code.co_filename):
         file = frame.f_code.co_filename
         if file == _WRITTEN and names is None:
             names = _spot(frame, False).names
-        within = within or file.startswith(_LAYERS)
+        in_layer = in_layer or file.startswith(_LAYERS)
         frame = None if file == _TRACING else frame.f_back
-    here = NOWHERE if frame is None else _spot(frame, within)
-    return here if names is None else Spot(here.place, names)
+    call_spot = NOWHERE if frame is None else _spot(frame, in_layer)
+    return call_spot if names is None else Spot(call_spot.place, names)
 
 
-def _spot(frame: FrameType, within: bool) -> Spot:
-    about = frame.f_code, frame.f_lasti, within
-    known = _known.get(about)
+def _spot(frame: FrameType, in_layer: bool) -> Spot:
+    key = frame.f_code, frame.f_lasti, in_layer
+    known = _known.get(key)
     if known is None:
-        place = Place(frame.f_code, frame.f_lasti)
-        known = _known[about] = Spot(str(place), () if within else _names(place.node))
+        location = Place(frame.f_code, frame.f_lasti)
+        known = _known[key] = Spot(str(location), () if in_layer else _names(location.node))
     return known
 
 

@@ -23,16 +23,24 @@ from tensorgraft.frontends.torch.codegen.checks import checked
 from tensorgraft.frontends.torch.codegen.escaping_values import note_left
 from tensorgraft.frontends.torch.codegen.kernels import KERNELS
 from tensorgraft.frontends.torch.codegen.keys import join_keys
-from tensorgraft.frontends.torch.codegen.modules import DROPPED, Frames, arguments, doc_of, kept, pairs, tree
+from tensorgraft.frontends.torch.codegen.modules import (
+    DROPPED,
+    Frames,
+    arguments,
+    doc_of,
+    pairs,
+    tree,
+    unchanged_modules,
+)
 from tensorgraft.frontends.torch.codegen.values import values_of
 from tensorgraft.frontends.torch.compiled.capture import active
-from tensorgraft.frontends.torch.compiled.host import HostWatch
+from tensorgraft.frontends.torch.compiled.host.traced_tensors import HostWatch
 from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.devices import TYPE, recording_slot
 from tensorgraft.frontends.torch.core.spec import OWN
 from tensorgraft.frontends.torch.core.state import RandomState
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
-from tensorgraft.frontends.torch.core.values import array_now, looked_up
+from tensorgraft.frontends.torch.core.values import concrete_array, looked_up
 from tensorgraft.frontends.torch.graph.pure import PureCapture
 from tensorgraft.frontends.torch.setup import install
 from tensorgraft.hub import dtypes
@@ -45,7 +53,7 @@ class KnownValues:
     """The values that a module may ask for: those that depend on constants and sizes alone, or are only checked."""
 
     def of(self, xp: SourceBackend, array: Var) -> np.ndarray | None:
-        recording = xp.here
+        recording = xp.current
         values = values_of(recording.makers, array, recording.values)
         if values is None and (check := checked()) is not None:
             values = values_of(recording.makers, array, {**recording.given})
@@ -84,7 +92,7 @@ def trace_module(
     xp = source_backend()
     slot = recording_slot(xp)
     OWN.setdefault(xp, KERNELS)
-    with _one_at_a_time, kept(module), _surroundings(), _asked_for_values(), autocast_of_the_cpu():
+    with _one_at_a_time, unchanged_modules(module), _surroundings(), _asked_for_values(), autocast_of_the_cpu():
         if training is not None:
             module.train(training)
         return _trace(module, tuple(args), kwargs or {}, xp, slot)
@@ -104,7 +112,7 @@ def _trace(
                 recording.smooth.update(v for v in parameters.values() if dtypes.is_inexact(v.dtype))
                 recording.given.update((v, weights[name]) for name, v in {**parameters, **buffers}.items())
 
-                def given(x: Any) -> Any:
+                def array_of(x: Any) -> Any:
                     if isinstance(x, np.ndarray):
                         x = torch.from_numpy(x)
                     if not isinstance(x, Tensor):
@@ -115,7 +123,7 @@ def _trace(
                         recording.smooth.add(v)
                     return from_array(v, slot)
 
-                args, kwargs = pytrees.mapped(given, (args, kwargs))
+                args, kwargs = pytrees.mapped(array_of, (args, kwargs))
                 root.arguments = arguments(module, args, kwargs)
                 before = {name: cell_of(state[name]).array for name in state}
                 tied = {**state, **{alias: state[name] for alias, name in aliases.items()}}
@@ -126,7 +134,7 @@ def _trace(
                 watching.refuse_written()
                 with torch.enable_grad():
                     result = _result(xp, out, type(module).__name__)
-                    written = {
+                    writes = {
                         name: xp.result(to_array(t.detach()))
                         for name, t in state.items()
                         if cell_of(t).array is not before[name]
@@ -134,13 +142,13 @@ def _trace(
         finally:
             capture.restore()
         root.result = result
-        for name in written:
+        for name in writes:
             if name in buffers:
                 buffers[name].value = None  # it is state
         constants = {name: weights.pop(name) for name, v in buffers.items() if v.value is not None}
         buffers = {name: v for name, v in buffers.items() if name not in constants}
         trace = SourceTrace(
-            "torch", type(module).__name__, root, root.arguments, result, parameters, buffers, written, aliases,
+            "torch", type(module).__name__, root, root.arguments, result, parameters, buffers, writes, aliases,
             weights, recording.key, module.training, constants, list(recording.notes),
             containers={path: _container(m) for path, m in module.named_modules()},
         )  # fmt: skip
@@ -148,7 +156,7 @@ def _trace(
         join_keys(trace)
         if trace.key is not None and all(trace.key not in step.args for step in steps(root)):
             trace.key = None
-        note_left(root, written.values())
+        note_left(root, writes.values())
         return trace
 
 
@@ -173,9 +181,7 @@ def _result(xp: SourceBackend, out: Any, name: str) -> Any:
     return stopped(result)
 
 
-def _state(
-    module: torch.nn.Module,
-) -> tuple[dict[str, Var], dict[str, Var], dict[str, str], dict[str, np.ndarray]]:
+def _state(module: torch.nn.Module) -> tuple[dict[str, Var], dict[str, Var], dict[str, str], dict[str, np.ndarray]]:
     """Return (parameters, buffers, ties, values). Buffers that are in no checkpoint, and are small, are constants."""
     passing = {
         f"{path}.{name}" if path else name
@@ -226,7 +232,8 @@ def _asked_for_values() -> Iterator[None]:
             t = frame.f_locals.get("tensor")
             if isinstance(t, Tensor) and t.device.type == TYPE:
                 return (
-                    cell_of(t).backend.is_traced(array_now(t)) and looked_up(cell_of(t).backend, array_now(t)) is None
+                    cell_of(t).backend.is_traced(concrete_array(t))
+                    and looked_up(cell_of(t).backend, concrete_array(t)) is None
                 )
             frame = frame.f_back
         return original()

@@ -37,10 +37,10 @@ def values_of(makers: Mapping[Var, SourceStep], x: Var, known: Known) -> np.ndar
             known[v] = None
             stack.pop()
             continue
-        needed = list(variables([step.args, step.kwargs]))
-        missing = [w for w in needed if w.value is None and w not in known]
-        if any(w.value is None and w in known and known[w] is None for w in needed):
-            known.update((w, None) for w in variables(step.outcome))
+        operands = list(variables([step.args, step.kwargs]))
+        missing = [w for w in operands if w.value is None and w not in known]
+        if any(w.value is None and w in known and known[w] is None for w in operands):
+            known.update((w, None) for w in variables(step.results))
             stack.pop()
         elif missing:
             stack += missing
@@ -68,5 +68,5 @@ def _compute(step: SourceStep, known: Known) -> None:
     with xp.scope():
         out = word(xp, *args, **kwargs) if word is not None else getattr(xp, step.method)(*args, **kwargs)
     flat = list(leaves(out))
-    for v, value in zip(leaves(step.outcome), flat, strict=True):
+    for v, value in zip(leaves(step.results), flat, strict=True):
         known[v] = np.asarray(value)

@@ -34,9 +34,9 @@ def _unsqueezed(
 
 
 def _squeezed(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array]:
-    about = (*args[1:], *kwargs.values())
-    given = range(x.ndim) if not about else about[0] if isinstance(about[0], tuple | list) else about
-    axes = tuple(sorted(a % x.ndim for a in given if x.shape[a] == 1)) if x.ndim else ()
+    dims = (*args[1:], *kwargs.values())
+    given_dims = range(x.ndim) if not dims else dims[0] if isinstance(dims[0], tuple | list) else dims
+    axes = tuple(sorted(a % x.ndim for a in given_dims if x.shape[a] == 1)) if x.ndim else ()
     return [xp.squeeze(x, axes) if axes else x]
 
 
@@ -58,10 +58,6 @@ def _permuted(fn: Callable[..., Tensor]) -> View:
         return [xp.permute_dims(x, tuple(_PRIMES.index(n) for n in probe.shape))]
 
     return view
-
-
-def _expanded(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array]:
-    return [xp.broadcast_to(x, tuple(outs[0].shape))]
 
 
 def _split(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array] | None:
@@ -111,18 +107,18 @@ def _is_basic(i: Any) -> bool:
 
 def _plain(index: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
     """Drop what says nothing from an index: bounds at the ends, `:` and `...` behind."""
-    ahead = index[: index.index(Ellipsis)] if Ellipsis in index else index
-    behind = len([i for i in index if i is not None and i is not Ellipsis]) - len([i for i in ahead if i is not None])
+    head = index[: index.index(Ellipsis)] if Ellipsis in index else index
+    tail = len([i for i in index if i is not None and i is not Ellipsis]) - len([i for i in head if i is not None])
     axis, out = 0, []
     for i in index:
         if i is Ellipsis:
-            axis = len(shape) - behind
+            axis = len(shape) - tail
         elif isinstance(i, slice):
             n = shape[axis]
-            whole = range(n)[i]
+            selected = range(n)[i]
             start = None if not i.start or i.start <= -n else i.start
             stop = None if i.stop is None or i.stop >= n else i.stop
-            out.append(slice(start, stop, None if i.step == 1 else i.step) if len(whole) != n else slice(None))
+            out.append(slice(start, stop, None if i.step == 1 else i.step) if len(selected) != n else slice(None))
             axis += 1
             continue
         elif i is not None:
@@ -147,14 +143,6 @@ def _real(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: 
     return [xp.real(x) if dtypes.is_complex(x.dtype) else x]
 
 
-def _imaginary(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array]:
-    return [xp.imag(x)]
-
-
-def _same(xp: SourceBackend, x: Var, outs: Sequence[Tensor], args: Any, kwargs: Any) -> list[Array]:
-    return [x]
-
-
 T = Tensor
 VIEWS: dict[Any, View] = {}
 for _names, _view in (
@@ -162,12 +150,12 @@ for _names, _view in (
     ("flatten", _flattened),
     ("unsqueeze", _unsqueezed),
     ("squeeze", _squeezed),
-    ("expand expand_as broadcast_to", _expanded),
+    ("expand expand_as broadcast_to", lambda xp, x, outs, args, kwargs: [xp.broadcast_to(x, tuple(outs[0].shape))]),
     ("split chunk tensor_split split_with_sizes hsplit vsplit dsplit", _split),
     ("unbind", _unbound),
     ("select", _selected),
     ("narrow", _narrowed),
-    ("contiguous clone", _same),
+    ("contiguous clone", lambda xp, x, outs, args, kwargs: [x]),
 ):
     for _name in _names.split():
         for _owner in (T, torch):
@@ -182,7 +170,7 @@ for _name in ["T", "mT"]:
     VIEWS[_get] = _permuted(_get)
 VIEWS[T.__getitem__] = _item
 VIEWS |= {torch.view_as_complex: _complex, torch.view_as_real: _parts}
-for _name, _view in (("real", _real), ("imag", _imaginary)):
+for _name, _view in (("real", _real), ("imag", lambda xp, x, outs, args, kwargs: [xp.imag(x)])):
     VIEWS[getattr(torch, _name)] = VIEWS[getattr(T, _name).__get__] = _view
 
 

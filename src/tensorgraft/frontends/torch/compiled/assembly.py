@@ -16,11 +16,11 @@ from tensorgraft.compiled.objects import Template
 from tensorgraft.compiled.program import Feed, ProgramInputs, Source, Storages
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import is_plain
-from tensorgraft.frontends.torch.compiled.guards import Captured, Guards, Modules, SharedObjects, getter_of
-from tensorgraft.frontends.torch.compiled.host_tensors import calling, on_host
+from tensorgraft.frontends.torch.compiled.guards.assumptions import Captured, Guards, Modules, SharedObjects, getter_of
+from tensorgraft.frontends.torch.compiled.guards.values import ValueGuards
+from tensorgraft.frontends.torch.compiled.host.call_tensors import calling, on_host
 from tensorgraft.frontends.torch.compiled.trace import Gradient, Result, Trace
 from tensorgraft.frontends.torch.compiled.tracing import Tracing
-from tensorgraft.frontends.torch.compiled.value_guards import ValueGuards
 from tensorgraft.frontends.torch.core.attributes import Attributes
 from tensorgraft.frontends.torch.core.codes import QuantizedPart, count, kind_of, split_quantized
 from tensorgraft.frontends.torch.core.devices import TYPE
@@ -47,11 +47,11 @@ class _Assembly:
     def __init__(self, tracing: Tracing, program: Any) -> None:
         capture = tracing.capture
         self.tracing, self.program, self.capture = tracing, program, capture
-        self.place = {id(t): i for i, t in tracing.ours}
+        self.place = {id(t): i for i, t in tracing.device_arguments}
         self.positions: dict[int, int] = {id(a): k for k, a in enumerate(program.captured)}
         self.donated = [self.positions[id(t.stand_in)] for t in tracing.written if id(t.stand_in) in self.positions]
         self.touched = {id(t.cell) for t in capture.touched}
-        self.finds = self._gradients_before() | tracing.slots.finds
+        self.finders = self._gradients_before() | tracing.slots.finders
         self.sources: dict[int, Source] = {id(t.stand_in): self.source(t.cell) for t in capture.touched}
         self.fed: dict[int, Feed] = {id(f.stand_in): f for f in capture.feeds}
         self.number: dict[int, int] = {}  # of survivors: where the arrays of each begin
@@ -62,14 +62,14 @@ class _Assembly:
         self.claimed: set[int] = set()  # numbers of survivors that results and gradients are on
 
     def trace(self, check: Check, held: list[Any]) -> Trace:
-        tracing, capture, place = self.tracing, self.capture, self.place
+        tracing, capture, argument_index = self.tracing, self.capture, self.place
         results, gradients = self.results(), self.gradients()
         guards = self.guards()
         self.connect_tape()
         inputs, template = self.inputs(), tracing.template
         if capture.values is not None and capture.values.answers:
             guards = ValueGuards(guards, capture.values, self.program, inputs, capture.backend)  # type: ignore[assignment]
-        finds = [] if template is None else [tracing.world.finds.get(id(x)) for x in template.old]
+        finders = [] if template is None else [tracing.world.finders.get(id(x)) for x in template.old]
         return Trace(
             record=None if check == "never" else self.record(results, gradients),
             backend=capture.backend,
@@ -87,10 +87,10 @@ class _Assembly:
             draws=capture.advances(),
             schedule=tracing.schedule,
             guards=guards,
-            held=held,
+            key_objects=held,
             grad_mode=None if tracing.grad_mode is torch.is_grad_enabled() else tracing.grad_mode,
             template=template,
-            finds=finds,
+            finders=finders,
             changes=tracing.changes,
             host_writes=tracing.host.writes(),
             said=tracing.said,
@@ -98,7 +98,7 @@ class _Assembly:
             roots=tracing.roots,
             classes=tracing.classes,
             attributes=tracing.attributes,
-            ends=[] if tracing.tape is None else [getter_of(t, place) for t in tracing.tape.leaves],
+            ends=[] if tracing.tape is None else [getter_of(t, argument_index) for t in tracing.tape.leaves],
         )
 
     # ---- inputs ----------------------------------------------------------------------------------------------------
@@ -109,14 +109,14 @@ class _Assembly:
         if isinstance(cell, QuantizedPart):
             i = cells.get(id(cell.owner))
             return Source(cell) if i is None else Source(find=_part_of(i, cell))
-        i, find = cells.get(id(cell)), self.finds.get(id(cell))
+        i, find = cells.get(id(cell)), self.finders.get(id(cell))
         if i is not None:
             return Source(argument=i)
         return Source(cell) if find is None else Source(find=find)
 
     def _gradients_before(self) -> dict[int, Callable[[Sequence[Any]], Storage]]:
         """Return functions that find the storages of gradients, which calls look for anew."""
-        finds = {}
+        finders = {}
         for leaf in self.capture.leaves.values():
             if leaf.before is None or leaf.before.device.type != TYPE:
                 continue
@@ -124,25 +124,25 @@ class _Assembly:
             if leaf.reset and id(cell) in self.touched:  # it was read before it was dropped
                 leaf.reset = False
             if not leaf.reset:
-                finds[id(cell)] = _gradient_of(getter_of(leaf.tensor, self.place))
-        return finds
+                finders[id(cell)] = _gradient_of(getter_of(leaf.tensor, self.place))
+        return finders
 
     def inputs(self) -> ProgramInputs:
-        found = [self.sources.get(id(a)) or self.fed.get(id(a), a) for a in self.program.captured]
-        return ProgramInputs(found, self.donated, self.capture.backend, _cell_of, calling)
+        captured = [self.sources.get(id(a)) or self.fed.get(id(a), a) for a in self.program.captured]
+        return ProgramInputs(captured, self.donated, self.capture.backend, _cell_of, calling)
 
     # ---- outputs ---------------------------------------------------------------------------------------------------
 
     def results(self) -> list[Result]:
         tracing = self.tracing
         results: list[Result] = []
-        for o, identical, look in itertools.zip_longest(tracing.flat, tracing.identical, tracing.looks):
+        for o, identical, finder in itertools.zip_longest(tracing.flat, tracing.identical, tracing.result_finders):
             if identical is not None:
                 results.append(Result(argument=identical))
             elif (first := tracing.again[len(results)]) != len(results):
                 results.append(Result(again=first))
-            elif look is not None:
-                results.append(Result(look=look))
+            elif finder is not None:
+                results.append(Result(finder=finder))
             elif isinstance(o, Tensor) and o.device.type == TYPE:
                 results.append(self._tensor(o))
             elif on_host(o):
@@ -162,50 +162,50 @@ class _Assembly:
 
     def gradients(self) -> list[Gradient]:
         gradients = []
-        for leaf, after in self.tracing.slopes:
+        for leaf, gradient_after in self.tracing.slopes:
             get_leaf = getter_of(leaf.tensor, self.place)
-            if after is None and (leaf.reset or leaf.before is not None):
+            if gradient_after is None and (leaf.reset or leaf.before is not None):
                 gradients.append(Gradient(get_leaf, None, None))
-            elif after is not None and after is not leaf.before:
-                k = self.number.get(id(cell_of(after)))
+            elif gradient_after is not None and gradient_after is not leaf.before:
+                k = self.number.get(id(cell_of(gradient_after)))
                 if k is not None:
                     self.claimed.add(k)
-                    gradients.append(Gradient(get_leaf, k, Metadata.whole(after), anew=leaf.reset))
+                    gradients.append(Gradient(get_leaf, k, Metadata.whole(gradient_after), anew=leaf.reset))
                 else:  # a tensor from outside
-                    gradients.append(Gradient(get_leaf, None, None, find=getter_of(after, self.place)))
+                    gradients.append(Gradient(get_leaf, None, None, find=getter_of(gradient_after, self.place)))
         return gradients
 
     def kept(self) -> list[tuple[int, Storage]]:
         """Return the survivors that something else than results and gradients holds on to."""
-        others = [(k, c) for c in self.tracing.survivors if (k := self.number[id(c)]) not in self.claimed]
-        return [(k + i, part) for k, c in others for i, part in enumerate(split_quantized([c]))]
+        unclaimed = [(k, c) for c in self.tracing.survivors if (k := self.number[id(c)]) not in self.claimed]
+        return [(k + i, part) for k, c in unclaimed for i, part in enumerate(split_quantized([c]))]
 
     def versions(self) -> tuple[list[Tensor], list[int]]:
         """Return the tensors from outside whose versions a call counts up, and the arguments."""
-        tracing, slots, place = self.tracing, self.tracing.slots, self.place
+        tracing, slots, index = self.tracing, self.tracing.slots, self.place
         # what operators write that autograd takes for a constant (running statistics) it does not count
         bumped = [t for t, before in tracing.versions if t._version != before and id(t) not in slots.tensors]
-        written, known = {id(t.cell) for t in tracing.written}, {id(t) for t, _ in tracing.versions}
+        written_cells, known = {id(t.cell) for t in tracing.written}, {id(t) for t, _ in tracing.versions}
         stepped_on = {id(p): p for s in tracing.stepped for group in s.optimizer.param_groups for p in group["params"]}
         bumped += [
             p
             for key, p in stepped_on.items()
-            if key not in known and p.device.type == TYPE and id(cell_of(p)) in written
+            if key not in known and p.device.type == TYPE and id(cell_of(p)) in written_cells
         ]
-        return [t for t in bumped if id(t) not in place], [place[id(t)] for t in bumped if id(t) in place]
+        return [t for t in bumped if id(t) not in index], [index[id(t)] for t in bumped if id(t) in index]
 
     def connect_tape(self) -> None:
         """Tell the tape where a call finds what a backward pass outside begins with."""
-        tracing, tape, place = self.tracing, self.tracing.tape, self.place
+        tracing, tape, argument_index = self.tracing, self.tracing.tape, self.place
         if tape is None:
             return
         outside = [t for t, _ in tracing.versions if id(t) not in tracing.slots.tensors]
         # an argument with a history is here without it, too: each call has another one
-        given = [t for t in outside if id(t) in place or id(cell_of(t)) not in tracing.cells]
-        tape.watch([(t, getter_of(t, place)) for t in given], tracing.flat)
-        inside = {a: k for a, k in self.positions.items() if a in tracing.usable}
+        outside_tensors = [t for t in outside if id(t) in argument_index or id(cell_of(t)) not in tracing.cells]
+        tape.watch([(t, getter_of(t, argument_index)) for t in outside_tensors], tracing.flat)
+        positions_of_usable = {a: k for a, k in self.positions.items() if a in tracing.usable}
         arrays = {a: _array_of(self.sources, self.fed, a) for a in tracing.usable}
-        tape.locate(inside, tracing.outputs, arrays)
+        tape.locate(positions_of_usable, tracing.outputs, arrays)
 
     # ---- guards ----------------------------------------------------------------------------------------------------
 
@@ -224,18 +224,18 @@ class _Assembly:
             surroundings.look_up(cls.__name__, Lookups(attributes=[(cls, "forward")]))
         reads.look_up_absent()
         surroundings.settle(world, changes, slots.slot, methods, reads.whole.values())
-        asked = any(compares_identities(fn.__code__) for fn in surroundings.functions())
-        written = {id(c.table.of) for c in changes if world.only_written(c)}
+        compares = any(compares_identities(fn.__code__) for fn in surroundings.functions())
+        written_tables = {id(c.table.of) for c in changes if world.only_written(c)}
         before = [(getter_of(leaf.tensor, self.place), leaf.before) for leaf, _ in tracing.slopes if not leaf.reset]
         guards = Guards(
             modules,
-            Attributes(reads, changes, written, slots.slot),
+            Attributes(reads, changes, written_tables, slots.slot),
             tracing.stepped,
             before,
             tracing.host.guards,
             surroundings,
             Captured(world, tracing.leaves, self.touched, slots, bool(tracing.written), modules.tensors),
-            SharedObjects(world, tracing.leaves, asked) if changes or asked else None,
+            SharedObjects(world, tracing.leaves, compares) if changes or compares else None,
             [getter_of(t, self.place) for ref in capture.walked.values() if (t := ref()) is not None],
             tracing.leaves,
         )
@@ -261,9 +261,9 @@ def _part_of(i: int, part: QuantizedPart) -> Callable[[Sequence[Any]], Storage]:
     return lambda leaves: QuantizedPart(cell_of(leaves[i]), part.number, part.kind)
 
 
-def _array_of(sources: dict[int, Source], fed: dict[int, Feed], key: int) -> Callable[[Sequence[Any]], Array]:
-    if key in fed:
-        return lambda leaves: fed[key].take()
+def _array_of(sources: dict[int, Source], feeds_of: dict[int, Feed], key: int) -> Callable[[Sequence[Any]], Array]:
+    if key in feeds_of:
+        return lambda leaves: feeds_of[key].take()
     storage = Storages([sources[key]], cell_of)
     return lambda leaves: storage(leaves)[0].array
 

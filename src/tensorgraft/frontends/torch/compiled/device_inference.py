@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tensorgraft.compiled.captured_objects import objects_behind
-from tensorgraft.frontends.torch.compiled.host_tensors import on_host
+from tensorgraft.frontends.torch.compiled.host.call_tensors import on_host
 from tensorgraft.frontends.torch.core.codes import plain
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.core.source_location import in_library
@@ -21,32 +21,32 @@ from tensorgraft.hub.backend import Backend
 _DEVICE = re.compile(rf"({TYPE}|cuda)(:\d+)?")
 
 
-class Home(NamedTuple):
+class InferredBackend(NamedTuple):
     """The backend on which a function computes."""
 
     backend: Backend | None  # None: on the CPU's own tensors
     sure: bool = True  # it has tensors of the device
 
 
-def home_of(fn: Callable[..., Any], near: Sequence[Any], leaves: Sequence[Any]) -> Home:
+def home_of(fn: Callable[..., Any], near: Sequence[Any], leaves: Sequence[Any]) -> InferredBackend:
     """Return the device of the first tensor that is on one; else one that the function names, if it does; the CPU, if
     it has tensors there; else the default device. `near`: what the function reaches at once."""
     for value in (*leaves, *near):
         for t in value.parameters() if isinstance(value, torch.nn.Module) else (value,):
             if isinstance(t, torch.Tensor) and t.device.type == TYPE:
-                return Home(plain(cell_of(t).backend))
+                return InferredBackend(plain(cell_of(t).backend))
     cpu, named = False, None
     for _, value in objects_behind([("", fn), *(("", leaf) for leaf in leaves)], in_library, torch.device):
         if isinstance(value, torch.Tensor) and value.device.type == TYPE:
-            return Home(plain(cell_of(value).backend))
+            return InferredBackend(plain(cell_of(value).backend))
         cpu = cpu or on_host(value)
         if isinstance(value, torch.device):
             named = named or (value if value.type == TYPE else None)
         elif isinstance(value, types.FunctionType) and named is None:
             named = _named(value.__code__)
     if named is None and cpu:
-        return Home(None)
-    return Home(slot_of(named).backend, sure=False)
+        return InferredBackend(None)
+    return InferredBackend(slot_of(named).backend, sure=False)
 
 
 def has_lazy_modules(near: Sequence[Any]) -> bool:

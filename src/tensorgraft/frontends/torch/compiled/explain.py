@@ -22,7 +22,7 @@ from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled.capture import current
 from tensorgraft.frontends.torch.compiled.device_inference import home_of
-from tensorgraft.frontends.torch.compiled.host import OnlyTheHost
+from tensorgraft.frontends.torch.compiled.host.traced_tensors import OnlyTheHost
 from tensorgraft.frontends.torch.compiled.jit import Compiled
 from tensorgraft.frontends.torch.compiled.snapshot import unchanged
 from tensorgraft.frontends.torch.compiled.trace import Trace
@@ -46,10 +46,10 @@ def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     probe = _Probe(fn)
     flat, structure = pytrees.flatten((args, kwargs))
     leaves = Leaves(flat, (args, kwargs))
-    home = home_of(fn, probe._reached.now(), leaves)
-    if home.backend is None:
+    inferred = home_of(fn, probe._captures.current(), leaves)
+    if inferred.backend is None:
         raise _of_the_cpu(fn)
-    backend = home.backend
+    backend = inferred.backend
     if not backend.traces:
         raise TypeError(
             f"tg.explain describes compiled programs, but the backend {backend.name} does not compile: it runs"
@@ -62,16 +62,16 @@ def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     with unchanged([value for _, value in objects]), watch.active():
         start = time.perf_counter()
         try:
-            probe.trace(backend, leaves, structure, home.sure)
+            probe.trace(backend, leaves, structure, inferred.sure)
         except OnlyTheHost:
             raise _of_the_cpu(fn) from None
         seconds = time.perf_counter() - start
         inputs = _inputs(probe, objects, leaves)  # while the optimizers' state is there
-        results, kept, gradients = probe.results, probe.kept, probe.gradients
+        results, residuals_of, gradients = probe.results, probe.kept, probe.gradients
     program, donated = probe.program, probe.donated
-    born = probe.born
+    new_storages = probe.new_storages
     del probe
-    _settle(backend, born)
+    _settle(backend, new_storages)
     analysis = program.analyse(donated)
     _name_constants(inputs, analysis, watch)
     explanation = Explanation(
@@ -81,7 +81,7 @@ def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
         inputs=inputs,
         operators=watch.operators(analysis.costs),
         results=results,
-        kept_for_backward=kept,
+        kept_for_backward=residuals_of,
         gradients=gradients,
         trace_seconds=seconds,
         fallbacks=list(watch.fallen.values()),
@@ -89,7 +89,7 @@ def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     if compiled is not None:
         report = compiled.report
         explanation.calls, explanation.cold = report.calls, report.cold
-        explanation.traces = [Traced(*both) for both in zip(report.reasons, report.operations, strict=True)]
+        explanation.traces = [Traced(*pair) for pair in zip(report.reasons, report.operations, strict=True)]
         explanation.this_call = new
     return explanation
 
@@ -135,12 +135,12 @@ class _Probe(Compiled):
                 self.capture.undo()
         self.donated = traced.donated
         self.results = len(traced.results)
-        left = [one.leaf(leaves) for one in traced.gradients if one.survivor is not None]
+        left = [gradient.leaf(leaves) for gradient in traced.gradients if gradient.survivor is not None]
         self.gradients = sum(_on_one_device(cell_of(t), _bytes(backend, cell_of(t).array)) for t in left)
 
     def _assemble(self, tracing: Tracing, program: Any) -> Trace:
         capture, tape = tracing.capture, tracing.tape
-        self.capture, self.program, self.born = capture, program, capture.born
+        self.capture, self.program, self.new_storages = capture, program, capture.new_storages
         arrays = [] if tape is None else tape.arrays
         self.kept = (len(arrays), sum(_bytes(capture.backend, a) for a in arrays))
         self.written = {id(t.stand_in) for t in tracing.written}
@@ -157,10 +157,10 @@ def _on_one_device(cell: Storage, size: int, array: Any = None) -> int:
     return size if where is None else size // math.prod(map(where.parts, range(len(where.spec))))
 
 
-def _settle(backend: Backend, born: list[weakref.ref[Storage]]) -> None:
+def _settle(backend: Backend, new_storages: list[weakref.ref[Storage]]) -> None:
     """Tensors of the trace that something still holds on to (a container that is out of reach) have zeros: they must
     not be taken for traced ones."""
-    for ref in born:
+    for ref in new_storages:
         cell = ref()
         if cell is not None and backend.is_traced(cell.array):
             with backend.scope():
@@ -175,7 +175,7 @@ def _inputs(probe: _Probe, objects: list[Named], leaves: list[Any]) -> list[Inpu
     names = _names(objects, {id(cell_of(t)) for t in leaves if isinstance(t, Tensor) and t.device.type == TYPE})
     capture, backend = probe.capture, probe.capture.backend
     touched = {id(t.stand_in): t for t in capture.touched}
-    fed = {id(f.stand_in): f for f in capture.feeds}
+    feeds_by_id = {id(f.stand_in): f for f in capture.feeds}
     of_host = {id(value): f"{name}, on the CPU" for name, value in reversed(objects) if isinstance(value, Tensor)}
     donated = set(probe.donated)
     inputs = []
@@ -183,13 +183,13 @@ def _inputs(probe: _Probe, objects: list[Named], leaves: list[Any]) -> list[Inpu
         shape = backend.shape(array)
         if (t := touched.get(id(array))) is not None:
             kind, name, shape = names.get(id(t.cell), ("captured", "", shape))
-        elif (f := fed.get(id(array))) is not None:
+        elif (f := feeds_by_id.get(id(array))) is not None:
             kind, name = "host", of_host.get(id(f.tensor), f.what)
         else:
             kind, name = "constant", ""
         dtype, size = str(backend.dtype_of(array)), _bytes(backend, array)
-        each = size if t is None else _on_one_device(t.cell, size, t.original)
-        inputs.append(Input(kind, name, dtype, tuple(shape), size, id(array) in probe.written, k in donated, each))
+        share = size if t is None else _on_one_device(t.cell, size, t.original)
+        inputs.append(Input(kind, name, dtype, tuple(shape), size, id(array) in probe.written, k in donated, share))
     return inputs
 
 
@@ -230,10 +230,10 @@ def _names(objects: list[Named], arguments: set[int]) -> dict[int, tuple[str, st
 
 def _name_constants(inputs: list[Input], analysis: Analysis, watch: _Watch) -> None:
     """Constants have no name: that of the first operator that reads one, and its line."""
-    for one, label in zip(inputs, analysis.first_use, strict=False):
-        if one.kind == "constant" and label:
+    for entry, label in zip(inputs, analysis.first_use, strict=False):
+        if entry.kind == "constant" and label:
             used = watch.calls[int(label)]
-            one.name = f"in {used.name}() at {used.place}"
+            entry.name = f"in {used.name}() at {used.place}"
 
 
 # ---- operators -------------------------------------------------------------------------------------------------------
@@ -265,35 +265,35 @@ class _Watch:
     def label(self, func: Any) -> str:
         node = torch._C._current_autograd_node()
         if node is None:
-            place = program_place()
-            self.lines.setdefault(torch.autograd._get_sequence_nr() - 1, place)
+            line = program_place()
+            self.lines.setdefault(torch.autograd._get_sequence_nr() - 1, line)
         else:
             number = node._sequence_nr()
-            place = self.lines[number] if number in self.lines else program_place()
-        key = (func, place, node is not None)
+            line = self.lines[number] if number in self.lines else program_place()
+        key = (func, line, node is not None)
         n = self.numbers.setdefault(key, len(self.calls))
         if n == len(self.calls):
             name = schema.short_name(func)
-            self.calls.append(OperatorUse(name, _where(place), source_line(place), node is not None, label=str(n)))
+            self.calls.append(OperatorUse(name, _where(line), source_line(line), node is not None, label=str(n)))
         self.calls[n].calls += 1
         return str(n)
 
     def note_versions(self, func: Any, args: Any, kwargs: Any) -> None:
-        written = schema.signature(func).written
-        if written:
+        written_names = schema.signature(func).written
+        if written_names:
             bound = schema.signature(func).bind(args, kwargs)
-            for t in pytrees.leaves_of([bound.get(name) for name in written]):
+            for t in pytrees.leaves_of([bound.get(name) for name in written_names]):
                 if isinstance(t, Tensor) and not t.is_inference():
                     self.versions.append((weakref.ref(t), t._version))
 
     def stand_in(self, op: Any, args: Any, kwargs: Any) -> Any:
-        name, place = schema.short_name(op), program_place()
-        self.fallen.setdefault((name, place), Fallback(name, _where(place))).calls += 1
+        name, location = schema.short_name(op), program_place()
+        self.fallen.setdefault((name, location), Fallback(name, _where(location))).calls += 1
         capture = current()
         assert capture is not None
         slot = slot_of_backend(self.backend)
 
-        def made(t: Any) -> Any:
+        def stand_in_of(t: Any) -> Any:
             if not isinstance(t, Tensor):
                 return t
             zeros = np.zeros(tuple(t.shape), numpy_dtype(t.dtype))
@@ -302,7 +302,7 @@ class _Watch:
         for device in ("meta", "cpu"):  # where PyTorch cannot tell without values, zeros do
             positional, named = to_meta(args, kwargs, device)
             try:
-                return pytrees.mapped(made, op(*positional, **named))
+                return pytrees.mapped(stand_in_of, op(*positional, **named))
             except NotImplementedError:
                 if device == "cpu":
                     raise
@@ -310,9 +310,9 @@ class _Watch:
     def operators(self, costs: dict[str, Cost]) -> list[OperatorUse]:
         for label, cost in costs.items():
             if label:
-                one = self.calls[int(label)]
-                one.flops, one.bytes = cost.flops, cost.bytes
-        return sorted(self.calls, key=lambda one: (-one.flops, -one.bytes))
+                use = self.calls[int(label)]
+                use.flops, use.bytes = cost.flops, cost.bytes
+        return sorted(self.calls, key=lambda use: (-use.flops, -use.bytes))
 
 
 class Labels(OwnMode):
@@ -329,5 +329,5 @@ class Labels(OwnMode):
             return func(*args, **kwargs)
 
 
-def _where(place: Place | None) -> str:
-    return "" if place is None else f"{os.path.basename(place[0])}:{place[1]}"
+def _where(location: Place | None) -> str:
+    return "" if location is None else f"{os.path.basename(location[0])}:{location[1]}"

@@ -28,19 +28,15 @@ from tensorgraft.compiled.uncompiled import (
     when_traced,
 )
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.torch.compiled import recurring
 from tensorgraft.frontends.torch.compiled.assembly import assemble
+from tensorgraft.frontends.torch.compiled.autograd.tape import Tape
 from tensorgraft.frontends.torch.compiled.capture import Capture
-from tensorgraft.frontends.torch.compiled.cpu_functions import CpuCall, OnCpu
 from tensorgraft.frontends.torch.compiled.device_inference import has_lazy_modules, home_of
-from tensorgraft.frontends.torch.compiled.guards import (
-    attributes_key,
-    leaf_key,
-    modes,
-)
-from tensorgraft.frontends.torch.compiled.host import OnlyTheHost
-from tensorgraft.frontends.torch.compiled.retraces import History
-from tensorgraft.frontends.torch.compiled.tape import Tape
+from tensorgraft.frontends.torch.compiled.guards import recurring
+from tensorgraft.frontends.torch.compiled.guards.assumptions import attributes_key, leaf_key, modes
+from tensorgraft.frontends.torch.compiled.guards.retraces import History
+from tensorgraft.frontends.torch.compiled.host.cpu_functions import CpuCall, OnCpu
+from tensorgraft.frontends.torch.compiled.host.traced_tensors import OnlyTheHost
 from tensorgraft.frontends.torch.compiled.trace import Trace
 from tensorgraft.frontends.torch.compiled.tracing import Tracing
 from tensorgraft.frontends.torch.core import state
@@ -48,10 +44,7 @@ from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.modes import BelowFunctions, function_mode, of_program
 from tensorgraft.frontends.torch.core.source_location import program_place
 from tensorgraft.frontends.torch.core.tensors import cell_of
-from tensorgraft.frontends.torch.core.trees import (
-    Structure,
-    flatten_call,
-)
+from tensorgraft.frontends.torch.core.trees import Structure, flatten_call
 from tensorgraft.frontends.torch.core.values import ROUNDS, Values, too_many
 from tensorgraft.frontends.torch.dispatch.program import sharing
 from tensorgraft.hub.backend import Backend
@@ -128,7 +121,7 @@ class Compiled(TracedFunction):
         self.check = check
         self._guards_values = guard_values
         self._cpu: OnCpu | None = None
-        self.history = History(fn, self._reached)
+        self.history = History(fn, self._captures)
         self._recurring = recurring.Recurring(compile, self.report.name, self.history)
         if reported:
             reports.append(self.report)
@@ -140,36 +133,36 @@ class Compiled(TracedFunction):
         return state.now.capture is not None or _transforms() is not None or forward_ad._current_level >= 0
 
     def _first_call(
-        self, quick: Any, leaves: list[Any], structure: Structure, objects: list[Any], args: Any, kwargs: Any
+        self, fast_key: Any, leaves: list[Any], structure: Structure, objects: list[Any], args: Any, kwargs: Any
     ) -> Any:
         if has_lazy_modules((*objects, *leaves)):
             return of_program(self.fn, *args, **kwargs)
-        home = home_of(self.fn, objects, leaves)
-        if home.backend is None:
-            return self._on_cpu(quick, leaves, structure, objects)
-        backend = home.backend
+        inferred = home_of(self.fn, objects, leaves)
+        if inferred.backend is None:
+            return self._on_cpu(fast_key, leaves, structure, objects)
+        backend = inferred.backend
         if not backend.traces:
             return of_program(self.fn, *args, **kwargs)
-        key = self._key(quick, objects, backend)
+        key = self._key(fast_key, objects, backend)
         known = self.traces.setdefault(key, [])
-        self._remember(quick, objects, known)
+        self._remember(fast_key, objects, known)
         for trace in known:
             if trace.guards.hold(leaves):
                 return trace(leaves)
-        seen = functools.partial(self.history.call, leaves, structure, backend)
+        named_call = functools.partial(self.history.call, leaves, structure, backend)
         guards = [trace.guards for trace in known]
-        signature = (key, *self.history.why(seen(), guards, leaves)) if known else key
-        if home.sure and self._recurring.waits(backend, signature, self.programs, MOST_TRACES, seen):
+        signature = (key, *self.history.why(named_call(), guards, leaves)) if known else key
+        if inferred.sure and self._recurring.waits(backend, signature, self.programs, MOST_TRACES, named_call):
             self.report.cold += 1
             return recurring.run(self.fn, args, kwargs)
-        call = seen()
-        why = self.history.why(call, guards, leaves)
+        call = named_call()
+        reasons = self.history.why(call, guards, leaves)
         if self.programs >= MOST_TRACES:
             if any(trace.changes for traces in self.traces.values() for trace in traces):
                 return self._uncompiled(
                     known, leaves, "reads what it changes itself: every call would be a program of its own"
                 )
-            raise RuntimeError(self.history.too_many(self.report.name, MOST_TRACES, call, why, program_place()))
+            raise RuntimeError(self.history.too_many(self.report.name, MOST_TRACES, call, reasons, program_place()))
         try:
             # an interrupt waits: of one that comes while C++ asks for a stream PyTorch aborts the process
             with one_at_a_time, held_back():
@@ -177,9 +170,9 @@ class Compiled(TracedFunction):
                     if trace.guards.hold(leaves):
                         break
                 else:
-                    return self._traced_call(backend, leaves, structure, home.sure, known, call, why)
+                    return self._traced_call(backend, leaves, structure, inferred.sure, known, call, reasons)
         except OnlyTheHost:
-            return self._on_cpu(quick, leaves, structure, objects)
+            return self._on_cpu(fast_key, leaves, structure, objects)
         except RunsUncompiled as reason:
             return self._uncompiled(known, leaves, str(reason))
         except Exception as error:
@@ -191,12 +184,12 @@ class Compiled(TracedFunction):
             return out
         return trace(leaves)
 
-    def _uncompiled(self, known: list[Any], leaves: list[Any], why: str) -> Any:
+    def _uncompiled(self, known: list[Any], leaves: list[Any], reason: str) -> Any:
         """A call of a function that cannot be one program, which is said once."""
-        return self._uncompiled_from_now_on(known, why)(leaves)
+        return self._uncompiled_from_now_on(known, reason)(leaves)
 
-    def _uncompiled_from_now_on(self, known: list[Any], why: str) -> Uncompiled:
-        warn_uncompiled(self.report.name, why)
+    def _uncompiled_from_now_on(self, known: list[Any], reason: str) -> Uncompiled:
+        warn_uncompiled(self.report.name, reason)
         known.append(trace := Uncompiled(self.fn, self.report, recurring.run))
         return trace
 
@@ -208,7 +201,7 @@ class Compiled(TracedFunction):
         sure: bool,
         known: list[Any],
         call: Any,
-        why: list[str],
+        reasons: list[str],
     ) -> Any:
         """A call that is traced, compiled and run. Raises OnlyTheHost."""
         with uncollected(), BelowFunctions():
@@ -229,7 +222,7 @@ class Compiled(TracedFunction):
                 if trace.tape is not None:
                     trace.tape.surroundings.left = functools.partial(self._left, known, trace.tape)
                 self.history.calls.append(call)
-                self.report.reasons.append(why)
+                self.report.reasons.append(reasons)
             elif undo is not None:  # no program, or none that ran: as if it had not been called
                 undo()
             trace.close()
@@ -238,11 +231,11 @@ class Compiled(TracedFunction):
 
     def _left(self, known: list[Any], tape: Tape) -> None:
         """A backward pass has changed something outside, which each one does: from now on the function itself runs."""
-        told: list[bool] = []
+        warned: list[bool] = []
 
         def run(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-            if not told:  # of the program's line, which autograd's thread does not know
-                told.append(True)
+            if not warned:  # of the program's line, which autograd's thread does not know
+                warned.append(True)
                 warn_uncompiled(self.report.name, "changes something outside in its backward pass (in a hook)")
             return recurring.run(fn, args, kwargs)
 
@@ -255,35 +248,35 @@ class Compiled(TracedFunction):
     ) -> CheckedTrace:
         def check(leaves: Sequence[Any]) -> str | None:
             with one_at_a_time, held_back(), uncollected(), BelowFunctions():
-                again = self._trace(backend, leaves, structure, sure)  # type: ignore[arg-type]
-                assert trace.record is not None and again.record is not None and again.undo is not None
-                again.undo()
-                again.close()
+                second = self._trace(backend, leaves, structure, sure)  # type: ignore[arg-type]
+                assert trace.record is not None and second.record is not None and second.undo is not None
+                second.undo()
+                second.close()
             self.report.traces -= 1
             del self.report.operations[-1]
-            return trace.record.difference(again.record)
+            return trace.record.difference(second.record)
 
         return CheckedTrace(trace, known, check, self.check == "always", self._uncompiled)
 
-    def _on_cpu(self, quick: Any, leaves: list[Any], structure: Structure, objects: list[Any]) -> Any:
+    def _on_cpu(self, fast_key: Any, leaves: list[Any], structure: Structure, objects: list[Any]) -> Any:
         """A call of a function of CPU tensors alone."""
         if self._cpu is None:
             self._cpu = OnCpu(self.fn, self.report)
         call = CpuCall(self._cpu, structure)
-        self._remember(quick, objects, [call])
+        self._remember(fast_key, objects, [call])
         return call(leaves)
 
     def news(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
         """Describe what is new in a call, for which it would be traced. Return an empty list if it would not, and for
         the first call."""
         leaves, structure = flatten_call(args, kwargs)
-        objects = self._reached.now()
+        objects = self._captures.current()
         backend = home_of(self.fn, objects, leaves).backend
         if backend is None:
             return []
-        quick = [structure, *map(id, objects)]
-        add_keys(quick, leaves)
-        guards = [trace.guards for trace in self.traces.get(self._key(quick, objects, backend), [])]
+        fast_key = [structure, *map(id, objects)]
+        add_keys(fast_key, leaves)
+        guards = [trace.guards for trace in self.traces.get(self._key(fast_key, objects, backend), [])]
         if any(g.hold(leaves) for g in guards):
             return []
         return self.history.why(self.history.call(leaves, structure, backend), guards, leaves)
@@ -293,24 +286,24 @@ class Compiled(TracedFunction):
         values = Values()
         for _ in range(ROUNDS):  # until every value that was asked for is known: the first, without `guard_values`
             try:
-                made, found = self._trace_once(backend, leaves, structure, values, on_device)
+                trace, values_now = self._trace_once(backend, leaves, structure, values, on_device)
             except Exception:
                 if not values.guessed:
                     raise
                 values = Values(values.answers[: values.known], guesses=False)
                 continue
-            if made is not None and not values.guessed:
-                return made
-            if made is not None and values.all_right(found := made.guards.now(leaves)):  # type: ignore[attr-defined]
-                return made
-            if made is not None:  # a guess was wrong
+            if trace is not None and not values.guessed:
+                return trace
+            if trace is not None and values.all_right(values_now := trace.guards.current_values(leaves)):  # type: ignore[attr-defined]
+                return trace
+            if trace is not None:  # a guess was wrong
                 values.undo()
-                if made.schedule.before or made.schedule.after:
+                if trace.schedule.before or trace.schedule.after:
                     raise TracedValueError(
                         "a scheduler steps in a compiled function whose guarded values need several traces: step it"
                         " outside"
                     )
-            values = Values(values.right(found), values.guesses)
+            values = Values(values.right(values_now), values.guesses)
         raise too_many()
 
     def _trace_once(
@@ -320,13 +313,13 @@ class Compiled(TracedFunction):
         start = time.perf_counter()
         capture = Capture(backend, values=values if self._guards_values else None, on_device=on_device)
         values.undo = capture.undo
-        tracing = Tracing(self.fn, self._reached.fixed, capture, leaves)
+        tracing = Tracing(self.fn, self._captures.fixed, capture, leaves)
         try:
             try:
                 with policy.counting_later() as tracing.notes:
                     program = backend.trace(values.asking(tracing.run))
             except RuntimeError as error:
-                if tracing.cut and "a leaf Variable that requires grad" in str(error):
+                if tracing.detached and "a leaf Variable that requires grad" in str(error):
                     raise RunsUncompiled("writes an argument in place that has a grad_fn") from error
                 raise
             if values.missing:
@@ -348,7 +341,7 @@ class Compiled(TracedFunction):
         return trace, []
 
     def _assemble(self, tracing: Tracing, program: Any) -> Trace:
-        return assemble(self.check, self._reached.now(), tracing, program)
+        return assemble(self.check, self._captures.current(), tracing, program)
 
 
 reports: deque[Report] = deque(maxlen=1000)  # a program may make functions without end

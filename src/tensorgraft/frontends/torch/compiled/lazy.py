@@ -60,7 +60,7 @@ def lazy(compile: When) -> Iterator[Figures]:
         with _boundaries(xp):
             yield figures
             xp.run()
-            xp.judge()
+            xp.run_checks()
     finally:
         _active.remove(xp)
         xp.forget()  # of several errors, the first

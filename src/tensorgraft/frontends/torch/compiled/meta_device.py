@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tensorgraft.compiled.captured_objects import arguments, objects_behind
-from tensorgraft.frontends.torch.compiled.optimizers import prepare
+from tensorgraft.frontends.torch.compiled.optimizers.numbers import prepare
 from tensorgraft.frontends.torch.compiled.snapshot import unchanged
 from tensorgraft.frontends.torch.core import sharded_tensors, state
 from tensorgraft.frontends.torch.core.devices import Slot, slot_named
@@ -63,16 +63,16 @@ def _parameters(optimizer: Optimizer) -> list[Tensor]:
 
 def _give_state(optimizer: Optimizer) -> None:
     """Give an optimizer the state of its first step, which it makes for parameters with gradients only."""
-    without = [p for p in _parameters(optimizer) if p.grad is None and p.requires_grad]
+    without_gradient = [p for p in _parameters(optimizer) if p.grad is None and p.requires_grad]
     fused = [(group, group["fused"]) for group in optimizer.param_groups if "fused" in group]
-    for p in without:
+    for p in without_gradient:
         p.grad = torch.empty_like(p)
     for group, _ in fused:
         group["fused"] = False  # which asks what the device can do
     try:
         prepare(optimizer)
     finally:
-        for p in without:
+        for p in without_gradient:
             p.grad = None
         for group, value in fused:
             group["fused"] = value
@@ -89,32 +89,32 @@ class _Exchange:
     def __init__(self, slot: Slot) -> None:
         self._slot = slot
         self._first: dict[int, Tensor] = {}  # on the device, for each storage
-        self._done: dict[int, tuple[Tensor, Tensor, Any]] = {}
-        self._held: list[Any] = []  # so that no other storage has the place of one of these
+        self._exchanged: dict[int, tuple[Tensor, Tensor, Any]] = {}
+        self._alive: list[Any] = []  # so that no other storage has the place of one of these
 
     def __enter__(self) -> _Exchange:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for t, before, hooks in reversed(self._done.values()):
+        for t, before, hooks in reversed(self._exchanged.values()):
             torch._C._swap_tensor_impl(t, before)
             t._backward_hooks = hooks
 
     def all(self, values: Iterable[Any]) -> None:
         for value in values:
-            if _is_meta(value) and id(value) not in self._done:
-                self._one(value)
+            if _is_meta(value) and id(value) not in self._exchanged:
+                self._exchange_tensor(value)
 
-    def _one(self, t: Tensor) -> None:
+    def _exchange_tensor(self, t: Tensor) -> None:
         if not t.is_leaf:
             raise ValueError(
                 f"plan: a tensor of the device meta, of shape {tuple(t.shape)}, has a grad_fn: detach it, or"
                 " create it inside"
             )
-        fresh, grad, hooks = self._abstract(t), t.grad, t._backward_hooks
-        fresh.requires_grad_(t.requires_grad)
-        torch._C._swap_tensor_impl(t, fresh)
-        self._done[id(t)] = t, fresh, hooks
+        abstract, grad, hooks = self._abstract(t), t.grad, t._backward_hooks
+        abstract.requires_grad_(t.requires_grad)
+        torch._C._swap_tensor_impl(t, abstract)
+        self._exchanged[id(t)] = t, abstract, hooks
         if grad is not None:
             t.grad = self._abstract(grad)
         if hooks:
@@ -144,5 +144,5 @@ class _Exchange:
             pin(cell, array, where)
         new = attach(cell, slot, t.dtype, size, stride, nbytes, offset)
         self._first[storage._cdata] = new
-        self._held.append(storage)
+        self._alive.append(storage)
         return new

@@ -25,11 +25,11 @@ class CompiledModule(OptimizedModule):
             self.forward = self._call_lazy_check
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        own = self.__dict__
-        for around in _AROUND:
-            if own.get(around):
+        attributes = self.__dict__
+        for hooks in _AROUND:
+            if attributes.get(hooks):
                 return torch.nn.Module.__call__(self, *args, **kwargs)
-        return own["forward"](*args, **kwargs)  # global hooks run around the original, and not twice
+        return attributes["forward"](*args, **kwargs)  # global hooks run around the original, and not twice
 
     def __getattr__(self, name: str) -> Any:
         try:

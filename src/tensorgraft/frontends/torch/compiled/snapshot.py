@@ -21,7 +21,7 @@ def unchanged(objects: Iterable[Any]) -> Iterator[None]:
     (Python's, NumPy's, PyTorch's, the devices'). What is in tensors is not looked at."""
     undo = [call for value in objects for call in _undo(value)]
     of_torch = torch.get_rng_state()
-    devices = {index: dataclasses.replace(one) for index, one in state.random_states.items()}
+    devices = {index: dataclasses.replace(random_state) for index, random_state in state.random_states.items()}
     try:
         with random_numbers_kept():
             yield
@@ -29,8 +29,8 @@ def unchanged(objects: Iterable[Any]) -> Iterator[None]:
         for call in undo:
             call()
         torch.set_rng_state(of_torch)
-        for index, one in devices.items():
-            state.random_states[index].seed, state.random_states[index].offset = one.seed, one.offset
+        for index, random_state in devices.items():
+            state.random_states[index].seed, state.random_states[index].offset = random_state.seed, random_state.offset
 
 
 def _undo(value: Any) -> Iterator[Callable[[], None]]:
@@ -39,22 +39,22 @@ def _undo(value: Any) -> Iterator[Callable[[], None]]:
         return
     if isinstance(value, dict | list | deque | set):
         yield _restoring(value)
-    if isinstance(held := getattr(value, "__dict__", None), dict):
-        yield _restoring(held)
-        for inner in held.values():  # attributes with a leading underscore are not all walked by their owner
+    if isinstance(attributes := getattr(value, "__dict__", None), dict):
+        yield _restoring(attributes)
+        for inner in attributes.values():  # attributes with a leading underscore are not all walked by their owner
             if isinstance(inner, dict):
                 yield _restoring(inner)
 
 
 def _restoring(value: Any) -> Callable[[], None]:
-    def now() -> list[Any]:
+    def contents() -> list[Any]:
         return [*value, *value.values()] if isinstance(value, dict) else list(value)
 
-    before, saved = now(), dict(value) if isinstance(value, dict) else list(value)
+    before, saved = contents(), dict(value) if isinstance(value, dict) else list(value)
 
     def restore() -> None:
-        after = now()
-        if len(after) != len(before) or not all(map(is_, after, before)):
+        contents_after = contents()
+        if len(contents_after) != len(before) or not all(map(is_, contents_after, before)):
             value.clear()
             value.extend(saved) if isinstance(value, list | deque) else value.update(saved)
 

@@ -1,5 +1,4 @@
-"""The result of a trace by `tg.jit`: a compiled program, where its inputs are found at a call, and what becomes of its
-outputs."""
+"""The result of a trace by `tg.jit`: a compiled program, and how a call finds its inputs and uses its outputs."""
 
 from __future__ import annotations
 
@@ -17,9 +16,9 @@ from tensorgraft.compiled.objects import Template
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import ProgramInputs, Storages
 from tensorgraft.compiled.tables import Find
-from tensorgraft.frontends.torch.compiled.guards import Guards
-from tensorgraft.frontends.torch.compiled.host_tensors import HostWrite, calling
-from tensorgraft.frontends.torch.compiled.tape import Tape
+from tensorgraft.frontends.torch.compiled.autograd.tape import Tape
+from tensorgraft.frontends.torch.compiled.guards.assumptions import Guards
+from tensorgraft.frontends.torch.compiled.host.call_tensors import HostWrite, calling
 from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.metadata import Metadata
@@ -44,10 +43,10 @@ class Result:
     survivor: int | None = None
     argument: int | None = None
     metadata: Metadata | None = None
-    make: Callable[[Array], Tensor] | None = None  # of a survivor that nothing else looks at
-    look: Callable[[Sequence[Any]], Tensor] | None = None  # a tensor from outside, or a view of one, at a call
+    make: Callable[[Array], Tensor] | None = None  # makes the tensor of a survivor that only this result uses
+    finder: Callable[[Sequence[Any]], Tensor] | None = None  # a tensor from outside, or a view of one, at a call
     again: int | None = None  # the same object as an earlier result
-    host: Callable[[], Any] | None = None  # a tensor of the host, which computes it
+    host: Callable[[], Any] | None = None  # computes a tensor of the host
 
 
 @dataclass
@@ -57,7 +56,7 @@ class Gradient:
     leaf: Callable[[Sequence[Any]], Tensor]
     survivor: int | None
     metadata: Metadata | None
-    anew: bool = False  # whatever it was before does not matter
+    anew: bool = False  # it replaces the gradient from before
     make: Callable[[Array], Tensor] | None = None
     find: Callable[[Sequence[Any]], Tensor] | None = None  # a tensor from outside
 
@@ -71,43 +70,43 @@ class Trace:
     inputs: ProgramInputs
     donated: list[int]  # positions of inputs
     written: Storages
-    versions: tuple[list[Tensor], list[int]]  # tensors, and arguments, that are written: autograd counts how often
-    kept: list[tuple[int, Storage]]  # survivors that something else than results and gradients holds on to
+    versions: tuple[list[Tensor], list[int]]  # written tensors, and arguments, whose version counters a call increments
+    kept: list[tuple[int, Storage]]  # survivors that are referenced by something other than results and gradients
     results: list[Result]
-    moved: list[int]  # arguments that look at the last results after a call
+    moved: list[int]  # arguments whose data become the last results after a call
     required: list[tuple[int, bool]]  # arguments whose `requires_grad` a call sets
-    structure: Structure | None  # None: there is one result, and nothing around it
+    structure: Structure | None  # None: a single result, in no container
     gradients: list[Gradient]
     draws: list[tuple[state.RandomState, int]]
     schedule: Schedule
     guards: Guards
-    held: list[Any]  # objects that keys know by identity
+    key_objects: list[Any]  # objects that keys know by identity
     template: Template | None  # where results are objects, or something is changed: (results, new entries of changes)
-    finds: list[Find | None]  # what stands for the template's objects from outside, where these come with arguments
+    finders: list[Find | None]  # what stands for the template's objects from outside, where these come with arguments
     changes: list[Change]
     host_writes: list[HostWrite]
     said: OutsideCalls
-    grad_mode: bool | None  # that the function leaves, if it is another one
-    tape: Tape | None  # of the results that a backward pass outside may begin at
-    roots: list[int]  # their places among the results
+    grad_mode: bool | None  # the gradient mode that the function leaves, if it changes it
+    tape: Tape | None  # of the results at which a backward pass outside can start
+    roots: list[int]  # the positions of these results
     classes: list[tuple[int, type[Tensor], bool]]  # of results that are leaves of autograd, or no plain tensors
-    attributes: list[tuple[int, dict[str, Any]]]  # of results, by their places
+    attributes: list[tuple[int, dict[str, Any]]]  # of results, by their positions
     ends: list[Callable[[Sequence[Any]], Tensor]]  # what the tape's leaves are at a call
-    record: Record | None = None  # where another trace is to be compared with it
-    close: Callable[[], None] = lambda: None  # lets go of what the trace has met
-    undo: Callable[[], None] | None = None  # of what tracing has done, until the first call is over
-    ran: bool = False  # storages have what a call has made
+    record: Record | None = None  # if another trace is to be compared with this one
+    close: Callable[[], None] = lambda: None  # releases what the trace refers to
+    undo: Callable[[], None] | None = None  # reverts the effects of tracing, until the first call is over
+    ran: bool = False  # storages have been written by a call
 
     def __post_init__(self) -> None:
         self.again = [(i, x.again) for i, x in enumerate(self.results) if x.again is not None]
-        looking: list[Result | Gradient] = [*self.results, *self.gradients]
-        users = Counter(x.survivor for x in looking)
-        for x in looking:
+        with_survivors: list[Result | Gradient] = [*self.results, *self.gradients]
+        users = Counter(x.survivor for x in with_survivors)
+        for x in with_survivors:
             m = x.metadata
             if x.survivor is not None and m is not None and users[x.survivor] == 1 and not m.offset and m.kind is None:
                 x.make = m.maker(self.backend)
         makers = [(x.make, x.survivor) for x in self.results if x.make is not None and x.survivor is not None]
-        more = (
+        has_more = (
             self.moved,
             self.required,
             self.classes,
@@ -120,13 +119,15 @@ class Trace:
             self.schedule.before,
             self.schedule.after,
         )
-        plain = len(makers) == len(self.results) and self.tape is None and not self.inputs.fed and not any(more)
+        plain = len(makers) == len(self.results) and self.tape is None and not self.inputs.fed and not any(has_more)
         plain = plain and self.template is None and self.grad_mode is None and not self.said
         self.on_host = [(x, x.host) for x in self.results if x.host is not None]
-        # something at the host's side asks for the arguments of the call
+        # something on the host reads the arguments of the call
         self.hosted = bool(self.inputs.fed or self.on_host or self.host_writes) or self.tape is not None
         self.anew = [gradient for gradient in self.gradients if gradient.anew]
-        self.plainly = makers if plain else None  # all that becomes of the outputs, where they become new tensors
+        self.plainly = (
+            makers if plain else None
+        )  # how to make the results, if they are new tensors and nothing else is done
 
     def __call__(self, leaves: Sequence[Any], first: bool = False) -> Any:
         if self.plainly is not None:
@@ -138,8 +139,8 @@ class Trace:
         return self._settled(leaves, first)
 
     def _settled(self, leaves: Sequence[Any], first: bool) -> Any:
-        """A call, and all that becomes of what it has made. Until its program has run nothing has changed, and after
-        that everything does, whatever is raised: the program may have used up the arrays that storages had."""
+        """Run the program and apply its effects. Nothing is changed before the program has run. Afterwards all effects
+        are applied even if an error is raised, because the program may have consumed the arrays of storages."""
         undo: list[Callable[[], None]] = []
         with held_back(), calling(leaves) if self.hosted else _NOTHING:
             try:
@@ -149,7 +150,7 @@ class Trace:
                         of_program(call)
                 arrays = self.inputs(leaves)
                 host = [(write.of(), write.value()) for write in self.host_writes]
-                for gradient in self.anew:  # its memory is free for the new one
+                for gradient in self.anew:  # so that the new one can use its memory
                     gradient.leaf(leaves).grad = None
                 outputs = self.run(*arrays)
             except BaseException:
@@ -158,17 +159,17 @@ class Trace:
                 raise
             if not first and (self.versions[0] or self.versions[1]):
                 torch.autograd.graph.increment_version([*self.versions[0], *(leaves[i] for i in self.versions[1])])
-            for i in self.moved:  # before any result is a view of it, whose history a later write would end
+            for i in self.moved:  # before results are views of it: a later write would end their history
                 torch.autograd.graph.increment_version(leaves[i])
             for i, required in self.required:
-                if required:  # results have it in their history
+                if required:  # results have this argument in their history
                     leaves[i].requires_grad_()
             try:
-                slopes, flat, built = self._made(leaves, arrays, outputs)
+                slopes, flat, built = self._built(leaves, arrays, outputs)
             except BaseException:
                 slopes, flat, built = [], [], None
                 with contextlib.suppress(Exception):
-                    slopes, flat, built = self._made(leaves, arrays, outputs)
+                    slopes, flat, built = self._built(leaves, arrays, outputs)
                 self._commit(leaves, outputs, slopes, flat, built, host, first)
                 raise
             self._commit(leaves, outputs, slopes, flat, built, host, first)
@@ -186,17 +187,17 @@ class Trace:
         host: Sequence[tuple[Tensor, Tensor]],
         first: bool,
     ) -> None:
-        """`flat`: the results, of which those at the end are what arguments look at from now on. `built`: what was made
-        of the template. `host`: tensors of the host that are written, and what they are from now on."""
+        """Apply the effects of a call. `flat`: the results, followed by new data of arguments (`moved`). `built`: the
+        objects made from the template. `host`: (tensor of the host that is written, its new value)."""
         self.ran = True
         for source, n in self.draws:
             source.offset += n
-        written = self.written(leaves)
-        for cell, array in zip(written, outputs, strict=False):
+        written_cells = self.written(leaves)
+        for cell, array in zip(written_cells, outputs, strict=False):
             put_as_it_is(cell, array)
             cell.shared = False
         for k, cell in self.kept:
-            cell.array = outputs[len(written) + k]
+            cell.array = outputs[len(written_cells) + k]
         if flat:
             for i in reversed(self.moved):  # a gradient is as large as its leaf
                 leaves[i].data = flat.pop()
@@ -220,15 +221,15 @@ class Trace:
                 of_program(call)
         if self.said:
             of_program(self.said.repeat, first)
-        placed = [cell for cell in written if cell.__class__ is Placed]
-        if placed:  # a move may fail, for lack of memory: each has its array by now
+        placed = [cell for cell in written_cells if cell.__class__ is Placed]
+        if placed:  # last, as a move may fail for lack of memory
             all_or_none(move_to_placement, placed)
 
-    def _made(
+    def _built(
         self, leaves: Sequence[Any], arrays: Sequence[Array], outputs: Sequence[Array]
     ) -> tuple[list[tuple[Tensor, Tensor | None]], list[Any], Any]:
-        """Return (leaves and the gradients that they get, the results, what the template makes of them) of what the
-        program made of its inputs."""
+        """Return (leaves with their new gradients, the results, the objects made from the template), made from the
+        outputs of the program."""
         new = outputs[len(self.written) :]
         tensors: dict[int, Tensor] = {}  # the first on each storage
 
@@ -258,8 +259,8 @@ class Trace:
                 argument = leaves[result.argument]
                 m = result.metadata
                 flat.append(argument if m is None else m.view(argument.detach()))
-            elif result.look is not None:
-                flat.append(result.look(leaves))
+            elif result.finder is not None:
+                flat.append(result.finder(leaves))
             elif result.host is not None:
                 flat.append(result.host())
             else:
@@ -278,13 +279,13 @@ class Trace:
         if self.template is None:
             return slopes, flat, None
         call, old = call_of(leaves), self.template.old
-        olds = [x if find is None else find(call) for x, find in zip(old, self.finds, strict=True)]
+        olds = [x if find is None else find(call) for x, find in zip(old, self.finders, strict=True)]
         return slopes, flat, self.template.make(flat[: len(self.template.arrays)], olds)
 
     def _attach(
         self, tape: Tape, leaves: Sequence[Any], arrays: Sequence[Array], outputs: Sequence[Array], flat: list[Any]
     ) -> None:
-        """Give results the history that a backward pass outside begins at."""
+        """Give results the history with which a backward pass outside starts."""
         residuals = tape.residuals(arrays, outputs, leaves)
         ends = [get(leaves) for get in self.ends]
         saved = tape.saved_of(leaves, flat)

@@ -16,8 +16,8 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tensorgraft.frontends.torch.compiled.capture import Capture, paused
-from tensorgraft.frontends.torch.compiled.host import HostWatch
-from tensorgraft.frontends.torch.compiled.host_tensors import on_host, raw_gradient, set_raw_gradient
+from tensorgraft.frontends.torch.compiled.host.call_tensors import on_host, raw_gradient, set_raw_gradient
+from tensorgraft.frontends.torch.compiled.host.traced_tensors import HostWatch
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
 
@@ -59,7 +59,7 @@ def trace_contexts(capture: Capture, schedule: Schedule) -> Iterator[HostWatch]:
 
 @contextlib.contextmanager
 def _reads(watch: HostWatch, name: str) -> Iterator[None]:
-    original, own = getattr(torch.Tensor, name), name in torch.Tensor.__dict__
+    original, is_own = getattr(torch.Tensor, name), name in torch.Tensor.__dict__
 
     @functools.wraps(original)
     def read(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -71,7 +71,7 @@ def _reads(watch: HostWatch, name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        if own:
+        if is_own:
             setattr(torch.Tensor, name, original)
         else:
             delattr(torch.Tensor, name)
@@ -168,13 +168,13 @@ def _buckets() -> Iterator[None]:
 def _schedulers(capture: Capture, schedule: Schedule) -> Iterator[None]:
     """Note the outermost calls of schedulers' `step`."""
     depth = 0
-    seen: list[LRScheduler] = []
+    entered: list[LRScheduler] = []
 
     def wrap(original: Any) -> Any:
         def step(self: Any, *args: Any, **kwargs: Any) -> Any:
             nonlocal depth
-            if all(scheduler is not self for scheduler in seen):
-                seen.append(self)
+            if all(scheduler is not self for scheduler in entered):
+                entered.append(self)
                 capture.undos.append(functools.partial(_put_back, self, *_scheduled(self)))
             if not depth:
                 calls = schedule.after if schedule.stepped else schedule.before

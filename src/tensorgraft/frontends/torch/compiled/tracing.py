@@ -12,21 +12,22 @@ import torch
 
 from tensorgraft.compiled.captured_objects import Call, is_plain_tensor
 from tensorgraft.compiled.changes import Change
-from tensorgraft.compiled.objects import Template, reachable, tracking_new_objects
+from tensorgraft.compiled.objects import Template, reachable_objects, tracking_new_objects
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
-from tensorgraft.compiled.uncompiled import RunsUncompiled, called
+from tensorgraft.compiled.uncompiled import RunsUncompiled, call_traced
 from tensorgraft.compiled.values import is_plain
+from tensorgraft.frontends.torch.compiled.autograd.history import is_leaf, record, result_finders
+from tensorgraft.frontends.torch.compiled.autograd.replay import usable
+from tensorgraft.frontends.torch.compiled.autograd.tape import Surrounded, Tape
 from tensorgraft.frontends.torch.compiled.capture import Capture, active
-from tensorgraft.frontends.torch.compiled.guards import Rebound, global_hooks, modes, modes_around
-from tensorgraft.frontends.torch.compiled.host import HostWatch
-from tensorgraft.frontends.torch.compiled.host_tensors import Argument, on_host, raw_gradient
-from tensorgraft.frontends.torch.compiled.indexing import traced_calls
-from tensorgraft.frontends.torch.compiled.optimizers import Groups, Stepped, optimizers_traced
-from tensorgraft.frontends.torch.compiled.replay import usable
-from tensorgraft.frontends.torch.compiled.scaling import scalers_traced
-from tensorgraft.frontends.torch.compiled.tape import Surrounded, Tape, is_leaf, looks, record
+from tensorgraft.frontends.torch.compiled.guards.assumptions import Rebound, global_hooks, modes, modes_around
+from tensorgraft.frontends.torch.compiled.host.call_tensors import Argument, on_host, raw_gradient
+from tensorgraft.frontends.torch.compiled.host.traced_tensors import HostWatch
+from tensorgraft.frontends.torch.compiled.indexing.indices import traced_calls
+from tensorgraft.frontends.torch.compiled.optimizers.grad_scaler import scalers_traced
+from tensorgraft.frontends.torch.compiled.optimizers.numbers import Groups, OptimizerGuard, optimizers_traced
 from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule, trace_contexts
 from tensorgraft.frontends.torch.core import settings
 from tensorgraft.frontends.torch.core.attributes import Reads, recording_reads
@@ -54,7 +55,7 @@ class Tracing:
     flat: list[Any]  # the results, then what arguments look at from now on; without history
     identical: list[int | None]  # for each result the argument that it is
     again: list[int]  # for each result the first one that is the same object
-    looks: list[Any]  # for each result how it is made of a tensor from outside that it looks at
+    result_finders: list[Any]  # for each result how it is made of a tensor from outside that it looks at
     classes: list[tuple[int, type[Tensor], bool]]  # of results: place, class, whether a leaf requires gradients
     attributes: list[tuple[int, dict[str, Any]]]  # of new tensors among the results
     roots: list[int]  # the results that a backward pass outside may begin at
@@ -73,43 +74,47 @@ class Tracing:
         """`fixed`: objects that the function is made of. Raises RunsUncompiled for what no trace can have."""
         self._fn, self.capture, self.leaves = fn, capture, leaves
         self.schedule = Schedule()
-        self.stepped: list[Stepped] = []
+        self.stepped: list[OptimizerGuard] = []
         call = call_of(leaves)
-        if around := modes_around():
-            raise RunsUncompiled(f"is called inside of {around[0].__name__}, which looks at each operator")
+        if modes := modes_around():
+            raise RunsUncompiled(f"is called inside of {modes[0].__name__}, which looks at each operator")
         hooks = [("a hook of all modules", hook) for hook in global_hooks()]
         capture.world = self.world = Reachable([("", fn), *hooks], call)
         if self.world.once is not None:
             raise RunsUncompiled(f"reads {self.world.once}, which may differ at each call")
-        if (made := next(filter(_is_composite, leaves), None)) is not None:
-            raise RunsUncompiled(f"takes a {type(made).__name__}, a tensor subclass that wraps other tensors")
-        self.ours = [(i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE]
-        self.cells = {id(cell_of(t)): i for i, t in reversed(self.ours)}  # storages of arguments
+        if (composite := next(filter(_is_composite, leaves), None)) is not None:
+            raise RunsUncompiled(f"takes a {type(composite).__name__}, a tensor subclass that wraps other tensors")
+        self.device_arguments = [
+            (i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE
+        ]
+        self.cells = {id(cell_of(t)): i for i, t in reversed(self.device_arguments)}  # storages of arguments
         for i, t in enumerate(leaves):
             if on_host(t):
                 capture.fed_tensors[id(t)] = (t, Argument(i))
         self._cut_histories(call)
-        outside = {id(t): t for t in (*(t for _, t in self.ours), *self.world.seen.values()) if _has_version(t)}
+        outside = {
+            id(t): t for t in (*(t for _, t in self.device_arguments), *self.world.visited.values()) if _has_version(t)
+        }
         self.versions = [(t, t._version) for t in outside.values()]
         self._look_around(fixed)
 
     def _cut_histories(self, call: Call) -> None:
         """Give the function arguments without the history that they came with, which is not the function's: autograd
         goes on there later."""
-        handed = list(self.leaves)
-        self.cut: dict[int, int] = {}
-        for k, (i, t) in enumerate(self.ours):
+        new_leaves = list(self.leaves)
+        self.detached: dict[int, int] = {}
+        for k, (i, t) in enumerate(self.device_arguments):
             if t.requires_grad and not is_leaf(t):
-                handed[i] = t.detach().requires_grad_()
-                handed[i].__dict__ = t.__dict__
-                self.ours[k] = (i, handed[i])
-                self.cut[id(handed[i])] = i
-        self.capture.cut.update(self.cut)
+                new_leaves[i] = t.detach().requires_grad_()
+                new_leaves[i].__dict__ = t.__dict__
+                self.device_arguments[k] = (i, new_leaves[i])
+                self.detached[id(new_leaves[i])] = i
+        self.capture.detached.update(self.detached)
         # leaves, whose `requires_grad` a call may set
         self._settable = [
-            (i, t, t.requires_grad) for i, t in enumerate(self.leaves) if isinstance(t, Tensor) and t is handed[i]
+            (i, t, t.requires_grad) for i, t in enumerate(self.leaves) if isinstance(t, Tensor) and t is new_leaves[i]
         ]
-        replaced = {id(self.leaves[i]): handed[i] for i in self.cut.values()}
+        replaced = {id(self.leaves[i]): new_leaves[i] for i in self.detached.values()}
         self._args, self._kwargs = self.world.substituted(call, replaced)
 
     def _look_around(self, fixed: Sequence[Any]) -> None:
@@ -121,10 +126,10 @@ class Tracing:
             for name, value in leaf.__dict__.items() if is_plain_tensor(leaf) else ():
                 self.surroundings.add(f"an argument.{name}", value)
         self.surroundings.watch(self.world)
-        keyed = {id(x) for leaf in self.leaves if leaf.__class__ is Boxed for x in reachable(leaf.of)}
+        keyed = {id(x) for leaf in self.leaves if leaf.__class__ is Boxed for x in reachable_objects(leaf.of)}
         self.reads = Reads(self.surroundings, self.world, keyed)
-        reached = *fixed, *self.leaves, *self.surroundings.new_objects(), *self.world.owners
-        self._owners = [v for v in reached if not isinstance(v, Tensor)]
+        reachable_values = *fixed, *self.leaves, *self.surroundings.new_objects(), *self.world.owners
+        self._owners = [v for v in reachable_values if not isinstance(v, Tensor)]
 
     # ---- the run -----------------------------------------------------------------------------------------------------
 
@@ -145,12 +150,12 @@ class Tracing:
 
     def _call(self) -> Any:
         """Call the function and find out what it changes. Raises RunsUncompiled for what no program can repeat."""
-        before, groups = modes(), Groups(self.world.seen.values())
+        before, groups = modes(), Groups(self.world.visited.values())
         self.capture.undos.append(groups.restore)
         with recording_reads(self.reads, *self._owners), torch.set_grad_enabled(torch.is_grad_enabled()):
             self.said = OutsideCalls()
             with self.said.watched(self.world.outside):
-                out = of_program(called, self._fn, self._args, self._kwargs)
+                out = of_program(call_traced, self._fn, self._args, self._kwargs)
             self.said.settled()
             self.grad_mode = torch.is_grad_enabled()
         if self.capture.uncompiled is not None:
@@ -179,20 +184,20 @@ class Tracing:
             raise RunsUncompiled("returns a generator, which computes lazily")
 
         def is_old(x: Any) -> bool:
-            return id(x) in world.seen or id(x) in capture.modules or not world.is_new(x)
+            return id(x) in world.visited or id(x) in capture.modules or not world.is_new(x)
 
-        whole = not any(not (isinstance(x, Tensor) or is_plain(x) or is_old(x)) for x in flat)
-        if self.changes or not whole or any(id(x) in world.seen for x in containers(out)):
+        is_flat = not any(not (isinstance(x, Tensor) or is_plain(x) or is_old(x)) for x in flat)
+        if self.changes or not is_flat or any(id(x) in world.visited for x in containers(out)):
             self.template = Template((out, [change.new for change in self.changes]), _is_tensor, is_old)
             flat, structure = list(self.template.arrays), None
         self.host.at_the_end(flat)
         self.structure = None if len(flat) == 1 and flat[0] is out else structure
-        arguments = [*self.ours, *((i, t) for i, t in enumerate(self.leaves) if on_host(t))]
+        arguments = [*self.device_arguments, *((i, t) for i, t in enumerate(self.leaves) if on_host(t))]
         self.identical = [next((i for i, t in arguments if t is o), None) for o in flat]
         self.slots = Rebound(world, self.changes, self.cells)
-        outside = {id(t): (lambda leaves, t=t: t) for t in world.seen.values() if isinstance(t, Tensor)}
-        self.looks = looks(flat, self.ours, {**outside, **self.slots.tensors}, capture)
-        self.roots, self.tape = record(flat, self.identical, self.looks, first_node, capture)
+        outside = {id(t): (lambda leaves, t=t: t) for t in world.visited.values() if isinstance(t, Tensor)}
+        self.result_finders = result_finders(flat, self.device_arguments, {**outside, **self.slots.tensors}, capture)
+        self.roots, self.tape = record(flat, self.identical, self.result_finders, first_node, capture)
         if self.tape is not None and self.tape.python:
             self.tape.surroundings = Surrounded(self._fn)
         self.classes = [*self._classes(flat)]
@@ -206,7 +211,7 @@ class Tracing:
         if self.tape is None:
             self.host.refuse_left(flat)
         capture.forget_leaves()
-        moved = [(i, t) for i, t in self.ours if capture.looking_elsewhere(t)]
+        moved = [(i, t) for i, t in self.device_arguments if capture.looking_elsewhere(t)]
         self._refuse_moved()
         for _, t in moved:  # results, too, which the arguments look at after a call
             self.again.append(len(flat))
@@ -226,7 +231,7 @@ class Tracing:
         arrays = [t.cell.array for t in self.written] + [c.array for c in split_quantized(self.survivors)]
         if self.tape is None:
             return arrays
-        self.tape.keep(capture, [*self.survivors, *(cell_of(t) for _, t in self.ours)])
+        self.tape.keep(capture, [*self.survivors, *(cell_of(t) for _, t in self.device_arguments)])
         self.outputs, self.usable = arrays, usable(capture, self.written)
         return arrays + self.tape.outputs(self.usable, arrays)
 
@@ -234,9 +239,9 @@ class Tracing:
         """Yield the new results that are leaves of autograd, or of another class. Raises RunsUncompiled for those that
         have a gradient, or are in the history of another result."""
         ends = set() if self.tape is None else set(map(id, self.tape.leaves))
-        for i, (t, same, look) in enumerate(zip(flat, self.identical, self.looks, strict=True)):
-            if same is None and is_plain_tensor(t) and id(t) not in self.world.seen:
-                required = look is None and is_leaf(t) and t.requires_grad
+        for i, (t, known, finder) in enumerate(zip(flat, self.identical, self.result_finders, strict=True)):
+            if known is None and is_plain_tensor(t) and id(t) not in self.world.visited:
+                required = finder is None and is_leaf(t) and t.requires_grad
                 if required and (t.grad is not None or id(t) in ends):
                     raise RunsUncompiled(
                         "returns or keeps a new leaf of autograd together with a result computed from it"
@@ -246,8 +251,8 @@ class Tracing:
 
     def _new_attributes(self, flat: Sequence[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the attributes that the function has given to new tensors among its results, by their places."""
-        for i, (x, same) in enumerate(zip(flat, self.identical, strict=True)):
-            if same is None and is_plain_tensor(x) and x.__dict__ and id(x) not in self.world.seen:
+        for i, (x, known) in enumerate(zip(flat, self.identical, strict=True)):
+            if known is None and is_plain_tensor(x) and x.__dict__ and id(x) not in self.world.visited:
                 if not all(map(is_plain, x.__dict__.values())):
                     raise RunsUncompiled("returns a tensor with an attribute that is a tensor or another object")
                 yield i, dict(x.__dict__)
@@ -255,12 +260,12 @@ class Tracing:
     def _refuse_moved(self) -> None:
         """Raises TracedValueError where a tensor that is no argument has been given another geometry or storage, which
         every later call would not do. An argument is given it at each call, unless it has come with a history."""
-        if not self.capture.looks:
+        if not self.capture.metadata_before:
             return
-        arguments = [t for _, t in self.ours]
-        given = {id(t) for t in arguments if id(t) not in self.cut}
-        for t in (*self.world.seen.values(), *arguments):
-            if isinstance(t, Tensor) and id(t) not in given and self.capture.looking_elsewhere(t):
+        arguments = [t for _, t in self.device_arguments]
+        argument_ids = {id(t) for t in arguments if id(t) not in self.detached}
+        for t in (*self.world.visited.values(), *arguments):
+            if isinstance(t, Tensor) and id(t) not in argument_ids and self.capture.looking_elsewhere(t):
                 raise refused(
                     "changes the shape, strides or storage of a tensor from outside, which now has shape"
                     f" {tuple(t.shape)} (t_(), resize_(), out= of another size, .data = ...).",
@@ -300,8 +305,8 @@ def _has_version(t: Any) -> bool:
 
 def _is_composite(x: Any) -> bool:
     """Say whether it is a tensor of a program's class that is made of other tensors."""
-    ours = isinstance(x, Tensor) and x.device.type == TYPE and not type(x).__module__.startswith("tensorgraft.")
-    return ours and not is_plain_tensor(x)
+    on_device = isinstance(x, Tensor) and x.device.type == TYPE and not type(x).__module__.startswith("tensorgraft.")
+    return on_device and not is_plain_tensor(x)
 
 
 def _is_tensor(x: Any) -> bool:

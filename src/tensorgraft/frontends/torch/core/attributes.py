@@ -26,7 +26,7 @@ from tensorgraft.compiled.lookups import Lookups
 from tensorgraft.compiled.side_effects import Reachable, function_of, opaque, with_hooks
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.tables import Slots
-from tensorgraft.compiled.values import Replaceable, is_plain, plain, same
+from tensorgraft.compiled.values import Replaceable, is_plain, is_same_value, plain
 
 plain(torch.dtype, torch.device, torch.Size, torch.memory_format)
 # what they hold is fed, or guarded, otherwise
@@ -47,8 +47,8 @@ def step_hooks(optimizer: torch.optim.Optimizer) -> list[Any]:
         optimizer._optimizer_step_post_hooks,
         of_all["_global_optimizer_post_hooks"],
     )
-    own = [vars(optimizer)["step"]] if "step" in vars(optimizer) else []
-    return own + [hook for table in tables for hook in table.values()]
+    instance_hooks = [vars(optimizer)["step"]] if "step" in vars(optimizer) else []
+    return instance_hooks + [hook for table in tables for hook in table.values()]
 
 
 class Reads:
@@ -83,10 +83,10 @@ class Reads:
         if type(value) in (int, float) and is_counted_up(at.f_code, at.f_lasti):
             self._counted.add((id(owner), name))
             return
-        own = _own_names(owner, name)
-        if name not in own and (fn := _member(owner, name)) is not None:
+        own_names = _own_names(owner, name)
+        if name not in own_names and (fn := _member(owner, name)) is not None:
             self._functions[id(fn)] = fn
-        if isinstance(value, types.MethodType) and name not in own:  # a function of its own would take its place
+        if isinstance(value, types.MethodType) and name not in own_names:  # a function of its own would take its place
             self.note_absent(owner, name)
             return
         before = self._before(owner, name, value)
@@ -97,9 +97,9 @@ class Reads:
         if is_plain(value):
             if not _computed(owner, name):
                 known[name] = value
-        elif name in own and isinstance(value, torch.Tensor):
+        elif name in own_names and isinstance(value, torch.Tensor):
             known[name] = value
-        elif name in own and is_of_program(owner):
+        elif name in own_names and is_of_program(owner):
             known[name] = value
             self._surroundings.add(f"{type(owner).__name__}.{name}", value)
             for obj in self._surroundings.new_objects():
@@ -112,8 +112,8 @@ class Reads:
 
     def _before(self, owner: Any, name: str, value: Any) -> Any:
         """Return what an attribute was before the trace."""
-        own: Any = getattr(owner, "__dict__", ())
-        of = own if name in own else self._world.slotted.get(id(owner))
+        own_attributes: Any = getattr(owner, "__dict__", ())
+        of = own_attributes if name in own_attributes else self._world.slotted.get(id(owner))
         table = self._world.tables.get(id(of))
         return value if table is None or name not in _own_names(owner, name) else table.before.get(name)
 
@@ -129,21 +129,21 @@ class Reads:
     @property
     def counted(self) -> set[tuple[int, str]]:
         """The attributes that are counted up and not read otherwise, by the identity of the dictionary they are in."""
-        only = ((self.owners[key], name) for key, name in self._counted if name not in self.values.get(key, ()))
-        return {(id(getattr(owner, "__dict__", None)), name) for owner, name in only}
+        only_counted = ((self.owners[key], name) for key, name in self._counted if name not in self.values.get(key, ()))
+        return {(id(getattr(owner, "__dict__", None)), name) for owner, name in only_counted}
 
     def functions(self, modules: Iterable[torch.nn.Module]) -> list[types.FunctionType]:
         """Return the methods and properties that were read, with what calls of objects and modules run."""
-        called = ((m, "forward") for m in modules)
+        called_methods = ((m, "forward") for m in modules)
         calls = ((owner, "__call__") for owner in self.owners.values() if not isinstance(owner, torch.nn.Module))
         members = (
             function_of(vars(cls)[name])
-            for owner, name in (*called, *calls)
+            for owner, name in (*called_methods, *calls)
             for cls in type(owner).__mro__
             if name in vars(cls)
         )
-        found = {id(fn): fn for fn in (*self._functions.values(), *members) if fn is not None}
-        return [fn for fn in found.values() if not in_library(fn.__code__.co_filename)]
+        functions_by_id = {id(fn): fn for fn in (*self._functions.values(), *members) if fn is not None}
+        return [fn for fn in functions_by_id.values() if not in_library(fn.__code__.co_filename)]
 
     def modules(self) -> list[torch.nn.Module]:
         return [owner for owner in self.owners.values() if isinstance(owner, torch.nn.Module)]
@@ -151,26 +151,26 @@ class Reads:
 
 def _own_names(owner: Any, name: str) -> Collection[str]:
     """Return the names among which an attribute is that an object has itself."""
-    own: Any = getattr(owner, "__dict__", ())
-    return own if name in own else slots_of(type(owner))
+    own_names: Any = getattr(owner, "__dict__", ())
+    return own_names if name in own_names else slots_of(type(owner))
 
 
 def _member(owner: Any, name: str) -> types.FunctionType | None:
-    held = next((vars(cls)[name] for cls in type(owner).__mro__ if name in vars(cls)), None)
-    return function_of(held)
+    member = next((vars(cls)[name] for cls in type(owner).__mro__ if name in vars(cls)), None)
+    return function_of(member)
 
 
 def _parts_of(owner: Any) -> tuple[Any, ...]:
-    own = getattr(owner, "__dict__", {})
-    return tuple(own[key] for key in ("_parameters", "_buffers", "_modules") if key in own)
+    attributes = getattr(owner, "__dict__", {})
+    return tuple(attributes[key] for key in ("_parameters", "_buffers", "_modules") if key in attributes)
 
 
 def _computed(owner: Any, name: str) -> bool:
     """Return True for an attribute that a property or the like computes."""
     if name in getattr(owner, "__dict__", ()):
         return False
-    held = next((vars(cls)[name] for cls in type(owner).__mro__ if name in vars(cls)), None)
-    return hasattr(type(held), "__get__") and not isinstance(held, types.MemberDescriptorType)
+    member = next((vars(cls)[name] for cls in type(owner).__mro__ if name in vars(cls)), None)
+    return hasattr(type(member), "__get__") and not isinstance(member, types.MemberDescriptorType)
 
 
 class _Active(threading.local):
@@ -213,22 +213,22 @@ def watch_class(cls: type) -> None:
 
 def _watch(cls: type) -> None:
     with _lock:
-        count, own = _watched.get(cls, (0, vars(cls).get("__getattribute__")))
+        count, own_method = _watched.get(cls, (0, vars(cls).get("__getattribute__")))
         if not count:
             original: Any = cls.__getattribute__
             cls.__getattribute__ = _recorded(original)  # type: ignore[method-assign,assignment]
-        _watched[cls] = (count + 1, own)
+        _watched[cls] = (count + 1, own_method)
 
 
 def _release(cls: type) -> None:
     with _lock:
-        count, own = _watched.pop(cls)
+        count, original = _watched.pop(cls)
         if count > 1:
-            _watched[cls] = (count - 1, own)
-        elif own is None:
+            _watched[cls] = (count - 1, original)
+        elif original is None:
             del cls.__getattribute__
         else:
-            cls.__getattribute__ = own  # type: ignore[method-assign]
+            cls.__getattribute__ = original  # type: ignore[method-assign]
 
 
 def _recorded(original: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
@@ -273,43 +273,43 @@ class Attributes:
         }
         self._groups: list[tuple[Callable[[Any], Any], Any]] = []
         self._names: list[tuple[Any, str]] = []
-        self._held: list[Any] = []
+        self._expected: list[Any] = []
         for key, owner in reads.owners.items():
-            own = id(getattr(owner, "__dict__", None))
-            kept = {name: value for name, value in reads.values.get(key, {}).items() if id(value) not in written}
-            for name, value in kept.items():
-                if (own, name) in changed or (id(owner), name) in changed:
-                    kept[name] = slot(value) or value
+            own_id = id(getattr(owner, "__dict__", None))
+            guarded = {name: value for name, value in reads.values.get(key, {}).items() if id(value) not in written}
+            for name, value in guarded.items():
+                if (own_id, name) in changed or (id(owner), name) in changed:
+                    guarded[name] = slot(value) or value
             if not isinstance(owner, torch.nn.Module):  # whose guard has the classes of all
-                kept["__class__"] = owner.__class__
-            if kept:
-                names = [*kept] if len(kept) > 1 else [*kept] * 2  # of several names a getter makes a tuple
+                guarded["__class__"] = owner.__class__
+            if guarded:
+                names = [*guarded] if len(guarded) > 1 else [*guarded] * 2  # of several names a getter makes a tuple
                 self._groups.append((attrgetter(*names), owner))
                 self._names += [(owner, name) for name in names]
-                self._held += [kept[name] for name in names]
+                self._expected += [guarded[name] for name in names]
 
     def hold(self) -> bool:
         if not self._names:
             return True
         try:
-            now = [get(owner) for get, owner in self._groups]
+            values_now = [get(owner) for get, owner in self._groups]
         except AttributeError:
             return False
-        if all(map(is_, chain.from_iterable(now), self._held)):
+        if all(map(is_, chain.from_iterable(values_now), self._expected)):
             return True
-        values = list(chain.from_iterable(now))
-        if not all(map(same, values, self._held)):
+        values = list(chain.from_iterable(values_now))
+        if not all(map(is_same_value, values, self._expected)):
             return False
-        if not any(held.__class__ is Replaceable for held in self._held):
-            self._held = values
+        if not any(expected.__class__ is Replaceable for expected in self._expected):
+            self._expected = values
         return True
 
-    def broken(self) -> str | None:
+    def failure(self) -> str | None:
         """Describe the first attribute whose value has changed; None if none has."""
-        for (owner, name), held in zip(self._names, self._held, strict=True):
-            now = getattr(owner, name, None)
-            if not same(now, held):
-                own = f"{type(owner).__name__}.{name}"
-                told = is_plain(now) and is_plain(held)
-                return f"{own} was {held!r} and is {now!r}" if told else f"{own} is another object"
+        for (owner, name), expected in zip(self._names, self._expected, strict=True):
+            value = getattr(owner, name, None)
+            if not is_same_value(value, expected):
+                label = f"{type(owner).__name__}.{name}"
+                shows_values = is_plain(value) and is_plain(expected)
+                return f"{label} was {expected!r} and is {value!r}" if shows_values else f"{label} is another object"
         return None

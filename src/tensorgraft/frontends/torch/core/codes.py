@@ -23,25 +23,25 @@ class QuantizedPart(Storage):
         self.capture = self.placement = None
         self.shared = True  # the same codes may be behind other storages
 
-    def _whole(self) -> Quantized:
-        whole = self.owner.array
-        if not isinstance(whole, Quantized) or whole.kind != self.kind:
+    def _quantized(self) -> Quantized:
+        full_array = self.owner.array
+        if not isinstance(full_array, Quantized) or full_array.kind != self.kind:
             raise RuntimeError(
                 "the scheme by which a tensor is quantised has changed since tg.jit traced the function that uses"
                 " it: compile the function again"
             )
-        return whole
+        return full_array
 
     @property
     def array(self) -> Any:
-        return self._whole().parts[self.number]
+        return self._quantized().parts[self.number]
 
     @array.setter
     def array(self, value: Any) -> None:
-        whole = self._whole()
-        parts = list(whole.parts)
+        full_array = self._quantized()
+        parts = list(full_array.parts)
         parts[self.number] = value
-        self.owner.array = whole.with_parts(tuple(parts))
+        self.owner.array = full_array.with_parts(tuple(parts))
 
 
 def parts(cell: Storage) -> list[QuantizedPart]:

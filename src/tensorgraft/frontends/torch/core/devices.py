@@ -55,10 +55,10 @@ def count() -> int:
     """Return the number of indices, from 0 on, of the default backend's devices: all that it has, or the one that
     `$TENSORGRAFT_BACKEND` names ("jax:1"). Libraries take devices of one type for devices of one kind."""
     _number_default()
-    first, *others = [slot.name for slot in slots()]
+    first, *other_names = [slot.name for slot in slots()]
     if ":" in first:
         return 1
-    return 1 + next((i for i, name in enumerate(others) if registry.parse(name)[0] != first), len(others))
+    return 1 + next((i for i, name in enumerate(other_names) if registry.parse(name)[0] != first), len(other_names))
 
 
 def _number_default() -> None:
@@ -144,7 +144,7 @@ def set_current_index(index: int) -> None:
 
 def follow_default() -> None:
     """Make the device current that `tg.set_default_device` chose before this front end was loaded."""
-    name = registry.chosen()
+    name = registry.default_or_none()
     if name is not None:
         set_current_index(slot_named(name).index)
 

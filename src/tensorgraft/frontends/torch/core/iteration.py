@@ -12,13 +12,13 @@ from tensorgraft.storage import Shape, contiguous_strides, is_dense
 Tensor = torch.Tensor
 
 
-def aligned(strides: Shape, own: Shape, shape: Shape) -> Shape | None:
+def aligned(strides: Shape, own_shape: Shape, shape: Shape) -> Shape | None:
     """An operand's strides along the axes of `shape`, to which it is broadcast; None: it is no such operand."""
-    missing = len(shape) - len(own)
-    if missing < 0 or any(n not in (1, m) for n, m in zip(own, shape[missing:], strict=True)):
+    missing = len(shape) - len(own_shape)
+    if missing < 0 or any(n not in (1, m) for n, m in zip(own_shape, shape[missing:], strict=True)):
         return None
     return (0,) * missing + tuple(
-        0 if n == 1 and m != 1 else s for n, m, s in zip(own, shape[missing:], strides, strict=True)
+        0 if n == 1 and m != 1 else s for n, m, s in zip(own_shape, shape[missing:], strides, strict=True)
     )
 
 
@@ -39,11 +39,11 @@ def fastest_first(shape: Shape, operands: Sequence[Shape]) -> list[int]:
     for i in range(1, len(order)):  # an insertion sort in which some pairs have no order
         at = i
         for before in reversed(range(i)):
-            verdict = slower(order[before], order[at])
-            if verdict > 0:
+            order_of_pair = slower(order[before], order[at])
+            if order_of_pair > 0:
                 order[before], order[at] = order[at], order[before]
                 at = before
-            elif verdict < 0:
+            elif order_of_pair < 0:
                 break
     return order
 
@@ -59,8 +59,8 @@ def result_strides(shape: Shape, operands: Sequence[Tensor]) -> Shape | None:
         if len(shape) == 4 and all(t.is_contiguous(memory_format=torch.channels_last) for t in operands):
             return _strides(shape, (1, 3, 2, 0))
         first = operands[0]
-        alike = all(t.stride() == first.stride() for t in operands)
-        if alike and is_dense(shape, first.stride()):
+        same_strides = all(t.stride() == first.stride() for t in operands)
+        if same_strides and is_dense(shape, first.stride()):
             return first.stride()
     order = fastest_first(shape, [s for s in strides if s is not None])
     return contiguous_strides(shape) if order == list(reversed(range(len(shape)))) else _strides(shape, order)

@@ -8,8 +8,8 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core.source_location import Place, program_place
 
 
-def location_words(place: Place | None) -> str:
-    return "The program" if place is None else quoted(*place)
+def location_words(location: Place | None) -> str:
+    return "The program" if location is None else quoted(*location)
 
 
 def current_line() -> str:
@@ -17,6 +17,6 @@ def current_line() -> str:
     return location_words(program_place())
 
 
-def refused(what: str, *ways: tuple[str, str]) -> TracedValueError:
-    """Return the error for what a compiled function cannot do; `what` continues after the program's line."""
-    return TracedValueError("\n".join([f"{current_line()} {what}", *ways_out(ways)]))
+def refused(problem: str, *remedies: tuple[str, str]) -> TracedValueError:
+    """Return the error for what a compiled function cannot do; `problem` continues after the program's line."""
+    return TracedValueError("\n".join([f"{current_line()} {problem}", *ways_out(remedies)]))

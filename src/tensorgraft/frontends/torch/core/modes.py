@@ -25,8 +25,8 @@ tracing = torch._C._get_tracing_state
 
 def _excluding(*keys: str) -> Callable[[], contextlib.AbstractContextManager[None]]:
     """Return the context in which operators are called below these keys of the dispatcher."""
-    found = (torch.DispatchKeySet(getattr(torch.DispatchKey, key)) for key in keys)
-    return functools.partial(torch._C._ExcludeDispatchKeyGuard, functools.reduce(operator.or_, found))
+    key_sets = (torch.DispatchKeySet(getattr(torch.DispatchKey, key)) for key in keys)
+    return functools.partial(torch._C._ExcludeDispatchKeyGuard, functools.reduce(operator.or_, key_sets))
 
 
 without_autocast = _excluding(*(key for key in torch.DispatchKey.__members__ if key.startswith("Autocast")))

@@ -40,8 +40,8 @@ _import = torch._C._from_dlpack
 
 def header(index: int, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...]) -> Header | None:
     """The header of tensors at the beginning of their storage; None where there are too many already."""
-    kept = _known.get((index, dtype, size, stride))
-    return _new_header(index, dtype, size, stride) if kept is None and len(_known) < _MOST else kept
+    known_header = _known.get((index, dtype, size, stride))
+    return _new_header(index, dtype, size, stride) if known_header is None and len(_known) < _MOST else known_header
 
 
 def empty_header(index: int, dtype: torch.dtype) -> Header:
@@ -52,7 +52,7 @@ def empty_header(index: int, dtype: torch.dtype) -> Header:
 def _new_header(index: int, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...]) -> Header:
     kind, code, bits, lanes = _kinds.get(dtype) or _kind(dtype)
     ndim = len(size)
-    address = _room(_FIELDS.size + 16 * max(ndim, 1))
+    address = _allocate(_FIELDS.size + 16 * max(ndim, 1))
     shape, strides = address + _FIELDS.size, address + _FIELDS.size + 8 * ndim
     fields = _FIELDS.pack(0, kind, index, ndim, code, bits, lanes, shape, strides, 0, 0, 0)
     ctypes.memmove(address, fields, len(fields))
@@ -69,7 +69,7 @@ def _kind(dtype: torch.dtype) -> tuple[int, int, int, int]:
     return _kinds.setdefault(dtype, (tensor.device_type, tensor.code, tensor.bits, tensor.lanes))
 
 
-def _room(n: int) -> int:
+def _allocate(n: int) -> int:
     """The address of `n` new bytes."""
     global _left, _next
     with _lock:

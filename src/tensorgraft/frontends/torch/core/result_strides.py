@@ -26,44 +26,44 @@ def strided(t: Tensor, strides: Sequence[int]) -> Tensor:
 def _for_each_result(rule: Callable[..., Tensor]) -> Rule:
     """A rule for every tensor of the result."""
 
-    def of_all(outcome: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(outcome, tuple | list):
-            return type(outcome)(of_all(o, *args, **kwargs) for o in outcome)
-        return rule(outcome, *args, **kwargs) if isinstance(outcome, Tensor) else outcome
+    def of_all(result: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(result, tuple | list):
+            return type(result)(of_all(o, *args, **kwargs) for o in result)
+        return rule(result, *args, **kwargs) if isinstance(result, Tensor) else result
 
     return of_all
 
 
-def contiguous(outcome: Tensor, *_: Any, **__: Any) -> Tensor:
-    return strided(outcome, contiguous_strides(tuple(outcome.shape)))
+def contiguous(result: Tensor, *_: Any, **__: Any) -> Tensor:
+    return strided(result, contiguous_strides(tuple(result.shape)))
 
 
-def formatted(outcome: Tensor, *like: Any) -> Tensor:
+def formatted(result: Tensor, *like: Any) -> Tensor:
     """Lay the result out in the first memory format other than contiguous that the strides of `like` suggest."""
-    formats = [suggest_memory_format(t) for t in like if isinstance(t, Tensor) and t.dim() == outcome.dim()]
+    formats = [suggest_memory_format(t) for t in like if isinstance(t, Tensor) and t.dim() == result.dim()]
     memory_format = next((f for f in formats if f is not torch.contiguous_format), torch.contiguous_format)
-    return torch.empty(outcome.shape, dtype=outcome.dtype, device=outcome.device, memory_format=memory_format)
+    return torch.empty(result.shape, dtype=result.dtype, device=result.device, memory_format=memory_format)
 
 
-def column_major(outcome: Tensor, *_: Any, **__: Any) -> Tensor:
+def column_major(result: Tensor, *_: Any, **__: Any) -> Tensor:
     """Matrices as LAPACK has them."""
-    *batch, m, n = outcome.shape
-    return strided(outcome, (*contiguous_strides((*batch, n, m))[:-2], 1, max(m, 1)) if batch else (1, max(m, 1)))
+    *batch, m, n = result.shape
+    return strided(result, (*contiguous_strides((*batch, n, m))[:-2], 1, max(m, 1)) if batch else (1, max(m, 1)))
 
 
 def _pick(*rules: Rule | None) -> Rule:
     """A rule for each of several results."""
 
-    def rule(outcome: Any, *args: Any, **kwargs: Any) -> Any:
-        parts = zip(outcome, rules, strict=True)
+    def rule(result: Any, *args: Any, **kwargs: Any) -> Any:
+        parts = zip(result, rules, strict=True)
         return tuple(o if r is None or o is None else r(o, *args, **kwargs) for o, r in parts)
 
     return rule
 
 
-def _iterated(outcome: Tensor, *args: Any, **_: Any) -> Tensor:
-    strides = result_strides(tuple(outcome.shape), [a for a in args if isinstance(a, Tensor)])
-    return outcome if strides is None else strided(outcome, strides)
+def _iterated(result: Tensor, *args: Any, **_: Any) -> Tensor:
+    strides = result_strides(tuple(result.shape), [a for a in args if isinstance(a, Tensor)])
+    return result if strides is None else strided(result, strides)
 
 
 # ---- Fourier transforms (aten/src/ATen/native/mkl/SpectralOps.cpp) ---------------------------------------------------
@@ -76,101 +76,101 @@ def _by_stride(strides: Shape, axes: Sequence[int]) -> list[int]:
 def _transformed(strides: Shape, shape: Shape, axes: Sequence[int]) -> Shape:
     """Axes that are not transformed first, then those that are, in the order of the transform."""
     batch = _by_stride(strides, [a for a in range(len(shape)) if a not in axes])
-    turned, n = [0] * len(shape), 1
+    new_strides, n = [0] * len(shape), 1
     for axis in reversed([*batch, *axes]):
-        turned[axis] = n
+        new_strides[axis] = n
         n *= shape[axis]
-    return tuple(turned)
+    return tuple(new_strides)
 
 
 def _axes(x: Tensor, dim: Sequence[int]) -> list[int]:
     return [d % x.dim() for d in dim]
 
 
-def _fft_real_to_complex(outcome: Tensor, x: Tensor, dim: Sequence[int], *_: Any) -> Tensor:
+def _fft_real_to_complex(result: Tensor, x: Tensor, dim: Sequence[int], *_: Any) -> Tensor:
     *rest, last = _axes(x, dim)
-    return strided(outcome, _transformed(x.stride(), tuple(outcome.shape), [*_by_stride(x.stride(), rest), last]))
+    return strided(result, _transformed(x.stride(), tuple(result.shape), [*_by_stride(x.stride(), rest), last]))
 
 
-def _fft_complex_to_real(outcome: Tensor, x: Tensor, dim: Sequence[int], *_: Any) -> Tensor:
+def _fft_complex_to_real(result: Tensor, x: Tensor, dim: Sequence[int], *_: Any) -> Tensor:
     *rest, last = _axes(x, dim)
     strides = x.stride()
     if rest:
         strides = _transformed(strides, tuple(x.shape), _by_stride(strides, rest))
-    return strided(outcome, _transformed(strides, tuple(outcome.shape), [last]))
+    return strided(result, _transformed(strides, tuple(result.shape), [last]))
 
 
 # ---- results whose shapes depend on values ---------------------------------------------------------------------------
 
 
-def _solution(outcome: Tensor, a: Tensor, b: Tensor, *_: Any, **__: Any) -> Tensor:
+def _solution(result: Tensor, a: Tensor, b: Tensor, *_: Any, **__: Any) -> Tensor:
     """The first rows of LAPACK's matrix, which has room for the right-hand side too."""
-    if outcome.dim() != a.dim():
-        return outcome
-    batch, k = outcome.shape[:-2], outcome.shape[-1]
+    if result.dim() != a.dim():
+        return result
+    batch, k = result.shape[:-2], result.shape[-1]
     rows = max(*a.shape[-2:], 1)
-    return strided(outcome, (*(rows * s for s in contiguous_strides((*batch, k))[:-1]), 1, rows))
+    return strided(result, (*(rows * s for s in contiguous_strides((*batch, k))[:-1]), 1, rows))
 
 
-def _solved(outcome: Tensor, a: Tensor, b: Tensor, left: bool = True, check_errors: bool = False) -> Tensor:
+def _solved(result: Tensor, a: Tensor, b: Tensor, left: bool = True, check_errors: bool = False) -> Tensor:
     """Conjugate a complex solution from the right side (`left=False`) lazily: on the CPU it is an adjoint."""
-    lazy = outcome.is_complex() and not left and outcome.numel() and not outcome.is_conj()
-    return outcome.conj() if lazy else outcome
+    lazy = result.is_complex() and not left and result.numel() and not result.is_conj()
+    return result.conj() if lazy else result
 
 
-def _contiguous_along(outcome: Tensor, x: Tensor, dim: int, *_: Any, **__: Any) -> Tensor:
+def _contiguous_along(result: Tensor, x: Tensor, dim: int, *_: Any, **__: Any) -> Tensor:
     """Lay the result out as if it were made contiguous with `dim` first."""
-    moved = torch.empty_like(outcome.movedim(dim, 0), memory_format=torch.contiguous_format)
-    return strided(outcome, moved.movedim(0, dim).stride())
+    moved = torch.empty_like(result.movedim(dim, 0), memory_format=torch.contiguous_format)
+    return strided(result, moved.movedim(0, dim).stride())
 
 
 def _consecutive(
-    outcome: Tensor, x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+    result: Tensor, x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Tensor:
-    return outcome if dim is None or not x.dim() else _contiguous_along(outcome, x, dim)
+    return result if dim is None or not x.dim() else _contiguous_along(result, x, dim)
 
 
-def _true_positions(outcome: Tensor, x: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
+def _true_positions(result: Tensor, x: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
     """The indices without their values; for each mask those of what is true in it, as columns of a matrix."""
-    places: list[Tensor | None] = []
+    index_tensors: list[Tensor | None] = []
     masks = 0
     for index in indices:
         if index is None or index.dtype not in (torch.bool, torch.uint8):
-            places.append(None if index is None else index.to("meta"))
+            index_tensors.append(None if index is None else index.to("meta"))
         else:
             masks += 1
-            places += [index] * index.dim()
+            index_tensors += [index] * index.dim()
     if not masks:
-        return places
-    others = [t for t in places if t is not None and t.is_meta]
-    beside = tuple(torch.broadcast_shapes(*[t.shape for t in others])) if others else ()
-    axes = [i for i, t in enumerate(places) if t is not None]
+        return index_tensors
+    index_metas = [t for t in index_tensors if t is not None and t.is_meta]
+    index_shape = tuple(torch.broadcast_shapes(*[t.shape for t in index_metas])) if index_metas else ()
+    axes = [i for i, t in enumerate(index_tensors) if t is not None]
     before = axes[0] if axes[-1] - axes[0] == len(axes) - 1 else 0
-    n = outcome.shape[before + max(len(beside), 1) - 1]
+    n = result.shape[before + max(len(index_shape), 1) - 1]
     at: dict[int, int] = {}
-    for i, t in enumerate(places):
+    for i, t in enumerate(index_tensors):
         if t is not None and not t.is_meta:
             at[id(t)] = at.get(id(t), -1) + 1
-            places[i] = torch.empty((n, t.dim()), dtype=torch.int64, device="meta").select(1, at[id(t)])
-    return places
+            index_tensors[i] = torch.empty((n, t.dim()), dtype=torch.int64, device="meta").select(1, at[id(t)])
+    return index_tensors
 
 
-def _indexed(outcome: Tensor, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+def _indexed(result: Tensor, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     """Lay the result out as TensorIterator does over the indices and `x`, which has stride 0 along the indexed axes."""
-    places = _true_positions(outcome, x, indices)
-    axes = [i for i, index in enumerate(places) if index is not None]
+    index_tensors = _true_positions(result, x, indices)
+    axes = [i for i, index in enumerate(index_tensors) if index is not None]
     if not axes:
-        return outcome
-    grid = torch.broadcast_tensors(*[t for t in places if t is not None])
+        return result
+    grid = torch.broadcast_tensors(*[t for t in index_tensors if t is not None])
     adjacent = axes[-1] - axes[0] == len(axes) - 1
     rest = [i for i in range(x.dim()) if i not in axes]
     before = [i for i in rest if adjacent and i < axes[0]]
-    after = [i for i in rest if i not in before]
-    strides = [*(x.stride(i) for i in before), *[0] * grid[0].dim(), *(x.stride(i) for i in after)]
-    source = torch.empty((), device="meta").as_strided(tuple(outcome.shape), strides)
-    shape = (*[1] * len(before), *grid[0].shape, *[1] * len(after))
-    laid = result_strides(tuple(outcome.shape), [source, *(t.reshape(shape) for t in grid)])
-    return outcome if laid is None else strided(outcome, laid)
+    later_axes = [i for i in rest if i not in before]
+    strides = [*(x.stride(i) for i in before), *[0] * grid[0].dim(), *(x.stride(i) for i in later_axes)]
+    source = torch.empty((), device="meta").as_strided(tuple(result.shape), strides)
+    shape = (*[1] * len(before), *grid[0].shape, *[1] * len(later_axes))
+    laid = result_strides(tuple(result.shape), [source, *(t.reshape(shape) for t in grid)])
+    return result if laid is None else strided(result, laid)
 
 
 LAYOUTS: dict[str, Rule] = {

@@ -16,9 +16,9 @@ PLACEMENT = frozenset({"layout", "device", "pin_memory", "memory_format", "non_b
 
 def overload(name: str) -> Overload | None:
     """Return the overload of `torch.ops.aten` for a name like "add.Tensor" or "relu"; None if this PyTorch lacks it."""
-    packet, _, which = name.partition(".")
+    packet, _, overload_name = name.partition(".")
     overloads = getattr(torch.ops.aten, packet, None)
-    return None if overloads is None else getattr(overloads, which or "default", None)
+    return None if overloads is None else getattr(overloads, overload_name or "default", None)
 
 
 def short_name(op: Overload) -> str:
@@ -29,6 +29,12 @@ def short_name(op: Overload) -> str:
 def has_kernel(op: Overload, key: str) -> bool:
     """Return True if the dispatcher has a kernel of an operator for a key."""
     return bool(op.has_kernel_for_dispatch_key(key))  # type: ignore[arg-type]  # it takes names, too
+
+
+def runs_on_cpu(op: Overload) -> bool:
+    """Return True if PyTorch computes the operator on the CPU, with a kernel or as a composite of others."""
+    composites = "CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional"
+    return any(has_kernel(op, key) for key in ("CPU", *composites))
 
 
 def has_composite(op: Overload) -> bool:
@@ -60,7 +66,7 @@ class Signature:
 def signature(op: Overload) -> Signature:
     schema = op._schema
     arguments = schema.arguments
-    written = tuple(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
+    written_names = tuple(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
     returns = schema.returns
     return Signature(
         names=tuple(a.name for a in arguments),
@@ -72,8 +78,9 @@ def signature(op: Overload) -> Signature:
             if a.has_default_value()
         },
         types={a.name: str(a.type) for a in arguments},
-        written=written,
-        returns_written=bool(written) and all(r.alias_info is not None and r.alias_info.is_write for r in returns),
+        written=written_names,
+        returns_written=bool(written_names)
+        and all(r.alias_info is not None and r.alias_info.is_write for r in returns),
         returns=tuple(str(r.type) for r in returns),
     )
 
@@ -92,14 +99,14 @@ def is_out(op: Overload) -> bool:
 def derived(op: Overload) -> dict[str, Overload]:
     """The in-place and `out=` overloads that mean the same as the functional `op`, by kind."""
     overloads: dict[str, Overload] = {}
-    packet, _, which = short_name(op).partition(".")
+    packet, _, overload_name = short_name(op).partition(".")
     shape = _shape_of(op)
-    same_name = overload(f"{packet}_.{which}" if which else f"{packet}_")
+    same_name = overload(f"{packet}_.{overload_name}" if overload_name else f"{packet}_")
     if same_name is not None:
         candidates = [same_name]
     else:  # "pow_.Scalar" is what "pow.Tensor_Scalar" is in place
-        written = getattr(torch.ops.aten, f"{packet}_", None)
-        candidates = [] if written is None else [getattr(written, name) for name in written.overloads()]
+        inplace_ = getattr(torch.ops.aten, f"{packet}_", None)
+        candidates = [] if inplace_ is None else [getattr(inplace_, name) for name in inplace_.overloads()]
         candidates = [c for c in candidates if [t for _, t in _shape_of(c)] == [t for _, t in shape]]
     for inplace in candidates:
         sig = signature(inplace)
@@ -113,8 +120,8 @@ def derived(op: Overload) -> dict[str, Overload]:
         if not is_out(candidate) or has_composite(candidate):
             continue
         plain = tuple(n for n in signature(op).names if n not in ("dtype",) or n in sig.names)
-        mine = tuple((n, t) for n, t in _shape_of(op) if n in plain)
-        if _shape_of(candidate, skip=sig.written) == mine:
+        own_shape = tuple((n, t) for n, t in _shape_of(op) if n in plain)
+        if _shape_of(candidate, skip=sig.written) == own_shape:
             overloads["out"] = candidate
     return overloads
 
@@ -126,5 +133,5 @@ def functional_of(op: Overload) -> Overload | None:
     outs = tuple(a.name for a in op._schema.arguments if a.kwarg_only and a.alias_info is not None)
     family = getattr(torch.ops.aten, short_name(op).partition(".")[0])
     candidates = (getattr(family, name) for name in family.overloads())
-    wanted = _shape_of(op, skip=outs)
-    return next((c for c in candidates if not is_out(c) and _shape_of(c) == wanted), None)
+    own_shape = _shape_of(op, skip=outs)
+    return next((c for c in candidates if not is_out(c) and _shape_of(c) == own_shape), None)

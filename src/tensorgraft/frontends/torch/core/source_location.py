@@ -45,5 +45,5 @@ def program_place() -> Place | None:
     return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 
-def source_line(place: Place | None) -> str:
-    return "" if place is None else linecache.getline(*place).strip()
+def source_line(location: Place | None) -> str:
+    return "" if location is None else linecache.getline(*location).strip()

@@ -120,8 +120,8 @@ def seed_all(seed: int) -> None:
     global _seed_of_all
     _refuse_inside()
     _seed_of_all = seed & 0xFFFFFFFFFFFFFFFF
-    for one in random_states.values():
-        one.reseed(seed)
+    for generator in random_states.values():
+        generator.reseed(seed)
 
 
 _PYTORCHS = 67280421310721  # `default_rng_seed_val`

@@ -137,11 +137,7 @@ def maker(
 
 
 def set_storage(
-    tensor: torch.Tensor,
-    storage: torch.UntypedStorage,
-    offset: int,
-    size: tuple[int, ...],
-    stride: tuple[int, ...],
+    tensor: torch.Tensor, storage: torch.UntypedStorage, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
 ) -> torch.Tensor:
     """Make a tensor look at a storage: metadata only."""
     state.looks_changed()
@@ -173,8 +169,8 @@ def to_array(t: torch.Tensor, codes: bool = False) -> Array:
     cell = cell_of(t)
     xp = cell.backend
     with xp.scope():
-        seen = dynamic_offset.look if state.now.capture is None else read
-        array = seen(xp, cell.array, geometry_of(t))
+        read_storage = dynamic_offset.read_concrete if state.now.capture is None else read
+        array = read_storage(xp, cell.array, geometry_of(t))
         if xp.compound and not codes:
             array, xp = xp.dense(array), xp.inner
         if t.is_conj():  # a view whose conjugation, or negation, is still to be done

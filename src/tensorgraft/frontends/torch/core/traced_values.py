@@ -57,15 +57,15 @@ EXTENT: Ways = (
 def asked_for_value(x: Tensor) -> TracedValueError:
     """Return the error for `.item()`, `bool(x)`, `if x:`, `int(x)`; ShapeError for counts, extents and slice bounds."""
     text = source_line(program_place())
-    what = f"needs the value of a {_name(x)} now"
+    problem = f"needs the value of a {_name(x)} now"
     if text.startswith(("for ", "while ")) and x.dtype is not torch.bool:
-        return _error(what, [x], LOOP, ShapeError)
+        return _error(problem, [x], LOOP, ShapeError)
     if x.dtype is torch.bool or text.startswith(("if ", "elif ", "while ", "assert ")):
-        return _error(what, [x], CONDITION)
+        return _error(problem, [x], CONDITION)
     frame = program_frame()
     if frame is not None and in_extent(place_of(frame).node):
-        return _error(what, [x], EXTENT, ShapeError)
-    return _error(what, [x], NUMBER)
+        return _error(problem, [x], EXTENT, ShapeError)
+    return _error(problem, [x], NUMBER)
 
 
 def asked_for_values(x: Tensor) -> TracedValueError:
@@ -86,11 +86,11 @@ def unraised(x: Tensor) -> bool | None:
     if frame is None or not frame.f_code.co_filename.startswith(_PYTORCH) or _CHECKERS in frame.f_code.co_filename:
         return None
     node: Any = place_of(frame).node
-    truth = True  # of the question, where that of the whole condition is True
+    answer = True  # of the question, where that of the whole condition is True
     while not isinstance(node, ast.If | ast.Assert):
         parent = getattr(node, "parent", None)
         if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not):
-            truth = not truth
+            answer = not answer
         elif isinstance(parent, ast.If | ast.Assert):
             if node is not parent.test:
                 return None
@@ -101,12 +101,12 @@ def unraised(x: Tensor) -> bool | None:
         signs = _signs(node.test, True)
         if len(signs) > 1:
             return None
-        (truth,) = signs
+        (answer,) = signs
     if isinstance(node, ast.Assert):
-        return truth
+        return answer
     constraint = frame.f_code.co_filename.endswith(_CONSTRAINTS) and _only_says(node.body)
     raises = constraint or _only_raises(node.body), _only_raises(node.orelse)
-    return None if raises[0] == raises[1] else truth is raises[1]
+    return None if raises[0] == raises[1] else answer is raises[1]
 
 
 def _signs(condition: ast.expr, sign: bool) -> set[bool]:
@@ -114,13 +114,13 @@ def _signs(condition: ast.expr, sign: bool) -> set[bool]:
     if isinstance(condition, ast.UnaryOp) and isinstance(condition.op, ast.Not):
         return _signs(condition.operand, not sign)
     if isinstance(condition, ast.BoolOp):
-        return set().union(*(_signs(one, sign) for one in condition.values))
+        return set().union(*(_signs(part, sign) for part in condition.values))
     return {sign}
 
 
 def _only_raises(body: Sequence[ast.stmt]) -> bool:
     simple = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)
-    return bool(body) and isinstance(body[-1], ast.Raise) and all(isinstance(one, simple) for one in body[:-1])
+    return bool(body) and isinstance(body[-1], ast.Raise) and all(isinstance(line, simple) for line in body[:-1])
 
 
 def _only_says(body: Sequence[ast.stmt]) -> bool:
@@ -141,17 +141,17 @@ def asked_for_shape(operator: str, tensors: Sequence[Tensor]) -> ShapeError:
     """Return the error for operators whose results have data-dependent shapes."""
     tensors = sorted(tensors, key=lambda t: t.dtype is not torch.bool)  # a mask is what decides
     name = operator.partition(".")[0].lstrip("_")
-    what = f"needs the values of a {_name(tensors[0])} now, for the shape of {name}()"
-    return _error(what, tensors, SIZE, ShapeError)
+    problem = f"needs the values of a {_name(tensors[0])} now, for the shape of {name}()"
+    return _error(problem, tensors, SIZE, ShapeError)
 
 
-def _error(what: str, tensors: Sequence[Tensor], ways: Ways, kind: type[Any] = TracedValueError) -> Any:
-    lines = [f"{current_line()} {what}."]
+def _error(problem: str, tensors: Sequence[Tensor], remedies: Ways, kind: type[Any] = TracedValueError) -> Any:
+    lines = [f"{current_line()} {problem}."]
     origin = next(filter(None, map(_origin, tensors)), None)
     if origin is not None:
         lines.append(f"  {origin}")
     lines.append("Inside a compiled function a tensor has no value yet.")
-    return kind("\n".join([*lines, *ways_out(ways)]))
+    return kind("\n".join([*lines, *ways_out(remedies)]))
 
 
 def _name(x: Tensor) -> str:
@@ -163,7 +163,7 @@ def _origin(x: Tensor) -> str | None:
     cell = cell_of(x)
     if capture is None or cell.capture is not capture:
         return None
-    place = capture.origins.get(id(cell))
-    if place is None:
+    location = capture.origins.get(id(cell))
+    if location is None:
         return "It is an argument of the function, or a tensor from outside."
-    return f"It became traced in {location_words(place)}"
+    return f"It became traced in {location_words(location)}"

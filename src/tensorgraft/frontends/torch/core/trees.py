@@ -93,19 +93,19 @@ def containers(tree: Any) -> Iterator[Any]:
 def numbers_in(tree: Any) -> list[Any]:
     """Return the keys of dictionaries that are no strings, and what classes of the program tell of their objects beside
     the parts, each as it is told apart exactly."""
-    found: list[Any] = []
+    values: list[Any] = []
     stack = [tree]
     while stack:
         x = stack.pop()
         if isinstance(x, dict | list | tuple | deque):
             if isinstance(x, dict):
-                found += [exact(key) for key in x if key.__class__ is not str and is_plain(key)]
+                values += [exact(key) for key in x if key.__class__ is not str and is_plain(key)]
             stack.extend(x.values() if isinstance(x, dict) else x)
         elif x.__class__ in _pytree.SUPPORTED_NODES:
             parts, context = _pytree.SUPPORTED_NODES[x.__class__].flatten_fn(x)
             stack.extend(parts)
-            found += [exact(context)] if is_plain(context) and context is not None else []
-    return found
+            values += [exact(context)] if is_plain(context) and context is not None else []
+    return values
 
 
 def unflatten(structure: Structure, leaves: list[Any]) -> Any:
@@ -119,14 +119,14 @@ def _flatten_arguments(tree: Any) -> tuple[list[Any], Structure]:
     objects = []
     for k, leaf in enumerate(leaves):
         if leaf.__class__ not in _ATOMS and not isinstance(leaf, _WHOLE) and not is_plain(leaf):
-            inside: list[Any] = []
-            form = _form(leaf, inside, {})
+            inner_leaves: list[Any] = []
+            form = _form(leaf, inner_leaves, {})
             if form is not None and (
-                leaf.__class__.__hash__ is None or any(isinstance(x, torch.Tensor) for x in inside)
+                leaf.__class__.__hash__ is None or any(isinstance(x, torch.Tensor) for x in inner_leaves)
             ):
                 objects.append((k, form))
                 leaves[k] = Boxed(leaf)
-                parts += inside
+                parts += inner_leaves
     return (leaves, structure) if not objects else (leaves + parts, Expanded(structure, len(leaves), tuple(objects)))
 
 
@@ -142,15 +142,15 @@ _WHOLE = (
 _MOST = 1024  # parts of one object
 
 
-def _form(x: Any, parts: list[Any], seen: dict[int, int]) -> Any:
+def _form(x: Any, parts: list[Any], seen_ids: dict[int, int]) -> Any:
     """Add what is in an object to `parts`, and return its form: types, names of attributes and keys. None for what is
     too large, or has keys that are no plain values."""
     if is_plain(x) or isinstance(x, _WHOLE):
         parts.append(x)
         return "leaf"
-    if id(x) in seen:
-        return "again", seen[id(x)]
-    seen[id(x)] = len(seen)
+    if id(x) in seen_ids:
+        return "again", seen_ids[id(x)]
+    seen_ids[id(x)] = len(seen_ids)
     if len(parts) > _MOST:
         return None
     kind = type(x)
@@ -159,18 +159,18 @@ def _form(x: Any, parts: list[Any], seen: dict[int, int]) -> Any:
         if not all(map(is_plain, x)):
             return None
         forms.append(tuple(map(exact, x)))
-        forms += (_form(v, parts, seen) for v in x.values())
+        forms += (_form(v, parts, seen_ids) for v in x.values())
     elif isinstance(x, list | tuple | deque):
-        forms += (_form(v, parts, seen) for v in x)
+        forms += (_form(v, parts, seen_ids) for v in x)
     elif isinstance(x, set | frozenset):
         if not all(map(is_plain, x)):
             return None
         forms.append(frozenset(map(exact, x)))
-    own = getattr(x, "__dict__", None)
-    names = [*(own or ()), *(n for n in slots_of(kind) if hasattr(x, n))]
+    attributes = getattr(x, "__dict__", None)
+    names = [*(attributes or ()), *(n for n in slots_of(kind) if hasattr(x, n))]
     if names:
         forms.append(tuple(names))
-        forms += (_form(getattr(x, n), parts, seen) for n in names)
+        forms += (_form(getattr(x, n), parts, seen_ids) for n in names)
     elif not forms and not isinstance(x, dict | list | tuple | deque | set | frozenset):
         parts.append(x)
         return "leaf"

@@ -1,11 +1,10 @@
-"""`tg.jit(fn, guard_values=True)`: integers and truths that Python asks for are looked at instead of refused, and so
-are masks that say how large results are.
+"""`tg.jit(fn, guard_values=True)`: integers and booleans that Python reads, and masks that determine the size of
+results, are computed and guarded instead of refused.
 
-The function is traced up to where a value is asked for; the program so far computes it; then the function is traced
-again, which is given the answer. A line that asks again is told what it was told before (checks in every layer would be
-a trace each), and if that was wrong, the function is traced again from there. Each call computes what was asked for
-before anything else, in a program of its own that has nothing else in it, and where an answer is another one, the
-function is traced for that.
+The function is traced up to the first value that Python reads; the program traced so far computes that value; then the
+function is traced again with it. If the same line reads a value again, it gets the previous answer as a guess (else
+checks in every layer would need a trace each), and if the guess was wrong, the function is traced again. Each call
+first computes the guarded values, in a separate small program, and if one differs, the function is traced for it.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ _LARGEST = 1 << 14  # elements
 
 
 class Unanswered(BaseException):
-    """A value is asked for that is not known yet: for nobody to catch."""
+    """Raised when Python reads a value that is not known yet. A BaseException, so that programs do not catch it."""
 
 
 class Values:
-    """The values that Python asks for in one trace, and the answers that it is given."""
+    """The values that Python reads in one trace, and the answers that it gets."""
 
-    def __init__(self, answers: Sequence[np.ndarray] = (), guesses: bool = True) -> None:
-        self.answers = list(answers)
-        self.arrays: list[Array] = []  # in the order in which they are asked for
+    def __init__(self, known_answers: Sequence[np.ndarray] = (), guesses: bool = True) -> None:
+        self.answers = list(known_answers)
+        self.arrays: list[Array] = []  # in the order in which they are read
         self.missing = False  # there was no answer for the last one
-        self.known = len(answers)  # what comes after these are guesses
+        self.known = len(known_answers)  # later answers are guesses
         self.guesses = guesses
-        self.undo: Callable[[], None] = lambda: None  # takes back what a trace has done that is not to be used
-        self._lines: dict[Any, np.ndarray] = {}  # what each was told last
+        self.undo: Callable[[], None] = lambda: None  # reverts the effects of a trace that is not used
+        self._lines: dict[Any, np.ndarray] = {}  # the last answer that each line got
 
     @property
     def guessed(self) -> bool:
@@ -54,12 +53,12 @@ class Values:
 
     def right(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the values up to and including the first that differs from its answer: later ones depend on it."""
-        wrong = (k for k, (a, b) in enumerate(zip(values, self.answers, strict=False)) if not np.array_equal(a, b))
-        return list(values[: next(wrong, len(values)) + 1])
+        differing = (k for k, (a, b) in enumerate(zip(values, self.answers, strict=False)) if not np.array_equal(a, b))
+        return list(values[: next(differing, len(values)) + 1])
 
     def of(self, xp: Backend, array: Array) -> np.ndarray | None:
-        """The values of a traced array; None for numbers that are not whole, and for large ones. Raises Unanswered, and
-        TracedValueError for too many."""
+        """Return the values of a traced array; None for floats and for large arrays. Raises Unanswered if they are not
+        known yet, and TracedValueError for too many."""
         if xp.dtype_of(array).kind not in "biu" or math.prod(xp.shape(array)) > _LARGEST:
             return None
         if len(self.arrays) == _MOST:
@@ -75,7 +74,7 @@ class Values:
         return self.answers[k]
 
     def asking(self, traced: Callable[[], list[Array]]) -> Callable[[], list[Array]]:
-        """The function to trace: its results and then what was asked for, or only that if one is not known."""
+        """Return the function to trace: it returns the results and the values read, or only these if one is unknown."""
 
         def run() -> list[Array]:
             outputs: list[Array] = []
@@ -96,12 +95,12 @@ def too_many() -> TracedValueError:
     )
 
 
-def array_now(t: torch.Tensor, codes: bool = False) -> Array:
+def concrete_array(t: torch.Tensor, codes: bool = False) -> Array:
     """Return the array of a tensor whose value Python needs. While a function is traced, an array from outside is
-    returned as an operand of the trace, since its values may be others at the next call; a view of a constant that the
+    returned as an operand of the trace, since its values may differ at the next call; a view of a constant that the
     function has made has values, as the constant has."""
     capture = state.now.capture
-    if capture is not None and any(cell_of(t).array is one for one in capture.constants):
+    if capture is not None and any(cell_of(t).array is constant for constant in capture.constants):
         with capture.backend.eagerly():
             return to_array(t, codes)
     array = to_array(t, codes)
@@ -113,7 +112,8 @@ def array_now(t: torch.Tensor, codes: bool = False) -> Array:
 
 
 def looked_up(xp: Backend, array: Array) -> np.ndarray | None:
-    """The values of an array that is only being traced, where they may be asked for; one of no elements has them."""
+    """Return the values of a traced array if they may be read (`guard_values=True`), or if it has no elements; None
+    otherwise."""
     if xp.is_traced(array) and 0 in xp.shape(array):
         return np.empty(xp.shape(array), xp.dtype_of(array))
     values = None if state.now.capture is None else state.now.capture.values

@@ -176,13 +176,13 @@ def _translate_contexts(patches: Patches, visible: Visible) -> None:
     def restore(original: Callable[..., Any]) -> Callable[..., Any]:
         def default_restore_location(storage: Any, location: str) -> Any:
             try:
-                here = translate(location)
+                new_location = translate(location)
             except RuntimeError as error:
                 raise RuntimeError(
                     f"Attempting to deserialize object on {location}: {error}. Please use torch.load with map_location"
                     " to map your storages to an existing device."
                 ) from None
-            return original(storage, str(here))
+            return original(storage, str(new_location))
 
         return default_restore_location
 
@@ -266,8 +266,8 @@ def _translate_groups(patches: Patches, visible: Visible) -> None:
         def init_process_group(*args: Any, **kwargs: Any) -> None:
             if "device_id" in kwargs:
                 kwargs["device_id"] = visible.translate(kwargs["device_id"])
-            asked = args[0] if args else kwargs.get("backend")
-            if asked is None or TYPE in dist.Backend(asked):
+            backend_name = args[0] if args else kwargs.get("backend")
+            if backend_name is None or TYPE in dist.Backend(backend_name):
                 devices.start_together()
             original(*args, **kwargs)
 
@@ -289,12 +289,12 @@ def _translate_groups(patches: Patches, visible: Visible) -> None:
 
     def fsdp() -> None:
         """`FullyShardedDataParallel` compares its `device_id` with where parameters are."""
-        home = sys.modules["torch.distributed.fsdp._init_utils"]
-        patches.wrap(home, "_get_device_from_device_id", device_id)
+        fsdp_utils = sys.modules["torch.distributed.fsdp._init_utils"]
+        patches.wrap(fsdp_utils, "_get_device_from_device_id", device_id)
 
     def device_id(original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda given, *args, **kwargs: original(
-            visible.translate(given) if isinstance(given, torch.device) else given, *args, **kwargs
+        return lambda device, *args, **kwargs: original(
+            visible.translate(device) if isinstance(device, torch.device) else device, *args, **kwargs
         )
 
     patches.callback(when_imported("torch.distributed.fsdp._init_utils", fsdp))

@@ -71,9 +71,9 @@ def cast(t: Tensor, dtype: torch.dtype) -> Tensor:
         and not torch.is_inference_mode_enabled()  # its tensors cannot be used outside of it
     ):
         casts: Casts = _casts if state.now.capture is None else state.now.capture.casts
-        held = casts.get((id(t), dtype))
-        if held is not None and held[0]() is t:
-            return held[1]
+        cached = casts.get((id(t), dtype))
+        if cached is not None and cached[0]() is t:
+            return cached[1]
         with torch.enable_grad():  # under no_grad too: a later use may want the gradient (pytorch/pytorch#165068)
             converted = t.to(dtype)
         casts[id(t), dtype] = weakref.ref(t), converted
@@ -249,18 +249,18 @@ def _is_cast(name: str, policy: str) -> bool:
     return key is None or schema.has_kernel(op, key)
 
 
-def serve(policies: Iterable[str], only: bool) -> None:
-    """Have kernels for these policies; with `only`, for no others."""
-    wanted = set(policies)
+def serve(policies: Iterable[str], only_these: bool) -> None:
+    """Have kernels for these policies; with `only_these`, for no others."""
+    policy_set = set(policies)
     for having, names in groups().items():
-        if wanted & having and having not in _libraries:
+        if policy_set & having and having not in _libraries:
             _libraries[having] = library = Library("aten", "IMPL")
             for name in names:
                 if kinds := {policy: POLICIES[policy][name] for policy in having if _is_cast(name, policy)}:
                     library.impl(name, kernel(name, kinds), KEY, with_keyset=True)
             if having == {"cpu"}:
                 library.impl("lstm.input", _lstm, KEY, with_keyset=True)
-        elif only and having in _libraries and not wanted & having:
+        elif only_these and having in _libraries and not policy_set & having:
             del _libraries[having]  # and what is registered in it
 
 
@@ -292,4 +292,4 @@ def install() -> None:
     """Register the kernels of the default policy, and follow `tg.autocast` and `tg.autocast_policy`."""
     precision.followers.append(_torch_autocast)
     precision.on_policies.append(serve)
-    serve(precision.policies_in_use(), only=True)
+    serve(precision.policies_in_use(), only_these=True)

@@ -24,8 +24,8 @@ _WIDE = {bool: torch.bool, complex: torch.complex128, float: torch.float64, torc
 def install() -> None:
     with warning_filters.ignored():  # PyTorch notes the first kernel in a process that replaces another
         for packet in (torch.ops.aten.linspace, torch.ops.aten.logspace):
-            for number, which in enumerate(("Scalar_Tensor", "Tensor_Scalar")):
-                op = getattr(packet, which)
+            for number, overload_name in enumerate(("Scalar_Tensor", "Tensor_Scalar")):
+                op = getattr(packet, overload_name)
                 _library.impl(op.name(), _between_tensors(packet.Tensor_Tensor, number), "FuncTorchBatched")
         _library.impl("linear_backward", linear_backward, "FuncTorchBatched")
 

@@ -34,13 +34,12 @@ def new_names(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def prepare_global_plan(self: Any, plans: Any) -> Any:
-        from torch.distributed.checkpoint.filesystem import _StoragePrefix
-
-        made = original(self, plans)
+        new_plans = original(self, plans)
         if not self._metadata_exists() or not self.use_collectives:
-            return made
+            return new_plans
         run = self.save_id.replace("-", "")
-        return [dataclasses.replace(p, storage_data=_StoragePrefix(f"{p.storage_data.prefix}{run}_")) for p in made]
+        prefixes = [dataclasses.replace(p.storage_data, prefix=f"{p.storage_data.prefix}{run}_") for p in new_plans]
+        return [dataclasses.replace(p, storage_data=prefix) for p, prefix in zip(new_plans, prefixes, strict=True)]
 
     return prepare_global_plan
 
@@ -64,15 +63,15 @@ def exchange(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, metadata, results)
         folder = Path(self.path)
         before = _files_of(folder / ".metadata")
-        own, self.fs = self.fs, Replacing()
+        file_system, self.fs = self.fs, Replacing()
         try:
-            outcome = original(self, metadata, results)
+            result = original(self, metadata, results)
         finally:
-            self.fs = own
+            self.fs = file_system
         interrupted = {f.name for f in folder.iterdir() if _OURS.fullmatch(f.name)}
         for name in (before | interrupted) - _files_of(folder / ".metadata"):
             (folder / name).unlink(missing_ok=True)
-        return outcome
+        return result
 
     return finish
 
@@ -92,12 +91,13 @@ class _Metadata(pickle._Unpickler):  # the one in C makes room for as many objec
     """Reads what PyTorch writes there, and runs nothing: a checkpoint may be anybody's."""
 
     def find_class(self, module: str, name: str) -> Any:
+        module = "pathlib" if module == "pathlib._local" else module  # as Python 3.13 writes it
         if (module, name) in _HARMLESS:
             return super().find_class(module, name)
         if module.startswith(("torch.distributed.checkpoint.", "torch.distributed.tensor")):
-            found = super().find_class(module, name)
-            if isinstance(found, type) and (dataclasses.is_dataclass(found) or issubclass(found, enum.Enum)):
-                return found
+            cls = super().find_class(module, name)
+            if isinstance(cls, type) and (dataclasses.is_dataclass(cls) or issubclass(cls, enum.Enum)):
+                return cls
         if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
             return getattr(torch, name)
         raise pickle.UnpicklingError(
@@ -120,16 +120,16 @@ def one_piece_a_file(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def write_data(self: Any, plan: Any, planner: Any) -> Any:
         turns: dict[int, list[Any]] = defaultdict(list)  # the n-th piece of each tensor
-        seen: dict[str, int] = defaultdict(int)
+        occurrences: dict[str, int] = defaultdict(int)
         for item in plan.items:
-            turns[seen[item.index.fqn]].append(item)
-            seen[item.index.fqn] += 1
+            turns[occurrences[item.index.fqn]].append(item)
+            occurrences[item.index.fqn] += 1
         if len(turns) < 2:
             return original(self, plan, planner)
         if not self.save_distributed:
-            name = max(seen, key=lambda name: seen[name])
+            name = max(occurrences, key=lambda name: occurrences[name])
             raise ValueError(
-                f"HuggingFaceStorageWriter: {name!r} is sharded over devices, in {seen[name]} pieces: pass"
+                f"HuggingFaceStorageWriter: {name!r} is sharded over devices, in {occurrences[name]} pieces: pass"
                 " save_distributed=True, and enable_consolidation=True for files that hold whole tensors"
             )
         processes = dist.get_world_size() if dist.is_initialized() else 1
@@ -137,9 +137,9 @@ def one_piece_a_file(original: Callable[..., Any]) -> Callable[..., Any]:
         for turn, items in turns.items():
             data = plan.storage_data | {"shard_index": plan.storage_data["shard_index"] + turn * processes}
             results += original(self, dataclasses.replace(plan, items=items, storage_data=data), planner).value()
-        done: Future[list[Any]] = Future()
-        done.set_result(results)
-        return done
+        result_future: Future[list[Any]] = Future()
+        result_future.set_result(results)
+        return result_future
 
     return write_data
 
@@ -172,9 +172,9 @@ def _is_alive(group: Any) -> bool:
 
 def _thread_group(group: Any) -> Any:
     """A group of the same processes; made once, by all of them."""
-    made = _thread_groups.get(group.group_name)
-    if made is None or not _is_alive(made):
+    thread_group = _thread_groups.get(group.group_name)
+    if thread_group is None or not _is_alive(thread_group):
         ranks = dist.get_process_group_ranks(group)
-        made = dist.new_group(ranks, backend="gloo", use_local_synchronization=True, group_desc="async_save")
-        _thread_groups[group.group_name] = made
-    return made
+        thread_group = dist.new_group(ranks, backend="gloo", use_local_synchronization=True, group_desc="async_save")
+        _thread_groups[group.group_name] = thread_group
+    return thread_group

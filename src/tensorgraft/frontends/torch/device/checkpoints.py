@@ -43,25 +43,25 @@ def _snapshot(module: torch.nn.Module, state_dict: Any) -> list[Undo]:
     """Return functions that restore the module as it is now. Arrays that are written in place are copied, unless the
     checkpoint clearly fits."""
     undo: list[Undo] = []
-    fits: bool | None = None
+    clearly_fits: bool | None = None
     for part in module.modules():
-        for held in (part._parameters, part._buffers):
-            undo.append(functools.partial(put_back, held, dict(held)))  # `assign=True` replaces the tensors
-            for t in held.values():
+        for table in (part._parameters, part._buffers):
+            undo.append(functools.partial(put_back, table, dict(table)))  # `assign=True` replaces the tensors
+            for t in table.values():
                 if t is None or t.device.type != TYPE or type(t) not in (torch.Tensor, torch.nn.Parameter):
                     continue
                 cell = cell_of(t)
                 if cell.cold is None and not cell.backend.mutable:
                     undo.append(functools.partial(setattr, cell, "array", cell.array))
                     continue
-                if fits is None:
-                    fits = _fits(module, state_dict)
-                if not fits:
+                if clearly_fits is None:
+                    clearly_fits = _matches_keys(module, state_dict)
+                if not clearly_fits:
                     undo.append(functools.partial(t.data.copy_, t.detach().clone()))
     return undo
 
 
-def _fits(module: torch.nn.Module, state_dict: Any) -> bool:
+def _matches_keys(module: torch.nn.Module, state_dict: Any) -> bool:
     """Return True if keys and shapes agree with those of the module. Modules whose hooks change their state, and
     sharded ones that need collectives for it, are not checked."""
     if any(part._state_dict_hooks or part._state_dict_pre_hooks for part in module.modules()):

@@ -24,35 +24,35 @@ class TransferredWork(dist.Work):
     def __init__(
         self,
         inner: dist.Work,
-        written: list[tuple[torch.Tensor, torch.Tensor]],
+        copies: list[tuple[torch.Tensor, torch.Tensor]],
         result: list[torch.Tensor],
         divisor: int = 1,
     ):
         super().__init__()
         self._inner: dist.Work | None = inner
-        self._written, self._divisor = written, divisor
+        self._copies, self._divisor = copies, divisor
         self._result: list[Any] = result
         self._source: int | None = None
         if len(_pending) > _MANY:  # of messages sent, for which nobody waits
-            _pending.difference_update([w for w in _pending if not w._written and w.is_completed()])
+            _pending.difference_update([w for w in _pending if not w._copies and w.is_completed()])
         _pending.add(self)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Raises what gloo raises: the other process is gone, the time is over."""
         if self._inner is not None:
-            done = self._inner.wait() if timeout is None or not timeout else self._inner.wait(timeout)
+            is_completed = self._inner.wait() if timeout is None or not timeout else self._inner.wait(timeout)
             with torch.no_grad():
-                for tensor, copy in self._written:
+                for tensor, copy in self._copies:
                     if self._divisor > 1:
                         copy.div_(self._divisor, rounding_mode="trunc")
                     tensor.copy_(copy)
             with contextlib.suppress(RuntimeError):  # of no message
                 self._source = self._inner._source_rank()
             # `_works` keeps the object, which is not to keep tensors
-            self._inner, self._written, self._result = None, [], [*map(TensorWeakRef, self._result)]
+            self._inner, self._copies, self._result = None, [], [*map(TensorWeakRef, self._result)]
             _pending.discard(self)
             _works.append(self)
-            return done
+            return is_completed
         return True
 
     def synchronize(self) -> None:

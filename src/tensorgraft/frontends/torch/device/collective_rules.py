@@ -1,7 +1,7 @@
-"""Collectives that the devices of the processes compute, each as a rule by the name of its operator.
+"""Rules of the collectives that are computed on the devices, by the names of PyTorch's operators.
 
-A rule says which arrays of its own a process gives, what collective of the hub it is, and what the outputs are of what
-comes back. What only one process gets is computed in all, and written in that one.
+A rule passes this process's arrays to a collective of the hub (`GroupCall.compute`) and writes the results into the
+output tensors. A result for a single process (`reduce`, `gather`) is computed by all and written by that one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REDUCTIONS: dict[str, Reduction] = {
 
 
 class GroupCall:
-    """One call: its arguments by name, and what its rule says in."""
+    """One call of a collective: its arguments by name, and operations with which rules are written."""
 
     def __init__(self, name: str, bound: dict[str, Any], group: Group, process_group: Any, backend: Backend) -> None:
         self.name, self.bound, self.group, self.xp = name.strip("_"), bound, group, backend
@@ -87,9 +87,9 @@ class GroupCall:
     def flat(self, x: Array) -> Array:
         return self.xp.reshape(x, (math.prod(self.xp.shape(x)),))
 
-    def check(self, right: bool, what: str, *tensors: Tensor) -> None:
+    def check(self, right: bool, holds: str, *tensors: Tensor) -> None:
         if not right:
-            raise ValueError(f"{self.name}: {what}: {', '.join(f'{t.dtype} {list(t.shape)}' for t in tensors)}")
+            raise ValueError(f"{self.name}: {holds}: {', '.join(f'{t.dtype} {list(t.shape)}' for t in tensors)}")
 
 
 def _are_alike(tensors: Sequence[Tensor]) -> bool:
@@ -128,11 +128,13 @@ def _gather_flat(e: GroupCall, outputs: Sequence[Tensor], inputs: Sequence[Tenso
 
 
 def _gather_lists(e: GroupCall, lists: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor]) -> None:
-    """`lists`: of each input, an output for each process."""
+    """Gather each input into a list of outputs, one for each process."""
     for outputs, t in zip(lists, inputs, strict=True):
         e.check(len(outputs) == e.n, f"{len(outputs)} outputs, and {e.n} processes", t)
-        own = outputs[e.rank]
-        e.check((own.dtype, own.shape) == (t.dtype, t.shape), "the output for an input is of its shape", own, t)
+        output = outputs[e.rank]
+        e.check(
+            (output.dtype, output.shape) == (t.dtype, t.shape), "the output for an input is of its shape", output, t
+        )
         if _are_alike(outputs):
             (rows,) = e.compute("all_gather", [e.read(t)])
             for i, out in enumerate(outputs):
@@ -168,8 +170,13 @@ def _reduce_scatter_flat(e: GroupCall, outputs: Sequence[Tensor], inputs: Sequen
 def _reduce_scatter(e: GroupCall) -> None:
     (out,), (inputs,) = e.bound["output_tensors"], e.bound["input_tensors"]
     e.check(len(inputs) == e.n, f"{len(inputs)} inputs, and {e.n} processes", *inputs)
-    own = inputs[e.rank]
-    e.check((own.dtype, own.shape) == (out.dtype, out.shape), "the output is of the shape of its input", out, own)
+    own_input = inputs[e.rank]
+    e.check(
+        (own_input.dtype, own_input.shape) == (out.dtype, out.shape),
+        "the output is of the shape of its input",
+        out,
+        own_input,
+    )
     if _are_alike(inputs):
         e.put(out, e.compute("reduce_scatter", [e.stacked([e.read(t) for t in inputs])])[0])
     else:
@@ -223,22 +230,22 @@ def _all_to_all(e: GroupCall) -> None:
 
 
 def _uneven(e: GroupCall, pieces: Sequence[Array], sizes: Sequence[int]) -> list[Array]:
-    """Pieces of any sizes, which the processes make as wide as the widest of all: its next power of two, since each
-    width is a program of its own."""
+    """Exchange pieces of different sizes. They are padded to the size of the largest of all processes, rounded up to a
+    power of two, because each width is compiled as a separate program."""
     xp = e.xp
     if state.now.capture is not None:
         raise TracedValueError(
             f"{e.name} with parts of different sizes inside a compiled function, where the largest part of all"
             " processes is unknown. Make the parts equal, or call it outside"
         )
-    mine = [xp.shape(x)[0] for x in pieces]
-    widest = torch.tensor(max(*mine, *sizes, 1), device="cpu")
+    row_counts = [xp.shape(x)[0] for x in pieces]
+    widest = torch.tensor(max(*row_counts, *sizes, 1), device="cpu")
     dist.all_reduce(widest, dist.ReduceOp.MAX, group=e._process_group)
     width = 1 << (int(widest) - 1).bit_length()
     zero = xp.zeros((), xp.dtype_of(pieces[0]))
-    rows = [xp.pad(x, zero, [(0, width - n, 0)]) for x, n in zip(pieces, mine, strict=True)]
-    (back,) = e.compute("all_to_all", [e.stacked(rows)])
-    return [xp.slice(e.row(back, i), (0,), (n,), (1,)) for i, n in enumerate(sizes)]
+    rows = [xp.pad(x, zero, [(0, width - n, 0)]) for x, n in zip(pieces, row_counts, strict=True)]
+    (received,) = e.compute("all_to_all", [e.stacked(rows)])
+    return [xp.slice(e.row(received, i), (0,), (n,), (1,)) for i, n in enumerate(sizes)]
 
 
 RULES: dict[str, Callable[[GroupCall], None]] = {

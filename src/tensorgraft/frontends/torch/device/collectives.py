@@ -65,27 +65,27 @@ def _kernel(op: Overload) -> Callable[..., Any]:
                 " start the processes by `tensorgraft run --on jax --processes N`, where devices compute"
                 " reductions, gathers and scatters"
             )
-        written: list[tuple[torch.Tensor, torch.Tensor]] = []
+        copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         lowered: dict[str, Any] = {}
         for n, value in bound.items():
             pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
             lowered[n] = value if isinstance(value, torch.ScriptObject) else _on_host(value, pairs)
             if n in outputs:
-                written += pairs
+                copies += pairs
             if name in _FLAT and isinstance(value, torch.Tensor):
                 lowered[n] = lowered[n].view(-1)
         divisor = 1
-        if "reduce_op" in bound and written and _of_integers(bound["reduce_op"], written):
+        if "reduce_op" in bound and copies and _of_integers(bound["reduce_op"], copies):
             lowered["reduce_op"] = torch.classes.c10d.ReduceOp()  # the sum
             divisor = dist.ProcessGroup.unbox(bound["process_group"]).size()
-        outcome = op(**lowered)
+        gloo_result = op(**lowered)
         result: Any = bound[outputs[0]] if outputs else []
-        if outcome is None:
+        if gloo_result is None:
             return None
-        work = outcome[-1] if isinstance(outcome, tuple) else outcome
+        work = gloo_result[-1] if isinstance(gloo_result, tuple) else gloo_result
         leaves: list[Any] = optree.tree_leaves(result)
-        boxed = TransferredWork(dist.Work.unbox(work), written, leaves, divisor).boxed()
-        return (result, boxed) if isinstance(outcome, tuple) else boxed
+        boxed = TransferredWork(dist.Work.unbox(work), copies, leaves, divisor).boxed()
+        return (result, boxed) if isinstance(gloo_result, tuple) else boxed
 
     return collective
 
@@ -111,13 +111,13 @@ def _run_on_devices(name: str, bound: dict[str, Any]) -> bool:
     return True
 
 
-def _of_integers(reduce_op: Any, written: list[tuple[torch.Tensor, torch.Tensor]]) -> bool:
+def _of_integers(reduce_op: Any, copies: list[tuple[torch.Tensor, torch.Tensor]]) -> bool:
     """Return True for an average of integers, which gloo lacks. It is computed as by NCCL: the sum, divided and rounded
     toward zero."""
-    dtypes = {copy.dtype for _, copy in written}
-    whole = not any(d.is_floating_point or d.is_complex or d == torch.bool for d in dtypes)
+    dtypes = {copy.dtype for _, copy in copies}
+    of_integers = not any(d.is_floating_point or d.is_complex or d == torch.bool for d in dtypes)
     average: Any = dist.ReduceOp.AVG
-    return whole and reduce_op.op() == int(average)
+    return of_integers and reduce_op.op() == int(average)
 
 
 def _on_host(value: Any, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> Any:
@@ -176,7 +176,7 @@ def mesh(original: Callable[..., None]) -> Callable[..., None]:
     def __init__(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
         if device_type == TYPE:
             _linear_in_parts()
-            fused_attention.spread()
+            fused_attention.register_dtensor_rules()
         original(self, device_type, *args, **kwargs)
 
     return __init__

@@ -49,34 +49,34 @@ def exchange(x: torch.Tensor, y: torch.Tensor) -> None:
     A graph that was recorded before keeps the old values; running it backward raises an error, as it does on CUDA
     when a parameter has moved, and is not back.
     """
-    away = _away.pop(x, None)
-    left = None if away is None else away.left()
-    if away is not None and left is not None and left.device == y.device and left.dtype == y.dtype:
-        fresh = left  # what the graph knows
-        _inherited_data.__set__(fresh, y.detach())
-        away.there = True
+    moved_away = _away.pop(x, None)
+    left = None if moved_away is None else moved_away.left()
+    if moved_away is not None and left is not None and left.device == y.device and left.dtype == y.dtype:
+        new_data = left  # what the graph knows
+        _inherited_data.__set__(new_data, y.detach())
+        moved_away.there = True
     else:
-        fresh = y.detach()
-        if fresh.is_floating_point() or fresh.is_complex():
-            fresh.requires_grad_(x.requires_grad)
-    grad, hooks, after = x.grad, x._backward_hooks, getattr(x, "_post_accumulate_grad_hooks", None)
-    leaving: _Away | None = None
+        new_data = y.detach()
+        if new_data.is_floating_point() or new_data.is_complex():
+            new_data.requires_grad_(x.requires_grad)
+    grad, hooks, accumulate_hooks = x.grad, x._backward_hooks, getattr(x, "_post_accumulate_grad_hooks", None)
+    guard: _MovedParameter | None = None
     if x.requires_grad and x._use_count() > 1:  # type: ignore[attr-defined]
-        leaving = _Away()
+        guard = _MovedParameter()
         node = torch.autograd.graph.get_gradient_edge(x).node
-        node.register_prehook(leaving.refuse)
-    if isinstance(x, QuantizedTensor) or isinstance(fresh, QuantizedTensor):
-        _exchange_classes(x, fresh)
-    torch._C._swap_tensor_impl(x, fresh)
-    if leaving is not None and type(fresh) in (torch.Tensor, torch.nn.Parameter):
-        fresh.grad, leaving.left = None, TensorWeakRef(fresh)
-        _away[x] = leaving
+        node.register_prehook(guard.refuse)
+    if isinstance(x, QuantizedTensor) or isinstance(new_data, QuantizedTensor):
+        _exchange_classes(x, new_data)
+    torch._C._swap_tensor_impl(x, new_data)
+    if guard is not None and type(new_data) in (torch.Tensor, torch.nn.Parameter):
+        new_data.grad, guard.left = None, TensorWeakRef(new_data)
+        _away[x] = guard
     for listener in on_exchange:
-        listener(x, fresh)
+        listener(x, new_data)
     if hooks:
         x._backward_hooks = hooks
-    if after:
-        x._post_accumulate_grad_hooks = after
+    if accumulate_hooks:
+        x._post_accumulate_grad_hooks = accumulate_hooks
     if grad is not None:
         if exchangeable(grad, y):
             exchange(grad, grad.to(y.device))
@@ -88,26 +88,26 @@ def _assign_gradient(x: torch.Tensor, grad: torch.Tensor) -> None:
     if grad.shape == x.shape:
         x.grad = grad
         return
-    whole = x.data
+    data = x.data
     x.data = torch.empty_like(grad)
     x.grad = grad
-    x.data = whole
+    x.data = data
 
 
-def _exchange_classes(x: torch.Tensor, fresh: torch.Tensor) -> None:
+def _exchange_classes(x: torch.Tensor, new_tensor: torch.Tensor) -> None:
     """Exchange the classes of two tensors: on the CPU a quantised parameter is a `QuantizedTensor`, with a mark."""
     parameter, before = isinstance(x, torch.nn.Parameter), type(x)
-    if isinstance(fresh, QuantizedTensor):
+    if isinstance(new_tensor, QuantizedTensor):
         x.__class__ = QuantizedTensor
         if parameter:
             x._is_param = True
     else:
         x.__class__ = torch.nn.Parameter if parameter else torch.Tensor
         x.__dict__.pop("_is_param", None)
-    fresh.__class__ = before
+    new_tensor.__class__ = before
 
 
-class _Away:
+class _MovedParameter:
     """A parameter that has moved to another device while an autograd graph in C++ refers to it. FSDP1 moves parameters
     away after the forward pass, and back for the backward pass."""
 

@@ -37,16 +37,16 @@ def refusals(modules: dict[str, ModuleType], on: str, answered: Collection[str])
     functions: dict[str, Any] = {}
     refusal_of: dict[int, Any] = {}  # of what modules have from one another
     spared = {id(_member_at(modules, path)) for path in (*KEPT.split(), *answered)}
-    for inside, owner in modules.items():
-        if inside.partition(".")[0] in KEPT_MODULES:
+    for module_path, owner in modules.items():
+        if module_path.partition(".")[0] in KEPT_MODULES:
             continue
         for name, value in vars(owner).items():
-            home = getattr(value, "__module__", None) or ""
-            ours = callable(value) and home.startswith(("torch.cuda", "torch.nn.parallel.comm"))
-            if ours and not name.startswith("_") and id(value) not in spared:
-                path = f"{inside}.{name}" if inside else name
+            defined_in = getattr(value, "__module__", None) or ""
+            is_of_cuda = callable(value) and defined_in.startswith(("torch.cuda", "torch.nn.parallel.comm"))
+            if is_of_cuda and not name.startswith("_") and id(value) not in spared:
+                path = f"{module_path}.{name}" if module_path else name
                 if id(value) not in refusal_of:
-                    refusal_of[id(value)] = _refusal(value, path, home, on)
+                    refusal_of[id(value)] = _refusal(value, path, defined_in, on)
                 functions[path] = refusal_of[id(value)]
     for path in DOCUMENTED.split():
         value = _member_at(modules, path)
@@ -56,12 +56,12 @@ def refusals(modules: dict[str, ModuleType], on: str, answered: Collection[str])
 
 
 def _member_at(modules: dict[str, ModuleType], path: str) -> Any:
-    inside, _, name = path.rpartition(".")
-    return getattr(modules[inside], name, None)
+    module_path, _, name = path.rpartition(".")
+    return getattr(modules[module_path], name, None)
 
 
-def _refusal(value: Any, path: str, home: str, on: str) -> Any:
-    area = home.removeprefix("torch.cuda").removeprefix("torch.nn.parallel").lstrip(".")
+def _refusal(value: Any, path: str, defined_in: str, on: str) -> Any:
+    area = defined_in.removeprefix("torch.cuda").removeprefix("torch.nn.parallel").lstrip(".")
     advice = INSTEAD.get(path) or INSTEAD.get(area)
     message = f"torch.cuda.{path}: there is no such thing on {on!r}, which is this program's CUDA (tensorgraft run)"
     message += f"; {advice}" if advice else ""

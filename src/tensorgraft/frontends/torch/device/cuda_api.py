@@ -21,7 +21,7 @@ from tensorgraft.frontends.torch.device import cuda_absent, cuda_legacy, module,
 from tensorgraft.frontends.torch.device.cuda_translation import Patches, Visible
 from tensorgraft.frontends.torch.device.runtime import nested_stats
 
-# Taken from the device module: those that take a device, and the others.
+# Functions of `torch.graft` that serve as those of `torch.cuda`: with a device among the arguments, and without.
 ON_A_DEVICE = """
     can_device_access_peer current_stream default_stream get_device_name get_rng_state max_memory_allocated
     max_memory_reserved mem_get_info memory_allocated memory_reserved memory_stats memory_summary
@@ -37,7 +37,7 @@ NOTHING = """
     reset_max_memory_cached reset_peak_host_memory_stats set_per_process_memory_fraction set_sync_debug_mode
     _lazy_init nvtx.mark nvtx.range_pop nvtx.range_push nvtx.range_end nvtx.range_start profiler.start profiler.stop
 """
-# The compute capability that scripts read to find out whether there is bfloat16: the first that has it.
+# Scripts read the compute capability to find out whether there is bfloat16: the lowest that has it.
 CAPABILITY = (8, 0)
 
 
@@ -55,29 +55,29 @@ def current_ordinal(visible: Visible) -> int:
 
 def install(patches: Patches, visible: Visible) -> None:
     """Make `torch.cuda` the backend's until the patches are undone."""
-    answers: dict[str, Any] = {name: _on_visible(getattr(module, name), visible) for name in ON_A_DEVICE.split()}
-    answers |= {name: getattr(module, name) for name in SHARED.split()}
-    answers |= dict.fromkeys(NOTHING.split(), lambda *args, **kwargs: None)
-    answers |= _functions(visible)
+    replacements: dict[str, Any] = {name: _on_visible(getattr(module, name), visible) for name in ON_A_DEVICE.split()}
+    replacements |= {name: getattr(module, name) for name in SHARED.split()}
+    replacements |= dict.fromkeys(NOTHING.split(), lambda *args, **kwargs: None)
+    replacements |= _functions(visible)
     modules = submodules()
-    answers |= cuda_absent.refusals(modules, visible.on, {*answers, *cuda_legacy.NAMES})
-    _replace(patches, modules, answers)
+    replacements |= cuda_absent.refusals(modules, visible.on, {*replacements, *cuda_legacy.NAMES})
+    _replace(patches, modules, replacements)
     patches.set(torch.accelerator, "device_count", lambda: len(visible.names))
     _install_parallel(patches, visible)
     cuda_legacy.install(patches)
 
 
-def _replace(patches: Patches, modules: dict[str, types.ModuleType], answers: dict[str, Any]) -> None:
-    """Put answers ("name", "module.name") into the modules, wherever these have what is answered: `torch.cuda` and its
-    modules have much from one another."""
+def _replace(patches: Patches, modules: dict[str, types.ModuleType], replacements: dict[str, Any]) -> None:
+    """Put replacements, by "name" or "module.name", into `torch.cuda` and its modules: also where one of them has
+    imported the original from another."""
     originals: dict[int, tuple[Any, Any]] = {}  # by id: what is replaced, and by what
-    for path, answer in answers.items():
-        inside, _, name = path.rpartition(".")
-        if hasattr(modules[inside], name):
-            original = getattr(modules[inside], name)
+    for path, replacement in replacements.items():
+        module_path, _, name = path.rpartition(".")
+        if hasattr(modules[module_path], name):
+            original = getattr(modules[module_path], name)
             if callable(original):
-                originals[id(original)] = original, answer
-            patches.set(modules[inside], name, answer)
+                originals[id(original)] = original, replacement
+            patches.set(modules[module_path], name, replacement)
     private = [m for name, m in sys.modules.items() if name.startswith("torch.cuda._")]
     for owner in {id(m): m for m in (*modules.values(), *private)}.values():
         for name, value in list(vars(owner).items()):
@@ -86,7 +86,7 @@ def _replace(patches: Patches, modules: dict[str, types.ModuleType], answers: di
 
 
 def _on_visible(function: Callable[..., Any], visible: Visible) -> Callable[..., Any]:
-    """Return a function of the device module that takes CUDA's devices."""
+    """Wrap a function of the device module, so that it takes devices by the numbers that CUDA gives them."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         args = tuple(visible.translate(a) if isinstance(a, (str, torch.device, int)) else a for a in args)
@@ -98,6 +98,8 @@ def _on_visible(function: Callable[..., Any], visible: Visible) -> Callable[...,
 
 
 def _functions(visible: Visible) -> dict[str, Any]:
+    """Return the definitions of this module for `torch.cuda`, by name."""
+
     class Device(module.device):
         """`with torch.cuda.device(index):`; a negative index or None changes nothing."""
 
@@ -221,7 +223,7 @@ class DefaultGenerator:
 
 def _install_parallel(patches: Patches, visible: Visible) -> None:
     """Replace PyTorch's own queries of all devices. `DataParallel` keeps to the first (`runtime.on_one_device`)."""
-    # not the function of the same name, which hides it
+    # by its full name: the attribute `torch.nn.parallel.data_parallel` is a function
     parallel = importlib.import_module("torch.nn.parallel.data_parallel")
     for name, value in {
         "_get_available_device_type": lambda: devices.TYPE,

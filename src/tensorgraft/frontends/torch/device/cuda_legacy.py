@@ -86,13 +86,13 @@ def _install_defaults(patches: Patches, legacy: Callable[[Any], Any]) -> None:
     """A default tensor type says a device where no default device has been set, or it has been set to None again."""
     original_device, original_type = torch.set_default_device, torch.set_default_tensor_type
     context = next((mode for mode in function_modes() if isinstance(mode, DeviceContext)), None)
-    asked = threading.local()  # PyTorch has a default device for each thread, and one default type
-    asked.device = None if context is None else context.device
+    default_state = threading.local()  # PyTorch has a default device for each thread, and one default type
+    default_state.device = None if context is None else context.device
     on_cuda = False
 
     def set_default_device(device: Any) -> None:
         original_device("cuda" if device is None and on_cuda else device)
-        asked.device = device
+        default_state.device = device
 
     def set_default_tensor_type(t: Any, /) -> None:
         nonlocal on_cuda
@@ -104,7 +104,7 @@ def _install_defaults(patches: Patches, legacy: Callable[[Any], Any]) -> None:
         else:
             original_type(t)
         on_cuda = isinstance(t, LegacyType)
-        if getattr(asked, "device", None) is None:
+        if getattr(default_state, "device", None) is None:
             original_device("cuda" if on_cuda else None)
 
     def new(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -117,7 +117,7 @@ def _install_defaults(patches: Patches, legacy: Callable[[Any], Any]) -> None:
 
         return __new__
 
-    patches.callback(original_device, asked.device)
+    patches.callback(original_device, default_state.device)
     patches.set(torch, "set_default_device", functools.wraps(original_device)(set_default_device))
     patches.set(torch, "set_default_tensor_type", functools.wraps(original_type)(set_default_tensor_type))
     patches.wrap(torch.Tensor, "__new__", new)

@@ -71,9 +71,9 @@ class Visible:
         if isinstance(device, int):
             return torch.device(TYPE, self.index(device))
         if isinstance(device, torch.device) or (isinstance(device, str) and device.partition(":")[0] == "cuda"):
-            asked = torch.device(device)
-            if asked.type == "cuda":
-                return CURRENT if asked.index is None else torch.device(TYPE, self.index(asked.index))
+            requested = torch.device(device)
+            if requested.type == "cuda":
+                return CURRENT if requested.index is None else torch.device(TYPE, self.index(requested.index))
         return device
 
 
@@ -95,7 +95,7 @@ class Patches(contextlib.ExitStack):
     def wrap(self, owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         """Replace `owner.name` by `wrapper(original)`."""
         original = getattr(owner, name)
-        ours = functools.wraps(original)(wrapper(original))
-        self.set(owner, name, ours)
-        patching.allow_for_uninitialized(original, ours)
-        self.callback(scripted.stand_for(ours, original))
+        replacement = functools.wraps(original)(wrapper(original))
+        self.set(owner, name, replacement)
+        patching.allow_for_uninitialized(original, replacement)
+        self.callback(scripted.stand_for(replacement, original))

@@ -63,8 +63,8 @@ class _Marking:
         self.module = module
         self.locations: dict[str, str] = {}
         mark = self._mark
-        own: Any = getattr(module.Pickler, "dispatch_table", None)
-        table = own if isinstance(own, MutableMapping) else copyreg.dispatch_table
+        own_table: Any = getattr(module.Pickler, "dispatch_table", None)
+        table = own_table if isinstance(own_table, MutableMapping) else copyreg.dispatch_table
 
         class Pickler(module.Pickler):
             dispatch_table: ClassVar = ChainMap({torch.device: _reduce_device}, table)
@@ -113,7 +113,7 @@ class _LegacyMarking(_Marking):
     def __init__(self, module: Any, saved: Any) -> None:
         super().__init__(module)
         self.saved = saved
-        self._held: list[tuple[Any, int]] = []
+        self._saved_objects: list[tuple[Any, int]] = []
         pickled = self._pickled = io.BytesIO()
 
         class Pickler(self.Pickler):  # type: ignore[name-defined]
@@ -124,12 +124,12 @@ class _LegacyMarking(_Marking):
 
     def dump(self, x: Any, file: Any, protocol: int) -> None:
         if isinstance(x, dict):
-            self._held.append((x, protocol))
+            self._saved_objects.append((x, protocol))
             return
         if isinstance(x, list):  # the keys of the storages, when the object is pickled
-            for table, version in self._held:
-                told = {ENTRY: self.locations} if self.locations else {}
-                self.module.dump({**table, **told}, file, protocol=version)
+            for table, version in self._saved_objects:
+                marks = {ENTRY: self.locations} if self.locations else {}
+                self.module.dump({**table, **marks}, file, protocol=version)
             file.write(self._pickled.getvalue())
         self.module.dump(x, file, protocol=protocol)
 

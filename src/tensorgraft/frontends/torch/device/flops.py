@@ -23,7 +23,7 @@ def _register() -> None:
 
 
 def _linear_backward(
-    x: Sequence[int], gradient: Sequence[int], weight: Sequence[int], wanted: Sequence[bool], **_: Any
+    x: Sequence[int], gradient: Sequence[int], weight: Sequence[int], mask: Sequence[bool], **_: Any
 ) -> int:
     """Count the products for the gradients of the input and of the weight, as far as they are wanted."""
-    return 2 * math.prod(gradient[:-1]) * math.prod(weight) * sum(wanted[:2])
+    return 2 * math.prod(gradient[:-1]) * math.prod(weight) * sum(mask[:2])

@@ -23,19 +23,19 @@ _APART = "-"  # of a process whose device has joined no others
 class _Members:
     """The processes of the program, by what the store says of them."""
 
-    def __init__(self, store: Any, own: int | None) -> None:
+    def __init__(self, store: Any, own_rank: int | None) -> None:
         self._store = store
         self._known: dict[int, int | None] = {}
         rank = dist.get_rank()
-        store.set(_key(rank), _APART if own is None else str(own))
+        store.set(_key(rank), _APART if own_rank is None else str(own_rank))
         self.world = World(dist.get_world_size(), rank, self.device_of)
         self._groups = 0  # of those that there are, noted in `world`
         self._joint: dict[str, Group | None] = {}  # by name
 
     def joined(self, rank: int) -> bool:
         if rank not in self._known:
-            said = self._store.get(_key(rank)).decode()
-            self._known[rank] = None if said == _APART else int(said)
+            value = self._store.get(_key(rank)).decode()
+            self._known[rank] = None if value == _APART else int(value)
         return self._known[rank] is not None
 
     def device_of(self, rank: int) -> int:
@@ -48,17 +48,17 @@ class _Members:
         assert device is not None
         return device
 
-    def group(self, own: Any) -> Group | None:
+    def group(self, own_group: Any) -> Group | None:
         """Return the group for one of PyTorch's; None where one of its processes has not joined the others."""
-        here = c10d._world.pg_group_ranks
-        if len(here) != self._groups:  # a compiled program has to know all that there are
-            self._groups = len(here)
-            for pg in here:
+        process_groups = c10d._world.pg_group_ranks
+        if len(process_groups) != self._groups:  # a compiled program has to know all that there are
+            self._groups = len(process_groups)
+            for pg in process_groups:
                 if isinstance(pg, dist.ProcessGroup) and f"{TYPE}:" in dist.get_backend_config(pg):
                     self._of(pg)
-        name = own.group_name
+        name = own_group.group_name
         if name not in self._joint:
-            group = self._of(own)
+            group = self._of(own_group)
             self._joint[name] = group if all(map(self.joined, group.ranks)) else None
         return self._joint[name]
 

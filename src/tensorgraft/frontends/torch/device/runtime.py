@@ -49,11 +49,11 @@ _ANSWERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _instead(ours: Callable[..., Any]) -> Callable[[Any], Callable[..., Any]]:
-    return lambda original: ours
+def _replaced_by(replacement: Callable[..., Any]) -> Callable[[Any], Callable[..., Any]]:
+    return lambda original: replacement
 
 
-ACCELERATOR = {f"_accelerator_{name}": _instead(ours) for name, ours in _ANSWERS.items()}
+ACCELERATOR = {f"_accelerator_{name}": _replaced_by(ours) for name, ours in _ANSWERS.items()}
 
 
 def install() -> None:
@@ -119,9 +119,9 @@ def resolving(original: Callable[..., Any]) -> Callable[..., Any]:
             kwargs["device"] = _resolved(kwargs["device"])
         return original(*(_resolved(a) if isinstance(a, str | torch.device) else a for a in args), **kwargs)
 
-    ours = functools.wraps(original)(call)
-    scripted.stand_for(ours, original)
-    return ours
+    replacement = functools.wraps(original)(call)
+    scripted.stand_for(replacement, original)
+    return replacement
 
 
 def _resolved(device: Any) -> Any:

@@ -81,18 +81,18 @@ def load(original: Callable[..., Any]) -> Callable[..., Any]:
 def _portable(source: Any) -> bytes | None:
     """The archive with other names for the device. None: it has none."""
     reader = torch.PyTorchFileReader(source)
-    seen: list[str] = []
+    seen_devices: list[str] = []
 
     def rename(device: str) -> str:
         if device.partition(":")[0] != TYPE:
             return device
-        seen.append(device)
+        seen_devices.append(device)
         return _HERE
 
     records = _renamed(reader, rename, rename)
-    if not seen:
+    if not seen_devices:
         return None
-    slot = slot_at(torch.device(seen[0]).index)
+    slot = slot_at(torch.device(seen_devices[0]).index)
     return _archive(reader, {**records, _MARK: slot.name.encode()})
 
 
@@ -101,16 +101,16 @@ def _relocated(reader: Any, location: Any) -> bytes | None:
     run` all that was on CUDA. None: as it is."""
     mark = reader.get_record(_MARK).decode() if reader.has_record(_MARK) else None
     if location is not None and torch.device(location).type == TYPE:
-        there = str(slot_of(torch.device(location)).device)
+        new_device = str(slot_of(torch.device(location)).device)
     elif location is None and mark is not None:
-        there = str(slot_named(mark).device)
+        new_device = str(slot_named(mark).device)
     else:
-        there = _HERE
+        new_device = _HERE
 
     def rename(device: str) -> str:
         if translate is not None and device.partition(":")[0] == "cuda":
-            return str(translate(device)) if location is None else there
-        return there if device == _HERE and mark is not None else device
+            return str(translate(device)) if location is None else new_device
+        return new_device if device == _HERE and mark is not None else device
 
     records = _renamed(reader, rename if location is None else str, rename)
     return _archive(reader, records) if records else None
@@ -122,14 +122,14 @@ def _renamed(reader: Any, in_pickles: Rename, in_code: Rename) -> dict[str, byte
     for name in reader.get_all_records():
         if name.endswith(".pkl"):
             before = reader.get_record(name)
-            after = _pickle(before, in_pickles)
+            renamed = _pickle(before, in_pickles)
         elif name.startswith("code/") and name.endswith(".py"):
             before = reader.get_record(name)
-            after = _IN_CODE.sub(functools.partial(_constant, in_code), before)
+            renamed = _IN_CODE.sub(functools.partial(_constant, in_code), before)
         else:
             continue
-        if after != before:
-            records[name] = after
+        if renamed != before:
+            records[name] = renamed
     return records
 
 

@@ -40,18 +40,18 @@ def telling(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
-        now = state.now
-        outer, now.scripted = now.scripted, True
+        local_state = state.now
+        outer, local_state.scripted = local_state.scripted, True
         try:
             return original(self, *args, **kwargs)
         except Exception as error:
-            cause, now.raised = now.raised, None
+            cause, local_state.raised = local_state.raised, None
             if cause is None:
                 raise
-            told = _with_text(str(error), cause)
+            full_error = _with_text(str(error), cause)
         finally:
-            now.scripted = outer
-        raise told from None
+            local_state.scripted = outer
+        raise full_error from None
 
     return __call__
 
@@ -60,18 +60,18 @@ def _with_text(text: str, cause: BaseException) -> BaseException:
     """TorchScript's error with the text of the one that it is made of, as if C++ had raised that."""
     if isinstance(cause, TracedValueError):  # says itself where the program is, and what to do
         return cause.with_traceback(None)
-    place = text[: text.find("\nRuntimeError: ", text.rfind("<--- HERE"))]
+    location = text[: text.find("\nRuntimeError: ", text.rfind("<--- HERE"))]
     kind = NotImplementedError if isinstance(cause, NotImplementedError) else RuntimeError
-    return kind(f"{place}\nRuntimeError: {cause}\n")
+    return kind(f"{location}\nRuntimeError: {cause}\n")
 
 
-def stand_for(ours: Any, original: Any) -> Callable[[], Any]:
+def stand_for(replacement: Any, original: Any) -> Callable[[], Any]:
     """Let a function in the place of one of PyTorch's be that one to TorchScript, which compiles it to an operator.
     Returns what ends that."""
     table = torch.jit._builtins._get_builtin_table()
     if id(original) in table:
-        table[id(ours)] = table[id(original)]
-    return lambda: table.pop(id(ours), None)
+        table[id(replacement)] = table[id(original)]
+    return lambda: table.pop(id(replacement), None)
 
 
 def apply(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -82,15 +82,15 @@ def apply(original: Callable[..., Any]) -> Callable[..., Any]:
         if _now.moved is not None:
             return original(self, fn, recurse)
         parts = [part for part in (self.modules() if recurse else (self,)) if isinstance(part, ScriptModule)]
-        places = [(part, name, held) for part in parts for name, held in _with_tensors(part)]
+        attributes = [(part, name, attribute) for part in parts for name, attribute in _with_tensors(part)]
         _now.moved = set()
         try:
             return original(self, fn, recurse)
         finally:
             moved, _now.moved = _now.moved, None
-            for part, name, held in places:
-                if any(id(t) in moved for t in tensors_in((held,), {})):
-                    part._c.setattr(name, held)
+            for part, name, attribute in attributes:
+                if any(id(t) in moved for t in tensors_in((attribute,), {})):
+                    part._c.setattr(name, attribute)
 
     return _apply
 
@@ -103,7 +103,7 @@ def _attributes(module: Any) -> dict[str, Any]:
 
 def _with_tensors(module: Any) -> list[tuple[str, Any]]:
     """Parameters, buffers, and lists of them (weights of recurrent layers)."""
-    return [(name, held) for name, held in _attributes(module).items() if tensors_in((held,), {})]
+    return [(name, attribute) for name, attribute in _attributes(module).items() if tensors_in((attribute,), {})]
 
 
 def _update_reference(x: torch.Tensor, before: torch.Tensor) -> None:
@@ -112,9 +112,9 @@ def _update_reference(x: torch.Tensor, before: torch.Tensor) -> None:
         _now.moved.add(id(x))
     elif before._use_count() > 1:  # type: ignore[attr-defined]
         for module in [*scripts]:
-            for name, held in _with_tensors(module):
-                if any(t is before for t in tensors_in((held,), {})):
-                    module._c.setattr(name, map_nested(lambda t: x if t is before else t, held))
+            for name, attribute in _with_tensors(module):
+                if any(t is before for t in tensors_in((attribute,), {})):
+                    module._c.setattr(name, map_nested(lambda t: x if t is before else t, attribute))
 
 
 # ---- what a trace of `tg.jit` asks of modules ------------------------------------------------------------------------
@@ -163,17 +163,17 @@ class ScriptAttributes:
 
     def __init__(self, module: Any) -> None:
         self._module = module
-        self._held = {name: value for name, value in _attributes(module).items() if _plain(value)}
+        self._expected = {name: value for name, value in _attributes(module).items() if _plain(value)}
 
     def get(self, name: str) -> Any:
         return self._module._c.getattr(name) if self._module._c.hasattr(name) else None
 
     def hold(self) -> bool:
-        return all(self.get(name) == value for name, value in self._held.items())
+        return all(self.get(name) == value for name, value in self._expected.items())
 
-    def broken(self) -> str:
+    def failure(self) -> str:
         """Describe the first attribute whose value has changed."""
-        name, value = next(item for item in self._held.items() if self.get(item[0]) != item[1])
+        name, value = next(item for item in self._expected.items() if self.get(item[0]) != item[1])
         return f"{self._module.original_name}.{name} was {value!r} and is {self.get(name)!r}"
 
 

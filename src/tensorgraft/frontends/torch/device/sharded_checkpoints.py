@@ -34,20 +34,20 @@ class HeldPieces:
         xp = self._cell.backend
         with xp.scope():
             self._array = to_array(t.detach().permute(self._order))  # its axes as they lie
-            self._found = {self._of_tensor(at): piece for at, piece in xp.pieces(self._array).items()}
+            self._pieces_at = {self._of_tensor(at): piece for at, piece in xp.pieces(self._array).items()}
 
     def _of_tensor(self, by_axis: Offset) -> Offset:
         return tuple(by_axis[self._order.index(d)] for d in range(len(by_axis)))
 
     def sizes(self) -> dict[Offset, torch.Size]:
         shape = self._cell.backend.shape
-        return {at: torch.Size(self._of_tensor(shape(piece))) for at, piece in self._found.items()}
+        return {at: torch.Size(self._of_tensor(shape(piece))) for at, piece in self._pieces_at.items()}
 
     def get(self, offset: Offset) -> Tensor:
         """A copy of a piece, on the CPU."""
         xp = self._cell.backend
         with xp.scope():
-            host = numpy_to_cpu(np.array(xp.to_numpy(self._found[offset]), order="C"))
+            host = numpy_to_cpu(np.array(xp.to_numpy(self._pieces_at[offset]), order="C"))
         return host.permute([self._order.index(d) for d in range(host.dim())]).contiguous()
 
     def put(self, offset: Offset, piece: Tensor) -> None:
@@ -63,13 +63,13 @@ class StagedPieces:
 
     def __init__(self, pieces: HeldPieces) -> None:
         self._sizes = pieces.sizes()
-        self._found = {at: pieces.get(at) for at in self._sizes}
+        self._pieces_at = {at: pieces.get(at) for at in self._sizes}
 
     def sizes(self) -> dict[Offset, torch.Size]:
         return self._sizes
 
     def get(self, offset: Offset) -> Tensor:
-        return self._found[offset]
+        return self._pieces_at[offset]
 
 
 def pieces_of(x: Any) -> HeldPieces | StagedPieces | None:

@@ -82,8 +82,8 @@ def reduce(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _of_sparse(method: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
     def call(t: Tensor, *args: Any, **kwargs: Any) -> Any:
-        ours = t.device.type == TYPE and t.layout is torch.sparse_coo
-        return (method if ours else original)(t, *args, **kwargs)
+        is_own_sparse = t.device.type == TYPE and t.layout is torch.sparse_coo
+        return (method if is_own_sparse else original)(t, *args, **kwargs)
 
     return functools.wraps(original)(call)
 
@@ -108,9 +108,9 @@ def _reduced(t: Tensor, protocol: Any) -> Any:
 
 def _writing(kernel: Callable[..., Any], in_place: bool) -> Callable[..., Any]:
     def call(*args: Any, out: Tensor | None = None, **kwargs: Any) -> Tensor:
-        written = args[0] if in_place else out
-        assert written is not None
-        return write(written, kernel(*args, **kwargs))
+        target = args[0] if in_place else out
+        assert target is not None
+        return write(target, kernel(*args, **kwargs))
 
     return call
 
@@ -118,7 +118,7 @@ def _writing(kernel: Callable[..., Any], in_place: bool) -> Callable[..., Any]:
 def _entry(op: Any, kernel: Callable[..., Any] | None, keys: Any = _SPARSE_CPU) -> Callable[..., Any]:
     """A kernel of ours, or PyTorch's own under `keys`."""
     name = schema.short_name(op)
-    signature, redispatch, anywhere = schema.signature(op), op.redispatch, name in ANYWHERE
+    signature, redispatch, on_any_device = schema.signature(op), op.redispatch, name in ANYWHERE
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if state.now.capture is not None:
@@ -128,7 +128,7 @@ def _entry(op: Any, kernel: Callable[..., Any] | None, keys: Any = _SPARSE_CPU) 
             )
         tensors = _tensors(*args, *kwargs.values())
         device = next((t.device for t in tensors if t.device.type == TYPE), None) or kwargs.get("device")
-        if not anywhere:
+        if not on_any_device:
             _check_devices(tensors)
         if (layout := kwargs.get("layout")) not in (None, torch.sparse_coo) and name in FROM_DENSE:
             from tensorgraft.frontends.torch.dispatch.absent_layouts import refuse_compressed
@@ -152,20 +152,20 @@ def _tensors(*args: Any) -> list[Tensor]:
 
 def _check_devices(tensors: list[Tensor]) -> None:
     """Raises RuntimeError where sparse tensors meet others from elsewhere; numbers may be the CPU's."""
-    places = {t.device for t in tensors if t.dim() or t.is_sparse or t.device.type != "cpu"}
-    if len(places) > 1:
-        one, other = sorted(map(str, places))[:2]
+    devices = {t.device for t in tensors if t.dim() or t.is_sparse or t.device.type != "cpu"}
+    if len(devices) > 1:
+        first, other = sorted(map(str, devices))[:2]
         raise RuntimeError(
-            f"Expected all tensors to be on the same device, but found at least two devices, {one} and {other}!"
+            f"Expected all tensors to be on the same device, but found at least two devices, {first} and {other}!"
         )
 
 
-def _as_tensor(beside: Tensor, number: complex) -> Tensor:
-    """A tensor on the CPU that promotes with `beside` as the number does, and has all of its digits."""
-    dtype = torch.result_type(beside, number)
-    if dtype.is_complex == beside.is_complex() and dtype.is_floating_point == beside.is_floating_point():
-        whole = dtype if dtype is torch.bool else torch.int64
-        dtype = torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else whole
+def _as_tensor(like: Tensor, number: complex) -> Tensor:
+    """A tensor on the CPU that promotes with `like` as the number does, and has all of its digits."""
+    dtype = torch.result_type(like, number)
+    if dtype.is_complex == like.is_complex() and dtype.is_floating_point == like.is_floating_point():
+        integer_dtype = dtype if dtype is torch.bool else torch.int64
+        dtype = torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else integer_dtype
     return torch.tensor(number, dtype=dtype, device="cpu")
 
 

@@ -68,22 +68,22 @@ def _keys(x: Tensor) -> Tensor:
     return keys_of(x._indices(), _sparse_size(x))
 
 
-def _matches(table: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+def _matches(table: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
     """Return the position of each wanted key in a table of ascending keys, and whether it is there at all."""
     if not table.numel():
-        return torch.zeros_like(wanted), torch.zeros_like(wanted, dtype=torch.bool)
-    at = torch.searchsorted(table, wanted).clamp(max=table.numel() - 1)
-    return at, table[at] == wanted
+        return torch.zeros_like(keys), torch.zeros_like(keys, dtype=torch.bool)
+    at = torch.searchsorted(table, keys).clamp(max=table.numel() - 1)
+    return at, table[at] == keys
 
 
-def _values_at(x: Tensor, wanted: Tensor) -> Tensor:
+def _values_at(x: Tensor, keys: Tensor) -> Tensor:
     """The values of a coalesced tensor at keys, 0 where it has none."""
     table = _keys(x)
     if not table.numel():
-        return x._values().new_zeros((wanted.numel(), *x.size()[x.sparse_dim() :]))
-    at, there = _matches(table, wanted)
+        return x._values().new_zeros((keys.numel(), *x.size()[x.sparse_dim() :]))
+    at, is_found = _matches(table, keys)
     values = x._values()[at]
-    return torch.where(_column(there, values), values, torch.zeros_like(values))
+    return torch.where(_column(is_found, values), values, torch.zeros_like(values))
 
 
 def _column(of: Tensor, values: Tensor) -> Tensor:
@@ -141,8 +141,8 @@ def add_out(x: Tensor, y: Tensor, *, alpha: float = 1, out: Tensor) -> Tensor:
     if alpha != 1:
         added = added * alpha
     if not x.is_sparse:
-        inside = y.size()[y.sparse_dim() :]
-        rows = x.to(dtype).reshape(math.prod(_sparse_size(y)), *inside)
+        dense_size = y.size()[y.sparse_dim() :]
+        rows = x.to(dtype).reshape(math.prod(_sparse_size(y)), *dense_size)
         return write(out, _summed(rows, _keys(y), added).reshape(x.size()))
     if x.sparse_dim() != y.sparse_dim():
         raise RuntimeError(
@@ -166,10 +166,10 @@ def mul_out(x: Tensor, y: Tensor, *, out: Tensor) -> Tensor | None:
     if x.is_coalesced() and not y.is_coalesced():
         x, y = y, x
     y = y.coalesce()
-    at, there = _matches(_keys(y), _keys(x))
-    both = there.nonzero().squeeze(1)
-    values = x._values()[both] * y._values()[at[both]]
-    return write(out, coo(x._indices()[:, both], values, x.size(), x.is_coalesced()))
+    at, is_found = _matches(_keys(y), _keys(x))
+    common = is_found.nonzero().squeeze(1)
+    values = x._values()[common] * y._values()[at[common]]
+    return write(out, coo(x._indices()[:, common], values, x.size(), x.is_coalesced()))
 
 
 @kernel("sparse_mask")
@@ -182,8 +182,8 @@ def sparse_mask(x: Tensor, mask: Tensor) -> Tensor | None:
 @kernel("_sparse_mask_projection")
 def _sparse_mask_projection(x: Tensor, mask: Tensor, accumulate_matches: bool = False) -> Tensor:
     """The values of `x` where the mask has an element, 0 elsewhere; `accumulate_matches`: times how many it has."""
-    ones = torch.ones(mask._indices().shape[1], dtype=torch.int64, device=x.device)
-    counts = _values_at(coo(mask._indices(), ones, _sparse_size(mask)).coalesce(), _keys(x))
+    ones_each = torch.ones(mask._indices().shape[1], dtype=torch.int64, device=x.device)
+    counts = _values_at(coo(mask._indices(), ones_each, _sparse_size(mask)).coalesce(), _keys(x))
     if not accumulate_matches:
         counts = counts.clamp(max=1)
     values = x._values() * _column(counts, x._values()).to(x.dtype)
@@ -200,8 +200,8 @@ def _product(rows: Tensor, columns: Tensor, values: Tensor, height: int, dense: 
 
 
 def _same_dtype(*tensors: Tensor) -> None:
-    first, *others = [t.dtype for t in tensors]
-    for dtype in others:
+    first, *other_dtypes = [t.dtype for t in tensors]
+    for dtype in other_dtypes:
         if dtype != first:
             raise RuntimeError(f"expected scalar type {first} but found {dtype}")
 
@@ -270,8 +270,8 @@ def _sparse_sparse_matmul(x: Tensor, y: Tensor) -> Tensor:
 
 def _lines(x: Tensor, dim: int) -> tuple[Tensor, int]:
     """Return the number of each nonzero's line along a sparse dimension, and how many lines there are."""
-    others = [d for d in range(x.sparse_dim()) if d != dim]
-    keys = keys_of(x._indices()[others], [x.size(d) for d in others])
+    other_dims = [d for d in range(x.sparse_dim()) if d != dim]
+    keys = keys_of(x._indices()[other_dims], [x.size(d) for d in other_dims])
     lines, group = torch.unique(keys, return_inverse=True)
     return group, lines.numel()
 
@@ -315,9 +315,9 @@ for _log, _name in ((False, "_sparse_softmax"), (True, "_sparse_log_softmax")):
 @kernel("_sparse_sum_backward")
 def _sparse_sum_backward(grad: Tensor, x: Tensor, dim: Sequence[int]) -> Tensor:
     summed = {d % x.dim() for d in dim}
-    kept = [d for d in range(x.sparse_dim()) if d not in summed]
-    if kept:
-        indices, size = x._indices()[kept], [x.size(d) for d in kept]
+    kept_dims = [d for d in range(x.sparse_dim()) if d not in summed]
+    if kept_dims:
+        indices, size = x._indices()[kept_dims], [x.size(d) for d in kept_dims]
         values = _values_at(grad.coalesce(), keys_of(indices, size))
     else:
         values = grad.unsqueeze(0)
@@ -364,9 +364,9 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     if dim >= x.sparse_dim():
         values = x._values().index_select(dim - x.sparse_dim() + 1, index)
         return coo(x._indices().clone(), values, size, x.is_coalesced())
-    places, order = torch.sort(x._indices()[dim], stable=True)
-    starts = torch.searchsorted(places, index)
-    to, of = _runs(starts, torch.searchsorted(places, index, right=True) - starts)
+    sorted_positions, order = torch.sort(x._indices()[dim], stable=True)
+    starts = torch.searchsorted(sorted_positions, index)
+    to, of = _runs(starts, torch.searchsorted(sorted_positions, index, right=True) - starts)
     of = order[of]
     indices = x._indices()[:, of]
     indices[dim] = to

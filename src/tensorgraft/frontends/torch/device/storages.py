@@ -39,10 +39,10 @@ def method(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return register
 
 
-def _in_front(ours: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+def _in_front(replacement: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(self: UntypedStorage, *args: Any, **kwargs: Any) -> Any:
-        return (ours if self.device.type == TYPE else original)(self, *args, **kwargs)
+        return (replacement if self.device.type == TYPE else original)(self, *args, **kwargs)
 
     return call
 
@@ -76,12 +76,12 @@ def as_bytes(storage: UntypedStorage) -> torch.Tensor:
 def reinterpret(storage: UntypedStorage, dtype: torch.dtype) -> None:
     """Keep the bytes of a storage as an array of `dtype`, so that reading tensors of that dtype converts nothing."""
     cell = cell_of(as_bytes(storage))
-    xp, wanted = cell.backend, numpy_dtype(dtype)
-    if xp.mutable or state.now.capture is not None or xp.dtype_of(cell.array) == wanted:
+    xp, new_dtype = cell.backend, numpy_dtype(dtype)
+    if xp.mutable or state.now.capture is not None or xp.dtype_of(cell.array) == new_dtype:
         return
-    if storage.nbytes() % wanted.itemsize == 0:
+    if storage.nbytes() % new_dtype.itemsize == 0:
         with xp.scope():
-            cell.array = xp.bitcast(cell.array, wanted)
+            cell.array = xp.bitcast(cell.array, new_dtype)
 
 
 # ---- identity --------------------------------------------------------------------------------------------------------
@@ -164,10 +164,10 @@ def clone(self: UntypedStorage) -> UntypedStorage:
 
 @method("__deepcopy__")
 def deepcopy(self: UntypedStorage, memo: dict[Any, Any]) -> UntypedStorage:
-    seen = memo.setdefault("torch", {})
-    if self._cdata not in seen:
-        seen[self._cdata] = clone(self)
-    return seen[self._cdata]
+    torch_memo = memo.setdefault("torch", {})
+    if self._cdata not in torch_memo:
+        torch_memo[self._cdata] = clone(self)
+    return torch_memo[self._cdata]
 
 
 def copying(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -291,10 +291,10 @@ class Released(UntypedStorage):
 @method("resize_")
 def resize_(self: UntypedStorage, size: int) -> UntypedStorage:
     """Free the memory of a storage (size 0), or allocate it again at its former size, filled with zeros."""
-    whole = UntypedStorage.nbytes(self)
-    if size not in (0, whole):
+    nbytes = UntypedStorage.nbytes(self)
+    if size not in (0, nbytes):
         raise RuntimeError(
-            f"Trying to resize storage that is not resizable, of {whole} bytes to {size}: on the device {TYPE!r} a"
+            f"Trying to resize storage that is not resizable, of {nbytes} bytes to {size}: on the device {TYPE!r} a"
             " storage can only be released (resize_(0)) and allocated again at the same size; resize_ a tensor,"
             " which gets a new storage"
         )
@@ -330,12 +330,7 @@ def get_filename(self: UntypedStorage) -> None:
 
 
 @method(
-    "_share_filename_cpu_",
-    "_share_fd_cpu_",
-    "_share_cuda_",
-    "_shared_incref",
-    "_shared_decref",
-    "_resize_with_addr_",
+    "_share_filename_cpu_", "_share_fd_cpu_", "_share_cuda_", "_shared_incref", "_shared_decref", "_resize_with_addr_"
 )
 def refuse(self: UntypedStorage, *args: Any, **kwargs: Any) -> Any:
     raise RuntimeError(

@@ -27,13 +27,13 @@ _libraries = [Library("_", "IMPL"), Library("aten", "IMPL")]
 
 
 def install() -> None:
-    everything, aten = _libraries
+    all_operators, aten = _libraries
     for key, layout in LAYOUTS.items():
-        everything.fallback(_refusal(layout), f"{key}PrivateUse1")
+        all_operators.fallback(_refusal(layout), f"{key}PrivateUse1")
     for name, layout in CONVERSIONS.items():
         for key in ("PrivateUse1", "SparsePrivateUse1"):
             aten.impl(name, functools.partial(_refusal(layout), f"aten::{name}"), key)
-    everything.fallback(_without_kernel, "SparsePrivateUse1")
+    all_operators.fallback(_without_kernel, "SparsePrivateUse1")
     # made of its parts without a call of the device's otherwise
     name = "_sparse_compressed_tensor_unsafe"
     aten.impl(name, functools.partial(_refusal(COMPRESSED), f"aten::{name}"), "SparseCsrPrivateUse1")
@@ -50,8 +50,8 @@ def _refusal(layout: str) -> Callable[..., Any]:
     return refuse
 
 
-def refuse_compressed(what: str) -> None:
-    _refusal(COMPRESSED)(what)
+def refuse_compressed(operator_name: str) -> None:
+    _refusal(COMPRESSED)(operator_name)
 
 
 def _without_kernel(op: Any, *args: Any, **kwargs: Any) -> Any:

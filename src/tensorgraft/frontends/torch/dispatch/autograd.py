@@ -59,9 +59,9 @@ def _unchecked(op: Any, truth: bool, *args: Any, **kwargs: Any) -> Any:
 def _cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
     op = torch.ops.aten.cov.default
     weights = [w for w in (fweights, aweights) if w is not None]
-    whole = functools.partial(_unchecked, op, x.ndim > 0 and x.shape[-1] <= correction)
+    composite = functools.partial(_unchecked, op, x.ndim > 0 and x.shape[-1] <= correction)
     if state.now.capture is None or not weights:
-        return whole(x, correction=correction, fweights=fweights, aweights=aweights)
+        return composite(x, correction=correction, fweights=fweights, aweights=aweights)
     like = [None if t is None else torch.ones(t.shape, dtype=t.dtype, device="cpu") for t in (x, fweights, aweights)]
     op(like[0], correction=0, fweights=like[1], aweights=like[2])  # raises for shapes and dtypes
     # what is left of the weights decides whether there are any degrees of freedom

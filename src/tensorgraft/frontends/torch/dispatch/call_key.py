@@ -37,7 +37,7 @@ def key_maker(operator: Operator) -> Callable[[tuple[Any, ...], dict[str, Any]],
     numbers = frozenset(i for i, name in enumerate(sig.positional) if name in spec.dynamic)
     positions = frozenset(i for i, name in enumerate(sig.positional) if name in spec.positions)
     writes = bool(operator.writes)
-    now = state.now
+    local_state = state.now
 
     def key_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallKey:
         cells: list[Storage] = []
@@ -80,7 +80,7 @@ def key_maker(operator: Operator) -> Callable[[tuple[Any, ...], dict[str, Any]],
             _add_named(operator, args, kwargs, key, cells, inputs)
         if writes and len(cells) > 1:  # who shares a storage with what is written is part of the program
             key.append(cells[0] is cells[1] if len(cells) == 2 else sharing(cells))
-            if now.resized:
+            if local_state.resized:
                 key.append("resized")
         if backend is None:
             backend = _backend_of(cells, kwargs)

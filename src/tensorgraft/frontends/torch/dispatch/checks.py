@@ -17,28 +17,28 @@ from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.value import array_of
 
-Judge = Callable[[np.ndarray], None]
+Verifier = Callable[[np.ndarray], None]
 
 _local = threading.local()
 
 
-def check(xp: Backend, seen: Array, judge: Judge) -> None:
-    """Call `judge` with the values of `seen`, now or as soon as they are known."""
-    if not xp.is_traced(seen):
-        xp.when_known(seen, judge)
+def check(xp: Backend, values: Array, verify: Verifier) -> None:
+    """Call `verify` with the values of `values`, now or as soon as they are known."""
+    if not xp.is_traced(values):
+        xp.when_known(values, verify)
     elif (pending := getattr(_local, "pending", None)) is not None:
-        pending.append((array_of(seen), judge))
+        pending.append((array_of(values), verify))
 
 
 def require(xp: Backend, *requirements: tuple[Array, str]) -> None:
     """Check (booleans, message) pairs: RuntimeError with the message of the first whose booleans are not all true."""
     messages = [message for _, message in requirements]
 
-    def judge(held: np.ndarray) -> None:
-        if not held.all():
-            raise RuntimeError(messages[int(held.argmin())])
+    def verify(condition: np.ndarray) -> None:
+        if not condition.all():
+            raise RuntimeError(messages[int(condition.argmin())])
 
-    check(xp, xp.stack([xp.all(held) for held, _ in requirements]), judge)
+    check(xp, xp.stack([xp.all(condition) for condition, _ in requirements]), verify)
 
 
 class collected:
@@ -46,9 +46,9 @@ class collected:
 
     __slots__ = ("_before",)
 
-    def __enter__(self) -> list[tuple[Array, Judge]]:
+    def __enter__(self) -> list[tuple[Array, Verifier]]:
         self._before = getattr(_local, "pending", None)
-        pending: list[tuple[Array, Judge]] = []
+        pending: list[tuple[Array, Verifier]] = []
         _local.pending = pending
         return pending
 
@@ -56,7 +56,7 @@ class collected:
         _local.pending = self._before
 
 
-def raise_failed(xp: Backend, arrays: Sequence[Array], judges: Sequence[Judge]) -> None:
+def raise_failed(xp: Backend, arrays: Sequence[Array], verifiers: Sequence[Verifier]) -> None:
     """The checks of a program that has run: its last outputs."""
-    for seen, judge in zip(arrays[-len(judges) :], judges, strict=True):
-        check(xp, seen, judge)
+    for value, verify in zip(arrays[-len(verifiers) :], verifiers, strict=True):
+        check(xp, value, verify)

@@ -45,7 +45,6 @@ _CPU = torch.device("cpu")
 # whose kernels on the CPU give fewer digits than ours, or leave the result, or a part of it, as the memory was
 _PROGRAMMED = frozenset({"_standard_gamma_grad", "_dirichlet_grad", "_grouped_mm", "gelu.out"})
 _autocast = torch._C._is_any_autocast_enabled  # half a microsecond less than to ask for a device's
-_has_kernel = torch._C._dispatch_has_computed_kernel_for_dispatch_key
 # what is called instead of an operator that has no kernel on the CPU, or (zeros without memory) one of another kind
 _INSTEAD: dict[str, Callable[..., Any]] = {
     "linear_backward": linear_backward,
@@ -76,8 +75,8 @@ class ColdSignature:
 
     __slots__ = ("heat", "make", "plan", "slot", "written")
 
-    def __init__(self, written: tuple[int, ...], slot: Slot) -> None:
-        self.written = written  # which of the call's storages are written
+    def __init__(self, written_storages: tuple[int, ...], slot: Slot) -> None:
+        self.written = written_storages  # which of the call's storages are written
         self.slot = slot
         self.make: Callable[[Any], Any] | None = None  # the results out of what CPU PyTorch gives
         self.plan: Plan | None = None  # for the cold backend
@@ -96,15 +95,15 @@ class ColdOperator:
         self.wrote = False  # the CPU's kernel has run, and the call has not ended
         self._operator, self._returned, self._draw = operator, returned, draw
         self._signatures: dict[Any, ColdSignature] = {}
-        instead, meta = _INSTEAD.get(operator.name), operator.spec.meta
-        self._run = _with_layout(instead, meta) if instead and callable(meta) else instead or operator.op._op
+        substitute, meta = _INSTEAD.get(operator.name), operator.spec.meta
+        self._run = _with_layout(substitute, meta) if substitute and callable(meta) else substitute or operator.op._op
         self._out = schema.is_out(operator.op)
         self._writes = bool(operator.writes)
         sig = operator.signature
-        places = [sig.positional.index(n) for n in operator.writes if n in sig.positional]
+        written_positions = [sig.positional.index(n) for n in operator.writes if n in sig.positional]
         # of an operator that does nothing but write arguments, which; of such a call nothing has to be known
-        writes = returned is not None and not self._out and len(places) == len(operator.writes)
-        self.places = tuple(places) if writes and not operator.spec.random else ()
+        writes = returned is not None and not self._out and len(written_positions) == len(operator.writes)
+        self.written_positions = tuple(written_positions) if writes and not operator.spec.random else ()
         self._host = frozenset(i for i, n in enumerate(sig.positional) if n in operator.spec.host)
         self._varies = torch.Tag.dynamic_output_shape in operator.op.tags or bool(operator.spec.concrete)
         _operators.append(self)
@@ -113,7 +112,7 @@ class ColdOperator:
     def _on_cpu(self) -> bool:
         """Return True if the CPU's kernel computes the operator. Determined at the first call, since PyTorch may
         register kernels later than this module."""
-        known = self.name in _INSTEAD or _has_kernel(self._operator.op.name(), "CPU")
+        known = self.name in _INSTEAD or schema.runs_on_cpu(self._operator.op)
         return known and not self._operator.spec.random and self.name not in _PROGRAMMED | OUT_OF_BOUNDS
 
     def __call__(
@@ -125,13 +124,15 @@ class ColdOperator:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        if not tiered() or (backend is not None and backend.records and backend.is_hot(_anywhere(self.name, key))):
+        if not tiered() or (
+            backend is not None and backend.records and backend.is_hot(_without_offsets(self.name, key))
+        ):
             return MISS
         known = self._signatures.get(key)
         if known is None:
             if backend is None or backend.cold is None:
                 return MISS
-            known = ColdSignature(self._written(args, kwargs), slot_of_backend(backend))
+            known = ColdSignature(self._written_storages(args, kwargs), slot_of_backend(backend))
             keep(self._signatures, key, known)
         if self._on_cpu:
             out = self.computed(known, cells, args, kwargs)
@@ -145,15 +146,15 @@ class ColdOperator:
         return out
 
     def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call of an operator that does nothing but write its arguments `places`."""
+        """Call an operator that only writes into its arguments (at `written_positions`)."""
         try:
-            first = args[self.places[0]]
+            first = args[self.written_positions[0]]
             while isinstance(first, list):
                 first = first[0]
             backend = cell_of(first).backend
             if backend.cold is None or backend.records or not self._on_cpu:  # what records counts its operations
                 return MISS
-            for at in self.places:
+            for at in self.written_positions:
                 for t in args[at] if isinstance(args[at], list) else (args[at],):
                     ensure_owned(cell_of(t))
             lowered = [_lower(a, backend, i in self._host) for i, a in enumerate(args)]
@@ -175,7 +176,9 @@ class ColdOperator:
             return MISS
         if any(cell.backend is not backend for cell in cells):
             return MISS
-        return self.computed(ColdSignature(self._written(args, kwargs), slot_of_backend(backend)), cells, args, kwargs)
+        return self.computed(
+            ColdSignature(self._written_storages(args, kwargs), slot_of_backend(backend)), cells, args, kwargs
+        )
 
     # ---- CPU PyTorch's kernel --------------------------------------------------------------------------------------
 
@@ -214,8 +217,8 @@ class ColdOperator:
             return self._returned(args, kwargs)
         if known.make is not None:
             return known.make(out)
-        taken = {p for a in tensors_in(lowered, {}) if (p := a.untyped_storage().data_ptr())}
-        make = _maker(out, known.slot, taken)
+        operand_pointers = {p for a in tensors_in(lowered, {}) if (p := a.untyped_storage().data_ptr())}
+        make = _maker(out, known.slot, operand_pointers)
         if not self._varies:
             known.make = make
         return make(out)
@@ -236,7 +239,7 @@ class ColdOperator:
                 return MISS
             raise
 
-    def _written(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
+    def _written_storages(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
         names = self._operator.writes
         if not names:
             return ()
@@ -245,8 +248,8 @@ class ColdOperator:
         if any(t.device.type != TYPE for t in targets):
             raise device_error(self.name, tensors_in(args, kwargs))
         ids = {id(t) for t in targets}
-        ours = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
-        return tuple(i for i, t in enumerate(ours) if id(t) in ids)
+        on_device = [t for t in tensors_in(args, kwargs) if t.device.type == TYPE]
+        return tuple(i for i, t in enumerate(on_device) if id(t) in ids)
 
     def _separate(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], lowered: list[Any], named: dict[str, Any]
@@ -257,12 +260,12 @@ class ColdOperator:
         for name in self._operator.signature.written:
             low = named.get(name)
             if isinstance(low, Tensor):  # one without memory gets some that is nobody else's
-                apart = (
+                out_and_copy = (
                     low.as_strided(low.size(), low.stride())
                     if low.untyped_storage().nbytes()
                     else torch.empty_like(low)
                 )
-                outs[id(kwargs[name])] = kwargs[name], apart
+                outs[id(kwargs[name])] = kwargs[name], out_and_copy
 
         def separate(a: Any, b: Any) -> Any:
             if isinstance(a, list | tuple):
@@ -305,9 +308,9 @@ class ColdOperator:
             return MISS
         words = [self._draw(cells, args, kwargs)] if operator.spec.random else []
         new = plan.run(*arrays, *inputs, *words)
-        if plan.judges:
+        if plan.verifiers:
             assert backend.cold is not None
-            checks.raise_failed(backend.cold, new, plan.judges)
+            checks.raise_failed(backend.cold, new, plan.verifiers)
         if self._returned is not None:
             return self._returned(args, kwargs)
         outputs: Any = iter(new[len(plan.written) :])
@@ -318,7 +321,7 @@ class ColdOperator:
         return results[0] if plan.structure is None else plan.structure(results)
 
 
-def _anywhere(name: str, key: Any) -> tuple[Any, ...]:
+def _without_offsets(name: str, key: Any) -> tuple[Any, ...]:
     """A call wherever its tensors lie in their storages."""
     return name, *[p[:3] if p.__class__ is tuple and len(p) == 4 else p for p in key]
 
@@ -365,12 +368,12 @@ def _resized(high: Tensor, low: Tensor) -> None:
         return
     offset, slot = int(high.storage_offset()), slot_of_backend(cell_of(high).backend)
     if offset:
-        room = low.new_zeros(offset + low.untyped_storage().nbytes() // low.itemsize)
-        room.as_strided(low.shape, low.stride(), offset).copy_(low)
-        fresh = hosted(slot, room)
+        padded = low.new_zeros(offset + low.untyped_storage().nbytes() // low.itemsize)
+        padded.as_strided(low.shape, low.stride(), offset).copy_(low)
+        new_storage = hosted(slot, padded)
     else:
-        fresh = (copied if high.numel() or not _fills(low) else hosted)(slot, low)
-    set_storage(high, fresh.untyped_storage(), offset, tuple(low.shape), low.stride())
+        new_storage = (copied if high.numel() or not _fills(low) else hosted)(slot, low)
+    set_storage(high, new_storage.untyped_storage(), offset, tuple(low.shape), low.stride())
 
 
 def _fills(out: Tensor) -> bool:
@@ -380,10 +383,10 @@ def _fills(out: Tensor) -> bool:
     return nbytes == out.numel() * out.itemsize and not out.storage_offset() and is_dense(size, stride)
 
 
-def _maker(out: Any, slot: Slot, taken: set[int]) -> Callable[[Any], Any]:
-    """Return a function that makes device tensors of results like `out`. `taken`: the memory of the arguments."""
+def _maker(out: Any, slot: Slot, operand_pointers: set[int]) -> Callable[[Any], Any]:
+    """Return a function that makes tensors of results like `out`. `operand_pointers`: memory of the arguments."""
     if isinstance(out, list | tuple):
-        makers = [_maker(x, slot, taken) for x in out]
+        makers = [_maker(x, slot, operand_pointers) for x in out]
         kind = tuple if isinstance(out, tuple) else list
         return lambda out: kind([make(x) for make, x in zip(makers, out, strict=True)])
     if not isinstance(out, Tensor):
@@ -392,7 +395,7 @@ def _maker(out: Any, slot: Slot, taken: set[int]) -> Callable[[Any], Any]:
         return lambda host: host.to(slot.device)
     if out.is_conj():
         torch._C._set_conj(out, False)
-        make_conjugates = _maker(out, slot, taken)
+        make_conjugates = _maker(out, slot, operand_pointers)
         torch._C._set_conj(out, True)
 
         def conjugates(host: Tensor) -> Tensor:
@@ -401,7 +404,7 @@ def _maker(out: Any, slot: Slot, taken: set[int]) -> Callable[[Any], Any]:
 
         return conjugates
     numpy_dtype(out.dtype)  # raises for dtypes that no backend has, as a plan does
-    if out.untyped_storage().data_ptr() in taken or not _fills(out):
+    if out.untyped_storage().data_ptr() in operand_pointers or not _fills(out):
         return lambda host: copied(slot, host)
     like = header(slot.index, out.dtype, tuple(out.shape), out.stride())
     if like is None or like.nbytes != out.untyped_storage().nbytes():

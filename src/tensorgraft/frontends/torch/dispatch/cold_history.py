@@ -21,10 +21,10 @@ Tensor = torch.Tensor
 Function = Callable[..., Sequence[Tensor]]
 
 
-def on_the_host(whole: Function, parts: Function, tensors: Sequence[Tensor]) -> tuple[Tensor, ...] | None:
-    """Compute and differentiate `whole(*tensors)`, a composite of PyTorch's, by CPU PyTorch; `parts` is the same on the
-    device, for derivatives of higher order. Return None if the parts are to be run: in traces, modes and transforms,
-    and for tensors that the host cannot read."""
+def on_the_host(composite: Function, parts: Function, tensors: Sequence[Tensor]) -> tuple[Tensor, ...] | None:
+    """Compute and differentiate `composite(*tensors)`, a composite of PyTorch's, by CPU PyTorch; `parts` is the same on
+    the device, for derivatives of higher order. Return None if the parts are to be run: in traces, modes and
+    transforms, and for tensors that the host cannot read."""
     if state.now.capture is not None or torch._C._len_torch_dispatch_stack() or torch.is_autocast_enabled(TYPE):
         return None
     if torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0:
@@ -34,32 +34,34 @@ def on_the_host(whole: Function, parts: Function, tensors: Sequence[Tensor]) -> 
     if tensors[0].device.type != TYPE or not tier(cell_of(tensors[0]).backend):
         return None
     try:
-        lent = [cpu_view(t).detach() for t in tensors]
+        host_tensors = [cpu_view(t).detach() for t in tensors]
     except NotLent:
         return None
     slot = slot_at(tensors[0].device.index)
     if not torch.is_grad_enabled() or not any(t.requires_grad for t in tensors):
         with torch.no_grad():
-            return tuple(copied(slot, out) for out in whole(*lent))
-    return _Whole.apply(slot, whole, parts, lent, *tensors)
+            return tuple(copied(slot, out) for out in composite(*host_tensors))
+    return _Composite.apply(slot, composite, parts, host_tensors, *tensors)
 
 
-class _Whole(torch.autograd.Function):
+class _Composite(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, slot: Slot, whole: Function, parts: Function, lent: list[Tensor], *tensors: Tensor) -> Any:
-        for low, high in zip(lent, tensors, strict=True):
+    def forward(
+        ctx: Any, slot: Slot, composite: Function, parts: Function, hosts: list[Tensor], *tensors: Tensor
+    ) -> Any:
+        for low, high in zip(hosts, tensors, strict=True):
             low.requires_grad_(high.requires_grad)
         with torch.enable_grad():
-            outs = whole(*lent)
+            outs = composite(*hosts)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors)  # their versions: the graph on the host has their memory
-        ctx.slot, ctx.parts, ctx.lent, ctx.outs = slot, parts, lent, outs
+        ctx.slot, ctx.parts, ctx.lent, ctx.outs = slot, parts, hosts, outs
         return tuple(copied(slot, out.detach()) for out in outs)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> Any:
         tensors = ctx.saved_tensors
-        wanted = [i for i, needed in enumerate(ctx.needs_input_grad[4:]) if needed]
+        argnums = [i for i, needs_gradient in enumerate(ctx.needs_input_grad[4:]) if needs_gradient]
         if torch.is_grad_enabled():  # to be differentiated again
             outs, ends = ctx.parts(*tensors), tensors
             seeds = cotangents
@@ -69,14 +71,14 @@ class _Whole(torch.autograd.Function):
         used = [i for i, c in enumerate(seeds) if c is not None]
         gradients = torch.autograd.grad(
             [outs[i] for i in used],
-            [ends[i] for i in wanted],
+            [ends[i] for i in argnums],
             [seeds[i] for i in used],
             retain_graph=True,
             create_graph=torch.is_grad_enabled(),
             allow_unused=True,
         )
         results: list[Tensor | None] = [None] * (4 + len(tensors))
-        for i, gradient in zip(wanted, gradients, strict=True):
+        for i, gradient in zip(argnums, gradients, strict=True):
             on_device = gradient is None or gradient.device.type == TYPE
             results[4 + i] = gradient if on_device else copied(ctx.slot, gradient)
         return tuple(results)

@@ -17,7 +17,7 @@ from tensorgraft.frontends.torch.core.result_strides import LAYOUTS, Rule
 from tensorgraft.frontends.torch.core.schema import short_name
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, cpu_to_numpy, from_array, numpy_dtype, stored
 from tensorgraft.frontends.torch.core.traced_values import asked_for_shape
-from tensorgraft.frontends.torch.core.values import array_now, looked_up
+from tensorgraft.frontends.torch.core.values import concrete_array, looked_up
 from tensorgraft.frontends.torch.dispatch.meta_results import abstract_call, resize_out
 from tensorgraft.frontends.torch.dispatch.overlap import check_overlap
 from tensorgraft.frontends.torch.dispatch.plan_template import Leaf, held_arguments
@@ -32,22 +32,22 @@ Tensor = torch.Tensor
 
 def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a kernel whose results' shapes or types depend on values: at once, uncompiled."""
-    everything = tensors_in(args, kwargs)
-    slot = slot_of_call(operator, args, kwargs, everything)
+    all_tensors = tensors_in(args, kwargs)
+    slot = slot_of_call(operator, args, kwargs, all_tensors)
     sig = operator.signature
     check_overlap(operator, args, kwargs)
-    check_out(operator, args, kwargs, everything)
-    check_dtypes(operator, args, kwargs, everything)
+    check_out(operator, args, kwargs, all_tensors)
+    check_dtypes(operator, args, kwargs, all_tensors)
     abstract_call(operator, args, kwargs)
-    tensors = [t for t in everything if t.device.type == TYPE]
+    tensors = [t for t in all_tensors if t.device.type == TYPE]
     xp = backend_of(tensors, slot)
-    held, inputs = held_arguments(operator, args, kwargs, operator.spec.dynamic)
+    bound_arguments, inputs = held_arguments(operator, args, kwargs, operator.spec.dynamic)
     state.touch(*map(cell_of, tensors))
 
     capture = state.now.capture
 
     def known(t: Tensor) -> Any:
-        array = array_now(t, codes=True)
+        array = concrete_array(t, codes=True)
         values = looked_up(xp, array)
         return array if values is None else xp.asarray(values)
 
@@ -64,11 +64,13 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
         return numpy_dtype(a) if isinstance(a, torch.dtype) else a
 
     hidden = operator.writes if operator.kind == "out" else ()
-    positional = [n for n in sig.positional if n in held and n not in hidden]
-    named = {n: map_nested(fill, held[n]) for n in held if n not in sig.positional and n not in hidden}
+    positional = [n for n in sig.positional if n in bound_arguments and n not in hidden]
+    named = {
+        n: map_nested(fill, bound_arguments[n]) for n in bound_arguments if n not in sig.positional and n not in hidden
+    }
     try:
         with xp.scope(), xp.eagerly() if at_once else contextlib.nullcontext():
-            out = operator.spec.fn(xp, *[map_nested(fill, held[n]) for n in positional], **named)
+            out = operator.spec.fn(xp, *[map_nested(fill, bound_arguments[n]) for n in positional], **named)
     except TracedValueError:
         raise asked_for_shape(operator.name, tensors) from None
 

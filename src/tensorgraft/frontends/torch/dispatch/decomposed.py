@@ -42,20 +42,20 @@ def decomposed_spec(op: schema.Overload, decomposition: Callable[..., Any]) -> S
     """A kernel out of a function on tensors that does what `op` does."""
     sig = schema.signature(op)
     random = torch.Tag.nondeterministic_seeded in op.tags
-    entered = threading.local()
+    thread_state = threading.local()
 
     @contextlib.contextmanager
     def descending() -> Iterator[None]:
         """Some decompositions come down to the operator itself: the CPU computes that one."""
-        entered.depth = getattr(entered, "depth", 0) + 1
+        thread_state.depth = getattr(thread_state, "depth", 0) + 1
         before, state.now.decomposing = state.now.decomposing, True
         try:
-            if entered.depth > 3:
+            if thread_state.depth > 3:
                 raise NotImplementedError(f"PyTorch's decomposition of {op.name()} comes down to itself")
             yield
         finally:
             state.now.decomposing = before
-            entered.depth -= 1
+            thread_state.depth -= 1
 
     def fn(xp: Backend, *args: Any, **kwargs: Any) -> Any:
         slot = slot_of_backend(codes.plain(xp))
@@ -102,7 +102,7 @@ class Replayed:
         """Record the kernel as a program; one that asks for values, or fails, is returned as it is, to raise when
         called. So is, with `pure`, one that returns constants or what it is given."""
         structure: Any = None
-        judges: list[Any] = []
+        verifiers: list[Any] = []
 
         bound: Any = (args, kwargs)
 
@@ -115,8 +115,8 @@ class Replayed:
             positional, named = optree.tree_map(lambda a: next(known) if xp.is_array(a) else a, bound)
             with checks.collected() as pending:
                 outputs, structure = optree.tree_flatten(self._fn(recorder, *positional, **named))
-            judges.extend(judge for _, judge in pending)
-            return [*outputs, *(seen for seen, _ in pending)]
+            verifiers.extend(verify for _, verify in pending)
+            return [*outputs, *(values for values, _ in pending)]
 
         recording_slot(program_backend())
         try:
@@ -127,17 +127,17 @@ class Replayed:
             return self._fn
         computed = program.on(xp)
         names, single = sorted(kwargs), structure.is_leaf()
-        if single and not judges and not names and all(map(xp.is_array, args)):
+        if single and not verifiers and not names and all(map(xp.is_array, args)):
             return lambda xp, *arrays: computed(*arrays)[0]
         flat = not any(a is not x and xp.is_array(x) for a in (*args, *kwargs.values()) for x in optree.tree_leaves(a))
         row: Any = tuple(range(structure.num_leaves))
         as_they_come = structure == optree.tree_structure(row)
 
         def replay(xp: Backend, *args: Any, **kwargs: Any) -> Any:
-            given = (*args, *[kwargs[n] for n in names]) if names else args
-            outputs = computed(*(filter(xp.is_array, given) if flat else arrays_in((args, kwargs))))
-            if judges:
-                checks.raise_failed(xp, outputs, judges)
+            operands = (*args, *[kwargs[n] for n in names]) if names else args
+            outputs = computed(*(filter(xp.is_array, operands) if flat else arrays_in((args, kwargs))))
+            if verifiers:
+                checks.raise_failed(xp, outputs, verifiers)
             if single:
                 return outputs[0]
             results = outputs[: structure.num_leaves]
@@ -148,7 +148,7 @@ class Replayed:
                 return replay(xp, *args, **kwargs)
             return self._fn(xp, *args, **kwargs)
 
-        return checked if pure and judges else replay
+        return checked if pure and verifiers else replay
 
 
 class ReplayedFormula(Replayed):
@@ -162,9 +162,9 @@ class ReplayedFormula(Replayed):
         self._programs: dict[Any, Callable[..., Any]] = {}
 
     def __call__(self, xp: Backend, *args: Any, **kwargs: Any) -> Any:
-        return (self._run or self._chosen(xp, args, kwargs))(xp, *args, **kwargs)
+        return (self._run or self._program(xp, args, kwargs))(xp, *args, **kwargs)
 
-    def _chosen(self, xp: Backend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+    def _program(self, xp: Backend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
         if self._calls < 2:
             self._calls += 1
             return self._fn

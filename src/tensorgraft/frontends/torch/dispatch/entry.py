@@ -23,14 +23,14 @@ from tensorgraft.storage import Storage
 
 def entry(operator: Operator) -> Callable[..., Any]:
     """The function that PyTorch's dispatcher calls for an overload."""
-    now, calls, random = state.now, operator.calls, operator.spec.random
+    local_state, calls, random = state.now, operator.calls, operator.spec.random
     check = operator.spec.check if operator.spec.has_inputs else None  # else it belongs to the plan
     key_of, draw = key_maker(operator), _draw(operator)
     cold = ColdOperator(operator, _returned(operator), draw)
     planned = PlannedOperator(operator, cold, _returned(operator))
     if operator.spec.concrete is True:
         return below_modes(planned.run_concrete)
-    in_place = bool(cold.places)
+    in_place = bool(cold.written_positions)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if function_mode() or tracing():
@@ -40,19 +40,19 @@ def entry(operator: Operator) -> Callable[..., Any]:
         try:
             if check is not None:
                 check(*args, **kwargs)
-            if in_place and tiered() and now.capture is None and (out := cold.write(args, kwargs)) is not MISS:
+            if in_place and tiered() and local_state.capture is None and (out := cold.write(args, kwargs)) is not MISS:
                 return out
             key, cells, inputs, placed, backend = key_of(args, kwargs)
             full = tuple(key)
             known: Any = calls.get(full)
             if known.__class__ is ColdSignature:
-                if now.capture is None and tiered() and not backend.records:  # type: ignore[union-attr]
+                if local_state.capture is None and tiered() and not backend.records:  # type: ignore[union-attr]
                     out = cold.computed(known, cells, args, kwargs)
                     if out is not MISS:
                         return out
                 known = None
             if known is None:
-                if now.capture is None and (backend is None or backend.cold is not None):
+                if local_state.capture is None and (backend is None or backend.cold is not None):
                     out = cold(full, backend, cells, inputs, args, kwargs)
                     if out is not MISS:
                         return out
@@ -64,7 +64,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 inputs[k] = backend.place(inputs[k])  # type: ignore[union-attr]
             if random:
                 inputs.append(draw(cells, args, kwargs))
-            if plan.makers is None or now.capture is not None:
+            if plan.makers is None or local_state.capture is not None:
                 return planned.run(plan, cells, [*offsets, *inputs], args, kwargs)
             new = plan.run(*arrays, *inputs) if inputs else plan.run(*arrays)
             if plan.make is not None:  # nothing but one new tensor comes of it

@@ -82,24 +82,24 @@ def decompositions() -> Mapping[Any, Callable[..., Any]]:
 
 
 def _isin(
-    decomposition: Callable[..., Any], elements: torch.Tensor, test_elements: torch.Tensor, **how: bool
+    decomposition: Callable[..., Any], elements: torch.Tensor, test_elements: torch.Tensor, **options: bool
 ) -> torch.Tensor:
     """PyTorch's compares each element of both with the next one, of which nothing has one."""
     if elements.numel():
-        return decomposition(elements, test_elements, **how)
+        return decomposition(elements, test_elements, **options)
     return torch.empty_like(elements, dtype=torch.bool, memory_format=torch.contiguous_format)
 
 
 def _unfold_backward(
-    decomposition: Callable[..., Any], grad: torch.Tensor, input_size: Sequence[int], *how: int
+    decomposition: Callable[..., Any], grad: torch.Tensor, input_size: Sequence[int], *options: int
 ) -> torch.Tensor:
     """PyTorch's gives no number back for a window of none over a number."""
-    return decomposition(grad, input_size, *how) if input_size else grad.sum(0)
+    return decomposition(grad, input_size, *options) if input_size else grad.sum(0)
 
 
-def _loss_backward(decomposition: Callable[..., Any], grad: torch.Tensor, x: torch.Tensor, *how: Any) -> torch.Tensor:
+def _loss_backward(decomposed: Callable[..., Any], grad: torch.Tensor, x: torch.Tensor, *options: Any) -> torch.Tensor:
     """PyTorch's divides by how many losses there are."""
-    return decomposition(grad, x, *how) if x.numel() else torch.empty_like(x)
+    return decomposed(grad, x, *options) if x.numel() else torch.empty_like(x)
 
 
 def on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -177,6 +177,6 @@ def compute_on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str,
         high.copy_(low)
 
     out = pytrees.mapped(up, result)
-    written = [t for name in schema.signature(op).written for t in pytrees.leaves_of(bound.get(name))]
-    all_or_none(write, [pairs[id(t)] for t in written if isinstance(t, torch.Tensor) and id(t) in pairs])
+    targets = [t for name in schema.signature(op).written for t in pytrees.leaves_of(bound.get(name))]
+    all_or_none(write, [pairs[id(t)] for t in targets if isinstance(t, torch.Tensor) and id(t) in pairs])
     return out

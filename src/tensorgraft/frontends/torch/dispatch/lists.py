@@ -34,18 +34,18 @@ def in_turn(operator: Operator, at_once: Callable[..., Any]) -> Callable[..., An
     singly = functools.partial(operator.op._op_dk, torch.DispatchKey.CompositeExplicitAutograd)
     elementwise = not operator.op.name().startswith("aten::_foreach_copy_")  # which does nothing to itself
 
-    def call(written: list[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
-        others = [*args, *kwargs.values()] if kwargs else args
-        taken = all(map(_plain, written)) and all(_is_compatible(written, a, elementwise) for a in others)
-        if not taken or _shares_memory(written, others, elementwise):
-            return singly(written, *args, **kwargs)
+    def call(targets: list[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
+        operands = [*args, *kwargs.values()] if kwargs else args
+        is_computable = all(map(_plain, targets)) and all(_is_compatible(targets, a, elementwise) for a in operands)
+        if not is_computable or _shares_memory(targets, operands, elementwise):
+            return singly(targets, *args, **kwargs)
         try:
-            result = at_once(written, *args, **kwargs)
+            result = at_once(targets, *args, **kwargs)
         except RuntimeError as error:
             if type(error) is not RuntimeError or not getattr(error, "untouched", False):
                 raise
-            return singly(written, *args, **kwargs)  # those before the one that is refused are written
-        counted = [t for t in written if not t.is_inference()]
+            return singly(targets, *args, **kwargs)  # those before the one that is refused are written
+        counted = [t for t in targets if not t.is_inference()]
         if counted:
             increment_version(counted)
         return result
@@ -59,14 +59,14 @@ def _plain(t: torch.Tensor) -> bool:
     return t.is_floating_point() and not repeats(t) and (not t.is_inference() or torch.is_inference_mode_enabled())
 
 
-def _is_compatible(written: list[torch.Tensor], a: Any, elementwise: bool) -> bool:
+def _is_compatible(targets: list[torch.Tensor], a: Any, elementwise: bool) -> bool:
     """Return True if each element of an operand has the size and dtype of its tensor, or is a real number, so that none
     is refused."""
     if not isinstance(a, list | tuple):
         return not isinstance(a, complex)
-    if len(a) != len(written):  # refused before anything is written
+    if len(a) != len(targets):  # refused before anything is written
         return True
-    for x, t in zip(a, written, strict=True):
+    for x, t in zip(a, targets, strict=True):
         if not isinstance(x, torch.Tensor):
             if isinstance(x, complex):
                 return False
@@ -75,17 +75,17 @@ def _is_compatible(written: list[torch.Tensor], a: Any, elementwise: bool) -> bo
     return True
 
 
-def _shares_memory(written: list[torch.Tensor], args: Sequence[Any], elementwise: bool) -> bool:
+def _shares_memory(targets: list[torch.Tensor], args: Sequence[Any], elementwise: bool) -> bool:
     """Return True if a tensor that is written shares memory with another tensor of the call, other than itself in
     another list."""
-    storages = {t.untyped_storage()._cdata for t in written}
+    storages = {t.untyped_storage()._cdata for t in targets}
     others: list[torch.Tensor] = []
     for a in args:
         if isinstance(a, list | tuple):
-            pairs = itertools.zip_longest(a, written)
-            others += [t for t, own in pairs if isinstance(t, torch.Tensor) and not (elementwise and t is own)]
+            pairs = itertools.zip_longest(a, targets)
+            others += [t for t, target in pairs if isinstance(t, torch.Tensor) and not (elementwise and t is target)]
         elif isinstance(a, torch.Tensor):
             others.append(a)
-    if len(storages) == len(written) and storages.isdisjoint(t.untyped_storage()._cdata for t in others):
+    if len(storages) == len(targets) and storages.isdisjoint(t.untyped_storage()._cdata for t in others):
         return False
-    return shares_memory(written, [*written, *others], grows=False)
+    return shares_memory(targets, [*targets, *others], grows=False)

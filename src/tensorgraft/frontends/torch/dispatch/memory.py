@@ -11,16 +11,9 @@ from torch.utils._python_dispatch import _disable_current_modes as disable_curre
 
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import Slot
-from tensorgraft.frontends.torch.core.tensors import (
-    MOST_AXES,
-    attach,
-    cell_of,
-    cpu_to_numpy,
-    numpy_dtype,
-    numpy_to_cpu,
-)
+from tensorgraft.frontends.torch.core.tensors import MOST_AXES, attach, cell_of, cpu_to_numpy, numpy_dtype, numpy_to_cpu
 from tensorgraft.frontends.torch.core.traced_values import asked_for_values
-from tensorgraft.frontends.torch.core.values import array_now, looked_up
+from tensorgraft.frontends.torch.core.values import concrete_array, looked_up
 from tensorgraft.frontends.torch.dispatch import absent_layouts
 from tensorgraft.frontends.torch.dispatch.results import describe
 from tensorgraft.hub import tiers
@@ -65,13 +58,13 @@ def memory(cell: Storage) -> Tensor:
         array = array_set(cell)
     except AttributeError:
         return cell.cold
-    lent = cell.backend.lend(array)
-    if lent is None:
+    lent_memory = cell.backend.lend(array)
+    if lent_memory is None:
         raise NotLent
-    if lent.__class__ is np.ndarray:
-        return numpy_to_cpu(lent)
+    if lent_memory.__class__ is np.ndarray:
+        return numpy_to_cpu(lent_memory)
     try:
-        return _import(lent.__dlpack__()).contiguous()  # XLA knows other layouts, too
+        return _import(lent_memory.__dlpack__()).contiguous()  # XLA knows other layouts, too
     except (BufferError, TypeError, RuntimeError):  # a dtype that DLPack, or one of the two, has not
         raise NotLent from None
 
@@ -126,9 +119,9 @@ def copied(slot: Slot, host: Tensor) -> Tensor:
     dtype, size, stride, nbytes = results[0]
     if is_dense(size, stride):
         return hosted(slot, torch.empty_strided(size, stride, dtype=dtype, device=_CPU).copy_(host))
-    room = torch.zeros(nbytes // dtype.itemsize, dtype=dtype, device=_CPU)
-    room.as_strided(size, stride).copy_(host)
-    return attach(Storage(None, slot.backend, room), slot, dtype, size, stride, nbytes)
+    padded = torch.zeros(nbytes // dtype.itemsize, dtype=dtype, device=_CPU)
+    padded.as_strided(size, stride).copy_(host)
+    return attach(Storage(None, slot.backend, padded), slot, dtype, size, stride, nbytes)
 
 
 def tier(backend: Backend) -> bool:
@@ -142,11 +135,15 @@ def tier(backend: Backend) -> bool:
 def to_cpu(t: torch.Tensor) -> torch.Tensor:
     """A CPU tensor with the same values and strides (where these are dense)."""
     if t.dim() > MOST_AXES:
-        few = to_cpu(t.squeeze())
-        return few.as_strided(t.size(), t.stride()) if is_dense(tuple(t.size()), t.stride()) else few.reshape(t.size())
+        squeezed = to_cpu(t.squeeze())
+        return (
+            squeezed.as_strided(t.size(), t.stride())
+            if is_dense(tuple(t.size()), t.stride())
+            else squeezed.reshape(t.size())
+        )
     source = computed(t)
     if source is None:
-        xp, array = cell_of(t).backend, array_now(t)
+        xp, array = cell_of(t).backend, concrete_array(t)
         host = looked_up(xp, array)
         if host is None and xp.is_traced(array) and not xp.is_differentiated(array):
             raise asked_for_values(t)

@@ -42,41 +42,41 @@ def abstract_call(
     if not tensors_in(args, kwargs) and "device" in sig.names:
         named["device"] = torch.device("meta")
     try:
-        outcome, _ = call_with_warnings(
+        meta_result, _ = call_with_warnings(
             operator.op if operator.spec.meta is True else operator.spec.meta, metas, named, random=False
         )
     except NotImplementedError:
         return None, None
     except Exception as error:
-        outcome, metas, named = _ask_the_cpu(operator, args, kwargs, error)
+        meta_result, metas, named = _ask_the_cpu(operator, args, kwargs, error)
     else:
         if refusals and final(operator, refusals, args, kwargs):
             raise refusals.pop()
     if operator.kind != "out":
-        return _as_on_the_cpu(operator, metas, named, outcome), None
+        return _as_on_the_cpu(operator, metas, named, meta_result), None
     sizes = {}
     metas_bound = sig.bind(tuple(metas), named)
     operands = tensors_in([a for name, a in metas_bound.items() if name not in sig.written], {})
     for name in sig.written:
-        before, after = sig.bind(args, kwargs)[name], metas_bound[name]
-        if before.size() != after.size():
-            sizes[name] = (tuple(after.size()), _iterated(operator, after, operands).stride())
+        before, new_out = sig.bind(args, kwargs)[name], metas_bound[name]
+        if before.size() != new_out.size():
+            sizes[name] = (tuple(new_out.size()), _iterated(operator, new_out, operands).stride())
     if not sizes:
-        return outcome, None
-    said, made = _resized_on_the_cpu(operator, args, kwargs)
-    sizes = {name: made.get(name, size) for name, size in sizes.items()}
+        return meta_result, None
+    cpu_warnings, cpu_sizes = _resized_on_the_cpu(operator, args, kwargs)
+    sizes = {name: cpu_sizes.get(name, size) for name, size in sizes.items()}
     if all(sig.bind(args, kwargs)[name].size() == size for name, (size, _) in sizes.items()):
-        return outcome, None  # the meta function is mistaken: the CPU leaves it as it is
+        return meta_result, None  # the meta function is mistaken: the CPU leaves it as it is
 
     def resize(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         outs = sig.bind(args, kwargs)
         short = [name for name, (size, _) in sizes.items() if outs[name].size() != size]
-        for text in (said or ()) if short else ():
+        for text in (cpu_warnings or ()) if short else ():
             warning_filters.warn(text)
         for name in short:
-            resize_out(outs[name], *sizes[name], warn=said is None)
+            resize_out(outs[name], *sizes[name], warn=cpu_warnings is None)
 
-    return outcome, resize
+    return meta_result, resize
 
 
 def _resized_on_the_cpu(
@@ -92,31 +92,31 @@ def _resized_on_the_cpu(
         return None, {}
     zeros, named = to_meta(args, kwargs, "cpu", ROOM)
     try:
-        _, said = call_with_warnings(operator.op, zeros, named)
+        _, texts = call_with_warnings(operator.op, zeros, named)
     except Exception:  # zeros may be no valid input
         return None, {}
     bound = operator.signature.bind(tuple(zeros), named)
-    made = {name: (tuple(bound[name].size()), bound[name].stride()) for name in operator.signature.written}
-    return [text for text in said if "resized" in text], made
+    cpu_sizes = {name: (tuple(bound[name].size()), bound[name].stride()) for name in operator.signature.written}
+    return [text for text in texts if "resized" in text], cpu_sizes
 
 
-def _as_on_the_cpu(operator: Operator, args: list[Any], kwargs: dict[str, Any], outcome: Any) -> Any:
+def _as_on_the_cpu(operator: Operator, args: list[Any], kwargs: dict[str, Any], result: Any) -> Any:
     """The result with the strides that the CPU gives it. Those of elementwise operators are PyTorch's iterator's: its
     meta functions that are written in Python have others."""
     rule = LAYOUTS.get(operator.name)
     if rule is not None:
-        return rule(outcome, *args, **kwargs)
-    return _iterated(operator, outcome, tensors_in(args, kwargs)) if isinstance(outcome, Tensor) else outcome
+        return rule(result, *args, **kwargs)
+    return _iterated(operator, result, tensors_in(args, kwargs)) if isinstance(result, Tensor) else result
 
 
-def _iterated(operator: Operator, outcome: Tensor, operands: list[Tensor]) -> Tensor:
-    if operator.spec.promotion is None or operator.spec.meta is not True or not outcome.numel():
-        return outcome
-    shape = tuple(outcome.shape)
+def _iterated(operator: Operator, result: Tensor, operands: list[Tensor]) -> Tensor:
+    if operator.spec.promotion is None or operator.spec.meta is not True or not result.numel():
+        return result
+    shape = tuple(result.shape)
     strides = result_strides(shape, operands)
-    if strides is None or (operator.kind != "out" and same_strides(shape, strides, outcome.stride())):
-        return outcome
-    return strided(outcome, strides)
+    if strides is None or (operator.kind != "out" and same_strides(shape, strides, result.stride())):
+        return result
+    return strided(result, strides)
 
 
 _SMALL = 1 << 24  # elements of a call's tensors together: beyond, the CPU is not asked
@@ -160,8 +160,8 @@ def resize_out(out: Tensor, size: tuple[int, ...], stride: tuple[int, ...], warn
     slot = slot_at(out.device.index)
     with slot.backend.scope():
         array = slot.backend.zeros((offset + math.prod(size),), numpy_dtype(out.dtype))
-    fresh = from_array(array, slot)
-    set_storage(out, fresh.untyped_storage(), offset, size, stride)
+    resized = from_array(array, slot)
+    set_storage(out, resized.untyped_storage(), offset, size, stride)
 
 
 def resized_though_refused(
@@ -176,10 +176,10 @@ def resized_though_refused(
         call_with_warnings(op, host, named)
     except type(error):
         sig = schema.signature(op)
-        before, after = sig.bind(args, kwargs), sig.bind(tuple(host), named)
+        before, resized_out = sig.bind(args, kwargs), sig.bind(tuple(host), named)
         for name in sig.written:
-            if before[name].size() != after[name].size():
-                resize_out(before[name], tuple(after[name].size()), after[name].stride())
+            if before[name].size() != resized_out[name].size():
+                resize_out(before[name], tuple(resized_out[name].size()), resized_out[name].stride())
     except Exception:  # another reason than ours
         return
 
@@ -187,8 +187,8 @@ def resized_though_refused(
 def has_room(out: Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
     """Return True if the storage of `out` is large enough for the new size and strides; PyTorch keeps it then."""
     storage = out.untyped_storage().nbytes()
-    reach = math.prod(size) and 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-    return storage > 0 and (int(out.storage_offset()) + reach) * out.element_size() <= storage
+    extent = math.prod(size) and 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    return storage > 0 and (int(out.storage_offset()) + extent) * out.element_size() <= storage
 
 
 def copied_out(op: schema.Overload, functional: schema.Overload) -> Callable[..., Any]:
@@ -196,12 +196,12 @@ def copied_out(op: schema.Overload, functional: schema.Overload) -> Callable[...
     names = tuple(a.name for a in op._schema.arguments if a.kwarg_only and a.alias_info is not None)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        everything = dict(kwargs)
+        all_kwargs = dict(kwargs)
         outs = tuple(kwargs.pop(name) for name in names)
         try:
             result = functional(*args, **kwargs)
         except Exception as error:
-            resized_though_refused(op, args, everything, error)
+            resized_though_refused(op, args, all_kwargs, error)
             raise
         for out, value in zip(outs, result if isinstance(result, tuple) else (result,), strict=True):
             if not torch.can_cast(value.dtype, out.dtype):

@@ -78,7 +78,7 @@ def _form(
     )
 
 
-class Reach:
+class StorageReference:
     """A tensor in the array of its storage, as a plan reads and writes it. With a `form` its offset is an operand,
     `operands[at]`."""
 
@@ -99,7 +99,7 @@ class Reach:
                 raise
         offset = operands[self._at]
         if offset.__class__ is int:  # nothing is traced
-            return read(xp, array, self._here(offset))
+            return read(xp, array, self._geometry_at(offset))
         return dynamic_offset.read(xp, array, self._geometry, self._form, offset)
 
     def write(self, xp: Backend, array: Array, value: Array, operands: Sequence[Any]) -> Array:
@@ -107,20 +107,20 @@ class Reach:
             return write(xp, array, self._geometry, value)
         offset = operands[self._at]
         if offset.__class__ is int:
-            return write(xp, array, self._here(offset), value)
+            return write(xp, array, self._geometry_at(offset), value)
         return dynamic_offset.write(xp, array, self._geometry, value, self._form, offset)
 
-    def _here(self, offset: int) -> Geometry:
+    def _geometry_at(self, offset: int) -> Geometry:
         shape, strides, _, dtype = self._geometry
         return Geometry(shape, strides, offset, dtype)
 
 
-def reaches_of(geometries: Sequence[Geometry], forms: Sequence[Form | None]) -> tuple[list[Reach], int]:
+def reaches_of(geometries: Sequence[Geometry], forms: Sequence[Form | None]) -> tuple[list[StorageReference], int]:
     """Return (the reach of each tensor of a plan, how many arguments of its program are arrays of storages and
     offsets)."""
-    reaches, at = [], len(geometries)
+    references, at = [], len(geometries)
     for geometry, form in zip(geometries, forms, strict=True):
         # one that was resized since the form was told lies at the beginning of another storage
-        reaches.append(Reach(geometry, form if geometry.offset else None, at))
+        references.append(StorageReference(geometry, form if geometry.offset else None, at))
         at += form is not None
-    return reaches, at
+    return references, at

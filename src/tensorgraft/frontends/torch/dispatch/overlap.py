@@ -32,8 +32,8 @@ def check_overlap(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, A
     if not operator.writes:
         return
     bound = operator.signature.bind(args, kwargs)
-    written = tensors_in([bound.get(name) for name in operator.writes], {})
-    for t in written:
+    targets = tensors_in([bound.get(name) for name in operator.writes], {})
+    for t in targets:
         if repeats(t) and operator.name not in _IDEMPOTENT:
             if refuse(operator, args, kwargs, "unsupported operation: "):  # some of the CPU's kernels take it
                 return
@@ -41,7 +41,7 @@ def check_overlap(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, A
                 "unsupported operation: more than one element of the written-to tensor refers to a single memory"
                 " location. Please clone() the tensor before performing the operation."
             )
-    if shares_memory(written, tensors_in(args, kwargs), grows=operator.kind == "out"):
+    if shares_memory(targets, tensors_in(args, kwargs), grows=operator.kind == "out"):
         refuse(operator, args, kwargs, "unsupported operation: ")
 
 
@@ -52,21 +52,21 @@ def _span(t: Tensor) -> tuple[int, int]:
     return begin * t.itemsize, end * t.itemsize
 
 
-def shares_memory(written: list[Tensor], everything: list[Tensor], grows: bool) -> bool:
+def shares_memory(targets: list[Tensor], all_tensors: list[Tensor], grows: bool) -> bool:
     """Return True if an argument that is written shares memory with another one.
 
     `grows`: what is written may be resized, within its storage too.
     """
-    if len(everything) < 2:
+    if len(all_tensors) < 2:
         return False
     by_storage: dict[int, list[Tensor]] = {}
-    same = Counter(map(id, everything))
-    if any(same[id(t)] > 1 for t in written):  # also of an empty one, for which room is made before it is read
+    occurrences = Counter(map(id, all_tensors))
+    if any(occurrences[id(t)] > 1 for t in targets):  # also of an empty one, for which room is made before it is read
         return True
-    for t in everything:
+    for t in all_tensors:
         if t.numel():
             by_storage.setdefault(t.untyped_storage()._cdata, []).append(t)
-    for t in written:
+    for t in targets:
         begin, end = _span(t)
         neighbours = by_storage.get(t.untyped_storage()._cdata, [])
         if sum(grows or (begin < high and low < end) for low, high in map(_span, neighbours)) > 1:  # one is `t` itself
@@ -78,17 +78,19 @@ def relation(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     """Return where the tensors of a call begin, in bytes from the first on the same storage; None where nothing that is
     written overlaps another tensor."""
     bound = operator.signature.bind(args, kwargs)
-    written = {id(t) for t in tensors_in([bound.get(name) for name in operator.writes], {})}
+    target_ids = {id(t) for t in tensors_in([bound.get(name) for name in operator.writes], {})}
     spans: dict[int, list[tuple[int, int, bool]]] = {}
-    ahead: list[int] = []
-    meet = False
+    offsets: list[int] = []
+    overlaps = False
     for t in tensors_in(args, kwargs):
         if t.device.type == TYPE:
             begin, end = _span(t)
-            others = spans.setdefault(t.untyped_storage()._cdata, [])
-            here = id(t) in written
+            intervals = spans.setdefault(t.untyped_storage()._cdata, [])
+            target = id(t) in target_ids
             if t.numel():
-                meet |= any((here or there) and begin < high and low < end for low, high, there in others)
-                others.append((begin, end, here))
-            ahead.append(begin - others[0][0] if others else 0)
-    return tuple(ahead) if meet else None
+                overlaps |= any(
+                    (target or other_target) and begin < high and low < end for low, high, other_target in intervals
+                )
+                intervals.append((begin, end, target))
+            offsets.append(begin - intervals[0][0] if intervals else 0)
+    return tuple(offsets) if overlaps else None

@@ -26,7 +26,7 @@ class Step(NamedTuple):
     """Elements of a tensor (numbered in row-major order) and the places of its storage that they are written to."""
 
     elements: np.ndarray
-    places: np.ndarray
+    positions: np.ndarray
 
 
 def write_steps(
@@ -39,14 +39,14 @@ def write_steps(
     shape, strides, offset, _ = target
     if not overlaps_itself(shape, strides):
         return None
-    along = [aligned(strides, shape, shape), *(aligned(g.strides, g.shape, shape) for g in operands)]
-    outermost_first = fastest_first(shape, [s for s in along if s is not None])[::-1]
+    all_strides = [aligned(strides, shape, shape), *(aligned(g.strides, g.shape, shape) for g in operands)]
+    outermost_first = fastest_first(shape, [s for s in all_strides if s is not None])[::-1]
     elements = np.arange(math.prod(shape)).reshape(shape).transpose(outermost_first).reshape(-1)
-    places = offset + _positions(shape, strides).transpose(outermost_first).reshape(-1)
-    turn, last = _visits(places)
+    positions = offset + _positions(shape, strides).transpose(outermost_first).reshape(-1)
+    turn, last = _visits(positions)
     if reads_itself and _elementwise(operator):
-        return [Step(elements[turn == k], places[turn == k]) for k in range(int(turn.max()) + 1)]
-    return [Step(elements[last], places[last])]
+        return [Step(elements[turn == k], positions[turn == k]) for k in range(int(turn.max()) + 1)]
+    return [Step(elements[last], positions[last])]
 
 
 def _elementwise(operator: Operator) -> bool:
@@ -56,24 +56,24 @@ def _elementwise(operator: Operator) -> bool:
 
 def write_step(xp: Backend, array: Array, geometry: Geometry, value: Array, step: Step) -> Array:
     """Write the elements of one step by `storage.write`."""
-    inside, n = xp.dtype_of(array), math.prod(xp.shape(array))
-    size = n * inside.itemsize // geometry.dtype.itemsize
-    everything = Geometry((size,), (1,), 0, geometry.dtype)
+    array_dtype, n = xp.dtype_of(array), math.prod(xp.shape(array))
+    size = n * array_dtype.itemsize // geometry.dtype.itemsize
+    flat_geometry = Geometry((size,), (1,), 0, geometry.dtype)
     new = xp.gather(xp.reshape(value, (math.prod(geometry.shape),)), (xp.asarray(step.elements),))
-    flat = xp.scatter(read(xp, array, everything), (xp.asarray(step.places),), new)
-    return write(xp, array, everything, flat)
+    flat = xp.scatter(read(xp, array, flat_geometry), (xp.asarray(step.positions),), new)
+    return write(xp, array, flat_geometry, flat)
 
 
 @functools.lru_cache(maxsize=4096)
 def overlaps_itself(shape: Shape, strides: Shape) -> bool:
     """Return True if two elements of the geometry share memory."""
-    reach = 0
+    extent = 0
     for stride, n in sorted((abs(s), n) for n, s in zip(shape, strides, strict=True) if n != 1):
         if n == 0:
             return False
-        if stride <= reach:  # axes interleave, which may or may not be without collisions
+        if stride <= extent:  # axes interleave, which may or may not be without collisions
             return len(np.unique(_positions(shape, strides))) < math.prod(shape)
-        reach += (n - 1) * stride
+        extent += (n - 1) * stride
     return False
 
 
@@ -87,14 +87,14 @@ def _positions(shape: Shape, strides: Shape) -> np.ndarray:
     )
 
 
-def _visits(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _visits(positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (of each visit, how many there were to the same place before; which visits are the last to their
     place)."""
-    by_place = np.argsort(places, kind="stable")
-    ordered = places[by_place]
+    by_place = np.argsort(positions, kind="stable")
+    ordered = positions[by_place]
     first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
     starts = np.flatnonzero(first)
-    turn, last = np.empty(len(places), np.int64), np.empty(len(places), bool)
-    turn[by_place] = np.arange(len(places)) - np.repeat(starts, np.diff([*starts, len(places)]))
+    turn, last = np.empty(len(positions), np.int64), np.empty(len(positions), bool)
+    turn[by_place] = np.arange(len(positions)) - np.repeat(starts, np.diff([*starts, len(positions)]))
     last[by_place] = np.concatenate([first[1:], [True]])
     return turn, last

@@ -27,7 +27,7 @@ class Plan:
     prepare: Callable[..., None] | None = None  # before the run: resizes `out=` tensors
     program: Callable[..., tuple[Array, ...]] | None = None  # `run` before it was compiled
     concrete: bool = False  # results' shapes depend on values: there is no program
-    judges: tuple[checks.Judge, ...] = ()  # of the values that `run` returns last
+    verifiers: tuple[checks.Verifier, ...] = ()  # of the values that `run` returns last
     xp: Backend | None = None  # where operands are quantised, the backend that knows of such
     familiar: bool = False  # its like has run before, at other sizes: nothing is imported for it
     writing: bool = False  # memory that is written in place may have been, and nobody has been told

@@ -34,7 +34,7 @@ class Leaf:
 
 @dataclass(slots=True)
 class Outline:
-    held: dict[str, Any]  # the arguments by name, with leaves
+    arguments: dict[str, Any]  # the arguments by name, with leaves
     targets: list[Leaf]  # that are written
     dtype: np.dtype  # to which the arguments `promoted` are converted
     promoted: frozenset[str]
@@ -42,7 +42,9 @@ class Outline:
     named: list[str]
     rounded: np.dtype | None = None  # in which PyTorch has the result before it is written, where that is narrower
     fetches: Any = None  # how a program makes the kernel's arguments (`program`)
-    made: torch.dtype | None = None  # of an elementwise operator, whose result has the sizes and strides of `pointwise`
+    result_dtype: torch.dtype | None = (
+        None  # of an elementwise operator, whose result has the sizes and strides of `pointwise`
+    )
 
 
 def outline_key(
@@ -61,20 +63,24 @@ def outline_key(
 
 
 def make_outline(
-    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], ours: Sequence[Tensor], names: frozenset[str]
+    operator: Operator,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    on_device: Sequence[Tensor],
+    names: frozenset[str],
 ) -> Outline:
-    """`ours`: the call's tensors on the device; `names`: of numbers that are inputs."""
+    """`on_device`: the call's tensors on the device; `names`: of numbers that are inputs."""
     sig = operator.signature
-    held, inputs = held_arguments(operator, args, kwargs, names)
+    bound_arguments, inputs = held_arguments(operator, args, kwargs, names)
     hidden = operator.writes if operator.kind == "out" else ()
-    compute, result, promoted = _promoted(operator, ours, held, inputs)
+    compute, result, promoted = _promoted(operator, on_device, bound_arguments, inputs)
     return Outline(
-        held,
-        [leaf for name in operator.writes for leaf in leaves(held.get(name))],
+        bound_arguments,
+        [leaf for name in operator.writes for leaf in leaves(bound_arguments.get(name))],
         compute,
         promoted,
-        [n for n in sig.positional if n in held and n not in hidden],
-        [n for n in held if n not in sig.positional and n not in hidden],
+        [n for n in sig.positional if n in bound_arguments and n not in hidden],
+        [n for n in bound_arguments if n not in sig.positional and n not in hidden],
         None if result == compute else result,
     )
 
@@ -142,14 +148,14 @@ def held_arguments(
     return {n: v for n, v in sig.bind(tuple(positional), named).items() if n not in schema.PLACEMENT}, inputs
 
 
-def leaves(held: Any) -> list[Leaf]:
-    if isinstance(held, list):
-        return [leaf for x in held for leaf in leaves(x)]
-    return [held] if isinstance(held, Leaf) else []
+def leaves(argument: Any) -> list[Leaf]:
+    if isinstance(argument, list):
+        return [leaf for x in argument for leaf in leaves(x)]
+    return [argument] if isinstance(argument, Leaf) else []
 
 
 def _promoted(
-    operator: Operator, tensors: Sequence[Tensor], held: dict[str, Any], inputs: list[Any]
+    operator: Operator, tensors: Sequence[Tensor], bound_arguments: dict[str, Any], inputs: list[Any]
 ) -> tuple[np.dtype, np.dtype, frozenset[str]]:
     """PyTorch's computation dtype for an elementwise kernel, its result's, and the arguments that are converted."""
     spec = operator.spec
@@ -158,16 +164,16 @@ def _promoted(
     types = operator.signature.types
     names = spec.promote or tuple(
         n
-        for n in held
+        for n in bound_arguments
         if ("Tensor" in types[n] or n == "other") and not (operator.kind == "out" and n in operator.writes)
     )
     operands = []
     for n in names:
-        for a in held[n] if isinstance(held[n], list) else [held[n]]:
+        for a in bound_arguments[n] if isinstance(bound_arguments[n], list) else [bound_arguments[n]]:
             if isinstance(a, Leaf):
                 operands.append(tensors[a.index] if a.tensor else inputs[a.index])
             elif a is not None:
                 operands.append(a)
-    kind = spec.promotion(held) if callable(spec.promotion) else spec.promotion
+    kind = spec.promotion(bound_arguments) if callable(spec.promotion) else spec.promotion
     compute, result = elementwise_dtypes(*operands, type_promotion_kind=kind)
     return numpy_dtype(compute), numpy_dtype(result), frozenset(names)

@@ -1,6 +1,6 @@
 """Planning: an operator call, resolved once for its signature.
 
-`outcome.abstract_call` says what comes out, and raises PyTorch's own errors before anything is computed: once per plan.
+`meta_results.abstract_call` gives the results, and raises PyTorch's own errors before computing anything.
 """
 
 from __future__ import annotations
@@ -62,47 +62,47 @@ def _make_plan(
     key: Any,
     outline: Outline | None,
 ) -> Plan:
-    everything = tensors_in(args, kwargs)
-    slot = slot_of_call(operator, args, kwargs, everything)
+    all_tensors = tensors_in(args, kwargs)
+    slot = slot_of_call(operator, args, kwargs, all_tensors)
     if operator.spec.check is not None and not operator.spec.has_inputs:
         operator.spec.check(*args, **kwargs)
     if not state.now.resized:
         check_overlap(operator, args, kwargs)
-        check_out(operator, args, kwargs, everything)
-        check_dtypes(operator, args, kwargs, everything)
-        if deterministic() and rehearsal.asks(operator):
+        check_out(operator, args, kwargs, all_tensors)
+        check_dtypes(operator, args, kwargs, all_tensors)
+        if deterministic() and rehearsal.can_rehearse(operator):
             refuse(operator, args, kwargs, "does not have a deterministic implementation")
     if callable(operator.spec.concrete) and operator.spec.concrete(*args):
         return Plan(None, slot, concrete=True)
-    ours = [t for t in everything if t.device.type == TYPE]
-    results, structure, prepare = _elementwise(outline, everything), None, None
+    on_device = [t for t in all_tensors if t.device.type == TYPE]
+    results, structure, prepare = _elementwise(outline, all_tensors), None, None
     familiar = outline is not None
     if results is None:
-        outcome, prepare = abstract_call(operator, args, kwargs)
+        meta_result, prepare = abstract_call(operator, args, kwargs)
         _check_dim(operator, args, kwargs)
-        if outcome is None and operator.kind == "out":  # only the results say how large the `out=` tensors must be
+        if meta_result is None and operator.kind == "out":  # only the results say how large the `out=` tensors must be
             return Plan(None, slot, concrete=True)
         if prepare is not None:  # what is resized has another plan
             return Plan(None, slot, prepare=prepare)
         results = []
         if operator.signature.returns and not operator.signature.returns_written:
-            results, structure = describe(outcome)
+            results, structure = describe(meta_result)
     if outline is None:
-        outline = make_outline(operator, args, kwargs, ours, names)
+        outline = make_outline(operator, args, kwargs, on_device, names)
         keep(operator.outlines, key, outline)
         if operator.elementwise and results and results[0] is not None:
-            outline.made = results[0][0]
-            if _elementwise(outline, everything) != results:  # what it does with other sizes is not known
-                outline.made = None
+            outline.result_dtype = results[0][0]
+            if _elementwise(outline, all_tensors) != results:  # what it does with other sizes is not known
+                outline.result_dtype = None
     if operator.kind == "inplace" and operator.spec.promotion is not None:
-        made = outline.dtype if outline.rounded is None else outline.rounded
-        check_in_place(operator, args, kwargs, FROM_NUMPY[made])
-    xp = computing or backend_of(ours, slot)
+        made_dtype = outline.dtype if outline.rounded is None else outline.rounded
+        check_in_place(operator, args, kwargs, FROM_NUMPY[made_dtype])
+    xp = computing or backend_of(on_device, slot)
     plan = Plan(None, slot, tuple([leaf.index for leaf in outline.targets]), results, structure, prepare)
     plan.familiar = familiar and not xp.compiles
     if xp.compound:
         plan.xp = xp
-    plan.program = make_program(xp, plan, operator, ours, forms, outline, moved or {})
+    plan.program = make_program(xp, plan, operator, on_device, forms, outline, moved or {})
     if operator.spec.uncompiled:
         plan.run = _in_scope(xp, plan.program)
     else:
@@ -112,13 +112,13 @@ def _make_plan(
 
 def _elementwise(outline: Outline | None, tensors: Sequence[Tensor]) -> list[Result] | None:
     """The result of an elementwise operator whose dtype is known. None: PyTorch has to be asked."""
-    if outline is None or outline.made is None:
+    if outline is None or outline.result_dtype is None:
         return None
     known = pointwise(tensors)
     if known is None:
         return None
     size, stride = known
-    return [(outline.made, size, stride, math.prod(size) * outline.made.itemsize)]
+    return [(outline.result_dtype, size, stride, math.prod(size) * outline.result_dtype.itemsize)]
 
 
 def backend_of(tensors: Sequence[Tensor], slot: Slot) -> Backend:
@@ -150,30 +150,30 @@ def device_error(op: str, tensors: Sequence[Tensor]) -> RuntimeError:
 
 
 def slot_of_call(
-    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], everything: Sequence[Tensor]
+    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], all_tensors: Sequence[Tensor]
 ) -> Slot:
-    """The device of a call, whose tensors are `everything`. Raises RuntimeError where these are on several, as PyTorch
+    """The device of a call, whose tensors are `all_tensors`. Raises RuntimeError where these are on several, as PyTorch
     does; CPU tensors are allowed where they have no axes, and where the kernel says so (indices)."""
-    devices = {t.device for t in everything}
-    ours = [device for device in devices if device.type == TYPE]
-    if not ours:
+    devices = {t.device for t in all_tensors}
+    own_devices = [device for device in devices if device.type == TYPE]
+    if not own_devices:
         return slot_of(kwargs.get("device"))
     if len(devices) == 1:
-        return slot_at(ours[0].index)
-    first = next(t.device for t in everything if t.device.type == TYPE)
+        return slot_at(own_devices[0].index)
+    first = next(t.device for t in all_tensors if t.device.type == TYPE)
     allowed: set[int] = set()
     for name, a in operator.signature.bind(args, kwargs).items():
         if name in operator.spec.host:
             allowed.update(id(t) for t in tensors_in((a,), {}))
-    written = {id(t) for t in _written(operator, args, kwargs) if t.device.type == "cpu"}
-    for t in everything:
-        stray = t.device.type != "cpu" or (t.dim() > 0 and id(t) not in allowed) or id(t) in written
+    target_ids = {id(t) for t in _written_tensors(operator, args, kwargs) if t.device.type == "cpu"}
+    for t in all_tensors:
+        stray = t.device.type != "cpu" or (t.dim() > 0 and id(t) not in allowed) or id(t) in target_ids
         if t.device != first if t.device.type == TYPE else stray:
-            raise device_error(operator.name, everything)
+            raise device_error(operator.name, all_tensors)
     return slot_at(first.index)
 
 
-def _written(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+def _written_tensors(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
     bound = operator.signature.bind(args, kwargs)
     return tensors_in([bound.get(name) for name in operator.writes], {})
 

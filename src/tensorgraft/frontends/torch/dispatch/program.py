@@ -22,7 +22,7 @@ from tensorgraft.frontends.torch.core.spec import OWN
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, cell_of, geometry_of, numpy_dtype
 from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.decomposed import Replayed, ReplayedFormula
-from tensorgraft.frontends.torch.dispatch.offsets import Reach, reaches_of
+from tensorgraft.frontends.torch.dispatch.offsets import StorageReference, reaches_of
 from tensorgraft.frontends.torch.dispatch.overlapping_elements import Step, write_step, write_steps
 from tensorgraft.frontends.torch.dispatch.plan import Plan
 from tensorgraft.frontends.torch.dispatch.plan_template import Leaf, Outline, leaves
@@ -36,7 +36,7 @@ from tensorgraft.storage import Geometry, Storage, contiguous_strides, is_dense,
 
 Tensor = torch.Tensor
 # an argument of the kernel, of (the backend, the reaches of the tensors, arrays and offsets, inputs)
-Fetch = Callable[[Backend, Sequence[Reach], Sequence[Any], Sequence[Any]], Any]
+Fetch = Callable[[Backend, Sequence[StorageReference], Sequence[Any], Sequence[Any]], Any]
 Computation = Callable[[Sequence[Any], Sequence[Any]], Any]  # (arrays, inputs) -> (results, what waits for a check)
 
 
@@ -58,19 +58,19 @@ def make_program(
     """(the storages' arrays, the offsets that are operands, the inputs) -> (the written storages' new arrays, then the
     results)."""
     geometries = [geometry_of(t) for t in tensors]
-    reaches, ahead = reaches_of(geometries, forms)
+    references, array_count = reaches_of(geometries, forms)
     fixed = dict(moved)
     if operator.spec.contiguous:
         fixed["contiguous"] = tensors[0].is_contiguous()
-    computed = _computation(xp, plan, operator, outline, geometries, reaches, fixed)
+    computed = _computation(xp, plan, operator, outline, geometries, references, fixed)
     laid = _layout(xp, plan)
     if outline.targets:
         writes = _writes(operator, outline, geometries, sharing([cell_of(t) for t in tensors]))
-        return _writing(xp, plan, computed, laid, writes, reaches, ahead, outline.rounded)
+        return _writing(xp, plan, computed, laid, writes, references, array_count, outline.rounded)
 
     def pure(*flat: Any) -> tuple[Array, ...]:
-        out, seen = computed(flat[:ahead], flat[ahead:])
-        return (*laid(list(flatten(out)) if isinstance(out, (list, tuple)) else [out]), *seen)
+        out, values = computed(flat[:array_count], flat[array_count:])
+        return (*laid(list(flatten(out)) if isinstance(out, (list, tuple)) else [out]), *values)
 
     return pure
 
@@ -81,7 +81,7 @@ def _computation(
     operator: Operator,
     outline: Outline,
     geometries: Sequence[Geometry],
-    reaches: Sequence[Reach],
+    references: Sequence[StorageReference],
     fixed: dict[str, Any],
 ) -> Computation:
     """Return the kernel as a function of arrays and inputs. `fixed`: arguments that are no operands."""
@@ -96,26 +96,26 @@ def _computation(
 
     def computed(arrays: Sequence[Any], inputs: Sequence[Any]) -> Any:
         """Return the kernel's results, and the arrays that wait for a check."""
-        options = {n: part(xp, reaches, arrays, inputs) for n, part in named} | fixed if named or fixed else {}
+        options = {n: part(xp, references, arrays, inputs) for n, part in named} | fixed if named or fixed else {}
         if random:
             options["key"] = _key(xp, inputs[-1])
         if into is not None and options.get("dtype") is None:
             options["dtype"] = into
         with checks.collected() as pending:
-            out = fn(xp, *[part(xp, reaches, arrays, inputs) for part in positional], **options)
-        plan.judges = tuple([judge for _, judge in pending]) if pending else ()
+            out = fn(xp, *[part(xp, references, arrays, inputs) for part in positional], **options)
+        plan.verifiers = tuple([verify for _, verify in pending]) if pending else ()
         if plan.results is None:  # PyTorch has no meta function: the kernel's own arrays say it
             plan.results, plan.structure = _describe_arrays(xp, out, len(targets))
-        return out, [seen for seen, _ in pending]
+        return out, [values for values, _ in pending]
 
     return computed
 
 
 def _kernel(xp: Backend, operator: Operator) -> Callable[..., Any]:
     """Return what computes an operator on a backend: its kernel, as it is or recorded, or one of the backend's own."""
-    spec, own = operator.spec, OWN.get(xp)
-    if own is not None:
-        return own.get(schema.short_name(operator.base or operator.op), spec.fn)
+    spec, backend_kernels = operator.spec, OWN.get(xp)
+    if backend_kernels is not None:
+        return backend_kernels.get(schema.short_name(operator.base or operator.op), spec.fn)
     if xp.compiles or xp.compound or spec.uncompiled:
         return spec.fn
     if spec.decomposed:
@@ -151,23 +151,23 @@ def _writing(
     computed: Computation,
     laid: Callable[[list[Any]], list[Array]],
     writes: Sequence[_Write],
-    reaches: Sequence[Reach],
-    ahead: int,
+    references: Sequence[StorageReference],
+    array_count: int,
     rounded: np.dtype | None,
 ) -> Callable[..., tuple[Array, ...]]:
     """Return the program of an operator that writes some of its tensors, in several rounds where they overlap."""
     rounds = max((len(w.steps) for w in writes if w.steps is not None), default=1)
-    several = len(writes) > 1
+    has_several = len(writes) > 1
 
     def writing(*flat: Any) -> tuple[Array, ...]:
-        arrays, inputs = list(flat[:ahead]), flat[ahead:]
+        arrays, inputs = list(flat[:array_count]), flat[array_count:]
         mutable = xp.mutable
         if rounds > 1 and mutable:  # seen when all rounds are done
             for w in writes:
                 arrays[w.array] = xp.copy(arrays[w.array])
-        out, seen, new = None, [], []
+        out, checked_values, new = None, [], []
         for turn in range(rounds):
-            out, seen = computed(arrays, inputs)
+            out, checked_values = computed(arrays, inputs)
             values = []
             for w, value in zip(writes, flatten(out), strict=False):
                 if value is not None and turn < (1 if w.steps is None else len(w.steps)):
@@ -176,29 +176,31 @@ def _writing(
                     value = convert(xp, value, w.geometry.dtype)
                     if xp.shape(value) != w.geometry.shape:
                         value = xp.broadcast_to(value, w.geometry.shape)
-                    if several and mutable:  # a write may be repeated
+                    if has_several and mutable:  # a write may be repeated
                         value = xp.ensure_owned(value)
                     values.append((w, None if w.steps is None else w.steps[turn], value))
             if turn == rounds - 1:  # what may fail comes before the first write
                 new = laid(list(flatten(out))[len(writes) :])
             plan.writing = mutable
-            if several and mutable:
-                all_or_none(partial(_put, xp, reaches, arrays), values)
+            if has_several and mutable:
+                all_or_none(partial(_put, xp, references, arrays), values)
             else:
                 for value in values:
-                    _put(xp, reaches, arrays, value)
+                    _put(xp, references, arrays, value)
         if rounds > 1 and mutable:
             all_or_none(lambda w: xp.assign(flat[w.array], arrays[w.array]), writes)
-            arrays[:ahead] = flat[:ahead]
-        return (*[arrays[w.array] for w in writes], *new, *seen)
+            arrays[:array_count] = flat[:array_count]
+        return (*[arrays[w.array] for w in writes], *new, *checked_values)
 
     return writing
 
 
-def _put(xp: Backend, reaches: Sequence[Reach], arrays: list[Array], value: tuple[_Write, Step | None, Array]) -> None:
+def _put(
+    xp: Backend, refs: Sequence[StorageReference], arrays: list[Array], value: tuple[_Write, Step | None, Array]
+) -> None:
     (tensor, at, geometry, _), step, array = value
     if step is None:
-        arrays[at] = reaches[tensor].write(xp, arrays[at], array, arrays)
+        arrays[at] = refs[tensor].write(xp, arrays[at], array, arrays)
     else:
         arrays[at] = write_step(xp, arrays[at], geometry, array, step)
 
@@ -209,7 +211,7 @@ def _fetches(outline: Outline, geometries: Sequence[Geometry]) -> tuple[list[Fet
 
     def fetch(name: str) -> Fetch:
         to = outline.dtype if name in outline.promoted else None
-        a = outline.held[name]
+        a = outline.arguments[name]
         if not isinstance(a, list):  # lists of ATen do not nest
             return _fetch(a, dtypes, to)
         parts = [_fetch(x, dtypes, to) for x in a]
@@ -223,21 +225,21 @@ def _fetch(a: Any, dtypes: Sequence[np.dtype], to: np.dtype | None) -> Fetch:
     if isinstance(a, Leaf):
         at = a.index
         if not a.tensor:
-            return lambda xp, reaches, arrays, inputs: _operand(xp, inputs[at], to)
+            return lambda xp, refs, arrays, inputs: _operand(xp, inputs[at], to)
         if to is None:
-            return lambda xp, reaches, arrays, inputs: reaches[at].read(xp, arrays[at], arrays)
+            return lambda xp, refs, arrays, inputs: refs[at].read(xp, arrays[at], arrays)
         other = to
 
-        def read(xp: Backend, reaches: Sequence[Reach], arrays: Sequence[Any], inputs: Sequence[Any]) -> Array:
-            array = reaches[at].read(xp, arrays[at], arrays)
+        def read(xp: Backend, refs: Sequence[StorageReference], arrays: Sequence[Any], inputs: Sequence[Any]) -> Array:
+            array = refs[at].read(xp, arrays[at], arrays)
             return array if dtypes[at] == other and not xp.compound else convert(xp, array, other)
 
         return read
     if isinstance(a, torch.dtype):
         a = numpy_dtype(a)
     if to is not None and isinstance(a, int | float | complex):
-        return lambda xp, reaches, arrays, inputs: as_dtype(xp, a, to)
-    return lambda xp, reaches, arrays, inputs: a
+        return lambda xp, refs, arrays, inputs: as_dtype(xp, a, to)
+    return lambda xp, refs, arrays, inputs: a
 
 
 def _operand(xp: Backend, v: Any, dtype: np.dtype | None) -> Any:
@@ -251,15 +253,15 @@ def _writes(
 ) -> list[_Write]:
     """Return what an operator writes. `first`: for each tensor of the call, the first one with the same storage."""
     hidden = operator.writes if operator.kind == "out" else ()
-    read = [leaf for name, a in outline.held.items() if name not in hidden for leaf in leaves(a) if leaf.tensor]
-    seen = {first[leaf.index] for leaf in read}
+    read = [leaf for name, a in outline.arguments.items() if name not in hidden for leaf in leaves(a) if leaf.tensor]
+    read_storages = {first[leaf.index] for leaf in read}
     writes = []
     for leaf in outline.targets:
         target, at = geometries[leaf.index], first[leaf.index]
-        others = [g for k, g in enumerate(geometries) if k != leaf.index]
+        other_geometries = [g for k, g in enumerate(geometries) if k != leaf.index]
         # where PyTorch computes in another dtype it reads everything first
-        apart = operator.spec.promotion is not None and outline.dtype != target.dtype
-        steps = write_steps(operator, target, others, at in seen and not apart)
+        converts = operator.spec.promotion is not None and outline.dtype != target.dtype
+        steps = write_steps(operator, target, other_geometries, at in read_storages and not converts)
         writes.append(_Write(leaf.index, at, target, steps))
     return writes
 
@@ -309,14 +311,14 @@ def meta_of(xp: Backend, a: Any) -> Any:
     return torch.empty(xp.shape(a), dtype=FROM_NUMPY[xp.dtype_of(a)], device="meta") if xp.is_array(a) else a
 
 
-def _describe_arrays(xp: Backend, out: Any, written: int) -> tuple[list[Result], Structure | None]:
+def _describe_arrays(xp: Backend, out: Any, written_count: int) -> tuple[list[Result], Structure | None]:
     parts = list(out) if isinstance(out, list | tuple) else [out]
     meta = partial(map_nested, partial(meta_of, xp))
     if not isinstance(out, list | tuple):
         results, structure = describe(meta(out))
     else:
         kind = tuple if isinstance(out, tuple) else list
-        results, structure = describe(kind(meta(x) for x in parts[written:]))
+        results, structure = describe(kind(meta(x) for x in parts[written_count:]))
     return results or [], structure
 
 
@@ -344,8 +346,8 @@ def _layer(xp: Backend, result: tuple[torch.dtype, tuple[int, ...], tuple[int, .
         if xp.shape(array) != size:
             array = xp.broadcast_to(array, size)
         if not dense:
-            room = xp.zeros((nbytes // to.itemsize,), to)
-            return write(xp, room, Geometry(size, stride, 0, to), array)
+            zeros = xp.zeros((nbytes // to.itemsize,), to)
+            return write(xp, zeros, Geometry(size, stride, 0, to), array)
         if moves:
             array = xp.permute_dims(array, order)
         return xp.ensure_owned(array) if xp.mutable else array

@@ -17,7 +17,7 @@ Tensor = torch.Tensor
 
 
 def call_with_warnings(
-    ask: Callable[..., Any], args: Any, kwargs: dict[str, Any], random: bool = True
+    function: Callable[..., Any], args: Any, kwargs: dict[str, Any], random: bool = True
 ) -> tuple[Any, list[str]]:
     """Return (what the operator returns, the warnings that it gives). Random states stay as they are (`random`: whether
     it may draw).
@@ -28,11 +28,17 @@ def call_with_warnings(
     result = []
 
     def call(_: float) -> float:
-        result.append(ask(*args, **kwargs))
+        result.append(function(*args, **kwargs))
         return 0.0
 
-    apart = torch.random.fork_rng(devices=[]) if random else contextlib.nullcontext()
-    with suspended(), without_autocast(), apart, warning_filters.remembered(), warning_filters.heard() as texts:
+    random_fork = torch.random.fork_rng(devices=[]) if random else contextlib.nullcontext()
+    with (
+        suspended(),
+        without_autocast(),
+        random_fork,
+        warning_filters.remembered(),
+        warning_filters.recorded_warnings() as texts,
+    ):
         torch.zeros(1, dtype=torch.float32, device="cpu").apply_(call)
     return result[0], [text.partition(" (Triggered")[0] for text in texts]
 
@@ -41,19 +47,19 @@ def call_with_warnings(
 ROOM = 1 << 20
 
 
-def to_meta(args: Any, kwargs: dict[str, Any], device: str = "meta", room: int = 0) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments with meta tensors (or zeros, with `room` bytes behind them) of the same sizes, strides, dtypes."""
-    seen: dict[int, Tensor] = {}
+def to_meta(args: Any, kwargs: dict[str, Any], device: str = "meta", pad: int = 0) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments with meta tensors (or zeros, and `pad` behind them) of the same sizes, strides, dtypes."""
+    stand_ins: dict[int, Tensor] = {}
 
     def convert(a: Any) -> Any:
         if isinstance(a, Tensor):
-            if id(a) not in seen:
+            if id(a) not in stand_ins:
                 like = torch.empty_strided(a.size(), a.stride(), dtype=a.dtype, device="meta")
                 if device != "meta":
-                    elements = (like.untyped_storage().nbytes() + room) // like.itemsize
+                    elements = (like.untyped_storage().nbytes() + pad) // like.itemsize
                     like = torch.zeros(elements, dtype=a.dtype, device="cpu").as_strided(a.size(), a.stride())
-                seen[id(a)] = like
-            return seen[id(a)]
+                stand_ins[id(a)] = like
+            return stand_ins[id(a)]
         if isinstance(a, torch.Generator):  # of another device; what is drawn does not matter
             return None
         return torch.device(device) if isinstance(a, torch.device) else a

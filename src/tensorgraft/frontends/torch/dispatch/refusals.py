@@ -23,14 +23,14 @@ _LARGEST = 1 << 26  # bytes of a call's storages together: beyond, the CPU is no
 
 
 def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *about: str) -> bool:
-    """Raises what the CPU raises for tensors that share storages as these do, if its message is `about` something, or
-    is `final`. Returns whether the CPU has taken them."""
+    """Raises what the CPU raises for tensors that share storages as these do, if its message contains one of `about`,
+    or is `final`. Returns whether the CPU has taken them."""
     storages: dict[int, torch.UntypedStorage] = {}
     tensors: dict[int, Tensor] = {}
     sizes = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors_in(args, kwargs)}
     if sum(sizes.values()) > _LARGEST or operator.name in OUT_OF_BOUNDS:
         return False
-    room = ROOM if operator.kind == "out" else 0
+    extra_bytes = ROOM if operator.kind == "out" else 0
 
     def zeros(a: Any) -> Any:
         if isinstance(a, torch.device):
@@ -40,32 +40,32 @@ def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *a
         if id(a) not in tensors:
             at = a.untyped_storage()._cdata
             if at not in storages:
-                storages[at] = torch.zeros(sizes[at] + room, dtype=torch.uint8, device="cpu").untyped_storage()
+                storages[at] = torch.zeros(sizes[at] + extra_bytes, dtype=torch.uint8, device="cpu").untyped_storage()
             empty = torch.empty(0, dtype=a.dtype, device="cpu")
             tensors[id(a)] = empty.set_(storages[at], a.storage_offset(), a.size(), a.stride())
         return tensors[id(a)]
 
-    ask: Callable[..., Any] = operator.op
+    function: Callable[..., Any] = operator.op
     if operator.op is torch.ops.graft.assign.default:
-        ask = torch.ops.aten.copy_.default
+        function = torch.ops.aten.copy_.default
     host, named = map_nested(zeros, args), {n: map_nested(zeros, a) for n, a in kwargs.items()}
-    said: list[Exception] = []  # as in `rehearsal.Unasked`
+    errors: list[Exception] = []  # as in `rehearsal.Unasked`
     try:
-        call_with_warnings(ask, host, named)
+        call_with_warnings(function, host, named)
     except Exception as refusal:
-        said.append(refusal.with_traceback(None))
-    if not said:
+        errors.append(refusal.with_traceback(None))
+    if not errors:
         return True
-    if not (any(words in str(said[0]) for words in about) if about else final(operator, said, args, kwargs)):
+    if not (any(words in str(errors[0]) for words in about) if about else final(operator, errors, args, kwargs)):
         return False
-    raise said.pop() from None
+    raise errors.pop() from None
 
 
 def check_numbers(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raises where PyTorch converts none of these numbers to the dtype in which it computes."""
-    given = (*args, *kwargs.values())
-    numbers = [v for v in given if v.__class__ is float or v.__class__ is int]
-    for a in given:
+    operands = (*args, *kwargs.values())
+    numbers = [v for v in operands if v.__class__ is float or v.__class__ is int]
+    for a in operands:
         tensors = (a,) if isinstance(a, Tensor) else tensors_in(a, {}) if isinstance(a, list | tuple) else ()
         for low, high, bare in [(*_LIMITS[t.dtype], t.dtype in _WITHOUT_INFINITY) for t in tensors]:
             if any(not low <= v <= high and (low.__class__ is int or math.isfinite(v) or bare) for v in numbers):
@@ -116,15 +116,15 @@ def final(operator: Operator, refusals: list[Exception], args: tuple[Any, ...], 
     def lacking() -> bool:
         return isinstance(refusals[0], NotImplementedError) or any(words in str(refusals[0]) for words in _LACKING)
 
-    def nowhere() -> bool:
-        said = str(refusals[0])
+    def on_no_device() -> bool:
+        text = str(refusals[0])
         name = operator.name.partition(".")[0].rstrip("_")
         if name in ELSEWHERE:
             return False
-        if NO_KERNEL in said:
-            return name.startswith("special_") or name in _NOWHERE_NARROW or not any(dtype in said for dtype in _NARROW)
+        if NO_KERNEL in text:
+            return name.startswith("special_") or name in _NOWHERE_NARROW or not any(dtype in text for dtype in _NARROW)
         if isinstance(refusals[0], NotImplementedError):  # else the operator is for other devices alone
-            return "complex" in said
+            return "complex" in text
         if not any(is_narrow(t.dtype) for t in tensors_in(args, kwargs)):
             return True
         zeros, named = to_meta(args, kwargs, "cpu")
@@ -133,11 +133,11 @@ def final(operator: Operator, refusals: list[Exception], args: tuple[Any, ...], 
                 operator.op, map_nested(_widened, zeros), {n: map_nested(_widened, a) for n, a in named.items()}
             )
         except Exception as refusal:
-            return str(refusal) == said  # which is not about the dtype's width
+            return str(refusal) == text  # which is not about the dtype's width
         return False
 
     of_any = lacking() or _of_any_values(operator, refusals[0])
-    if lacking() and not nowhere():
+    if lacking() and not on_no_device():
         return False
     if _ABOUT_MEMORY in str(refusals[0]):
         return True
@@ -151,7 +151,7 @@ def final(operator: Operator, refusals: list[Exception], args: tuple[Any, ...], 
         call_with_warnings(operator.op, host, named)
     except Exception as refusal:
         refusals[0] = refusal.with_traceback(None)
-        return not lacking() or nowhere()
+        return not lacking() or on_no_device()
     return False
 
 
@@ -194,19 +194,19 @@ def _of_any_values(operator: Operator, refusal: Exception) -> bool:
 
 
 def check_dtypes(
-    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], everything: Sequence[Tensor]
+    operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], all_tensors: Sequence[Tensor]
 ) -> None:
     """Raises where PyTorch refuses tensors of these dtypes beside each other, which meta functions do not look at. Once
     for each operator and dtypes: where all numbers are of one dtype and all indices int64, nothing is asked.
-    `everything`: the call's tensors."""
-    if not operator.takes_indices and len({t.dtype for t in everything}) <= 1:
+    `all_tensors`: the call's tensors."""
+    if not operator.takes_indices and len({t.dtype for t in all_tensors}) <= 1:
         return
     bound = operator.signature.bind(args, kwargs)
     dtypes = {name: tuple((t.dtype, t.dim()) for t in tensors_in((a,), {})) for name, a in bound.items()}
     numbers: set[torch.dtype] = set()
     indices: set[torch.dtype] = set()
-    for name, held in dtypes.items():
-        (indices if any(word in name for word in INDICES) else numbers).update(dtype for dtype, _ in held)
+    for name, dtypes_and_names in dtypes.items():
+        (indices if any(word in name for word in INDICES) else numbers).update(dtype for dtype, _ in dtypes_and_names)
     key = tuple(dtypes.values())
     if (len(numbers) > 1 or indices - {torch.int64}) and key not in operator.accepted:
         # a dtype that the CPU has no kernel for may have one here, but not beside others that it is not converted to
@@ -222,27 +222,27 @@ def check_in_place(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, 
     shape. Some of PyTorch's meta functions let it pass."""
     bound = operator.signature.bind(args, kwargs)
     target = tensors_in([bound[operator.writes[0]]], {})[0]
-    everything = tensors_in(args, kwargs)
-    larger = any(t.dim() > target.dim() for t in everything) or any(
-        n not in (1, m) for t in everything for n, m in zip(reversed(t.size()), reversed(target.size()), strict=False)
+    all_tensors = tensors_in(args, kwargs)
+    larger = any(t.dim() > target.dim() for t in all_tensors) or any(
+        n not in (1, m) for t in all_tensors for n, m in zip(reversed(t.size()), reversed(target.size()), strict=False)
     )
     if larger or not torch.can_cast(result, target.dtype):
         refuse(operator, args, kwargs, "output with shape", *ABOUT_DTYPES)
 
 
-def check_out(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], everything: Sequence[Tensor]) -> None:
+def check_out(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], all_tensors: Sequence[Tensor]) -> None:
     """Raises where PyTorch refuses `out=` tensors: of another dtype than the results (elementwise operators cast, most
     others do not, and meta functions that are written in Python cast always), of another shape where they are read,
-    too. Of large tensors (`everything`: the call's) only the dtypes are looked at."""
+    too. Of large tensors (`all_tensors`: the call's) only the dtypes are looked at."""
     if operator.kind != "out" or operator.base is None:
         return
-    if rehearsal.asks(operator) and not rehearsal.is_large(operator, [t.size() for t in everything]):
+    if rehearsal.can_rehearse(operator) and not rehearsal.is_large(operator, [t.size() for t in all_tensors]):
         refuse(operator, args, kwargs)
         return
     if operator.dtype_of_out:
         return
     bound = operator.signature.bind(args, kwargs)
-    written = tensors_in([bound.pop(name) for name in operator.writes], {})
+    targets = tensors_in([bound.pop(name) for name in operator.writes], {})
     try:
         plain, _ = call_with_warnings(
             operator.base, (), {n: map_nested(_meta, a) for n, a in bound.items()}, random=False
@@ -250,7 +250,7 @@ def check_out(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any],
     except Exception:  # no meta function, or none for these
         plain = tensors_in(list(bound.values()), {})[:1]
     dtypes = [t.dtype for t in flatten(plain) if isinstance(t, Tensor)]
-    if dtypes != [t.dtype for t in written]:
+    if dtypes != [t.dtype for t in targets]:
         refuse(operator, args, kwargs, "type", "not implemented for", "tensor for result")
 
 

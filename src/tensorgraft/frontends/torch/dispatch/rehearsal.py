@@ -1,8 +1,8 @@
-"""The outcome of an operator by the CPU's own kernel, which is run on zeros of the same sizes, strides and dtypes.
+"""The result of an operator, found by running the CPU's kernel on zeros of the same sizes, strides and dtypes.
 
-On small tensors it answers in microseconds, and it is the judge; many meta functions are written in Python, take a
-hundred times as long, and now and then give other strides. On large tensors, whose work would be done twice, and where
-the kernel refuses the zeros, meta functions are asked (`meta_results`).
+For small tensors this takes microseconds and is authoritative; many meta functions are written in Python, take a
+hundred times as long, and sometimes give other strides. For large tensors, whose work would be done twice, and if the
+kernel refuses the zeros, meta functions are used instead (`meta_results`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from tensorgraft import warning_filters
+from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.modes import without_autocast
 from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator
 from tensorgraft.frontends.torch.dispatch.quiet_calls import ROOM
@@ -30,10 +31,10 @@ _zeros: dict[torch.dtype, Tensor] = {torch.uint8: _MEMORY}
 
 
 class Unasked(Exception):
-    """The CPU's kernel cannot be asked, or refuses zeros: somebody else has to say.
+    """The CPU's kernel cannot be run, or refuses zeros: the result has to be found in another way.
 
-    `refusals`: what it said, in a list from which it is raised. An exception that a frame it went through still names
-    keeps itself alive, and with it all callers: their tensors, and what they have switched off until they end.
+    `refusals`: the kernel's error, in a list from which it is raised. (A frame whose variable refers to an exception
+    that passed through it keeps the exception alive, and with it all callers and their tensors.)
     """
 
     def __init__(self, refusals: list[Exception] | None = None) -> None:
@@ -41,17 +42,17 @@ class Unasked(Exception):
 
 
 def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return what the CPU's kernel returns for zeros; its warnings are not shown. Raises Unasked."""
+    """Return the result of the CPU's kernel for zeros; its warnings are not shown. Raises Unasked."""
     if operator.rehearsed is None:
-        operator.rehearsed, operator.told = asks(operator), _zeros_suffice(operator)
+        operator.rehearsed, operator.told = can_rehearse(operator), _zeros_suffice(operator)
     if not operator.rehearsed:
         raise Unasked
-    fresh: dict[int, Tensor] | None = {} if operator.writes else None
-    room = ROOM if operator.kind == "out" else 0
+    stand_ins: dict[int, Tensor] | None = {} if operator.writes else None
+    extra_bytes = ROOM if operator.kind == "out" else 0
     sizes: list[torch.Size] = []
     try:
-        positional = [_stand_in(a, fresh, sizes, room) for a in args]
-        named = {name: _stand_in(a, fresh, sizes, room) for name, a in kwargs.items()} if kwargs else kwargs
+        positional = [_stand_in(a, stand_ins, sizes, extra_bytes) for a in args]
+        named = {name: _stand_in(a, stand_ins, sizes, extra_bytes) for name, a in kwargs.items()} if kwargs else kwargs
         if not sizes or is_large(operator, sizes):
             raise Unasked
         results: list[Any] = []
@@ -64,7 +65,7 @@ def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
                 refusals.append(refusal.with_traceback(None))
             return 0.0
 
-        with without_autocast(), warning_filters.heard():
+        with without_autocast(), warning_filters.recorded_warnings():
             _ONE.apply_(call)  # the binding whose end warnings wait for (`call_with_warnings`)
     except Exception:
         raise Unasked from None
@@ -73,19 +74,18 @@ def rehearse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     return results[0]
 
 
-def asks(operator: Operator) -> bool:
-    """Return True if the CPU's kernel can be asked what it refuses. Assertions refuse values, which zeros do not
-    show."""
+def can_rehearse(operator: Operator) -> bool:
+    """Return True if the CPU's kernel can be run on zeros. Not so for assertions, which depend on values."""
     if operator.name in OUT_OF_BOUNDS or operator.spec.random or torch.Tag.nondeterministic_seeded in operator.op.tags:
         return False
     if "_assert_async" in operator.name:
         return False
-    return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(operator.op.name(), "CPU"))
+    return schema.runs_on_cpu(operator.op)
 
 
 def _zeros_suffice(operator: Operator) -> bool:
-    """Return whether results for zeros hold, too: they may depend on values, or include some that were not asked
-    for."""
+    """Return True if the results for zeros tell those for other values. Not so if they depend on values, or include
+    results that were not requested."""
     if operator.spec.meta is False or operator.kind == "out" or "output_mask" in operator.signature.names:
         return False
     return not any(tag in operator.op.tags for tag in _VALUES)
@@ -99,35 +99,35 @@ def is_large(operator: Operator, sizes: list[torch.Size]) -> bool:
         return False
     if operator.spec.promotion is not None and sizes.count(sizes[0]) == len(sizes):
         return False
-    *_, less, most = sorted(elements)
-    return less * most > _MOST_MADE
+    *_, second_most, most = sorted(elements)
+    return second_most * most > _MOST_MADE
 
 
-def _stand_in(a: Any, fresh: dict[int, Tensor] | None, sizes: list[torch.Size], room: int) -> Any:
+def _stand_in(a: Any, stand_ins: dict[int, Tensor] | None, sizes: list[torch.Size], extra_bytes: int) -> Any:
     if a.__class__ in _PLAIN:
         return a
     if isinstance(a, Tensor):
         sizes.append(a.size())
-        if fresh is None:
+        if stand_ins is None:
             return _like(a)
-        if id(a) not in fresh:
-            fresh[id(a)] = _like(a, room, written=True)
-        return fresh[id(a)]
+        if id(a) not in stand_ins:
+            stand_ins[id(a)] = _like(a, extra_bytes, is_written=True)
+        return stand_ins[id(a)]
     if isinstance(a, list | tuple):
-        return [_stand_in(x, fresh, sizes, room) for x in a]
+        return [_stand_in(x, stand_ins, sizes, extra_bytes) for x in a]
     if isinstance(a, torch.device):
         return torch.device("cpu")
     return None if isinstance(a, torch.Generator) else a
 
 
-def _like(t: Tensor, room: int = 0, written: bool = False) -> Tensor:
-    """Zeros of the geometry of `t`, with `room` bytes behind those that are written. Raises where they do not fit into
+def _like(t: Tensor, extra_bytes: int = 0, is_written: bool = False) -> Tensor:
+    """Zeros of the geometry of `t`, with `extra_bytes` behind those that are written. Raises where they do not fit into
     the memory that there is for them."""
     memory = _zeros.get(t.dtype)
     if memory is None:
         memory = _zeros[t.dtype] = _MEMORY.view(t.dtype)
     size, stride = t.size(), t.stride()
-    if written:
+    if is_written:
         extent = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if t.numel() else 0
-        memory = torch.zeros(min(extent, len(memory)) + room // t.itemsize, dtype=t.dtype, device="cpu")
+        memory = torch.zeros(min(extent, len(memory)) + extra_bytes // t.itemsize, dtype=t.dtype, device="cpu")
     return memory.as_strided(size, stride)

@@ -25,12 +25,12 @@ def conjugated(t: Tensor) -> Tensor:
     return t
 
 
-def describe(outcome: Any) -> tuple[list[Result] | None, Structure | None]:
+def describe(result: Any) -> tuple[list[Result] | None, Structure | None]:
     """The new tensors of a result of the meta function, and how to put them together."""
-    if outcome is None:
+    if result is None:
         return None, None
-    if isinstance(outcome, Tensor):
-        return [_result(outcome)], (lambda out: conjugated(out[0])) if outcome.is_conj() else None
+    if isinstance(result, Tensor):
+        return [_result(result)], (lambda out: conjugated(out[0])) if result.is_conj() else None
     results: list[Result] = []
 
     def visit(o: Any) -> Any:
@@ -43,8 +43,8 @@ def describe(outcome: Any) -> tuple[list[Result] | None, Structure | None]:
             return lambda out: conjugated(out[at])
         return lambda out: out[at]
 
-    build = visit(outcome)
-    return results, (lambda out: tuple(build(out))) if isinstance(outcome, tuple) else build
+    build = visit(result)
+    return results, (lambda out: tuple(build(out))) if isinstance(result, tuple) else build
 
 
 def _result(meta: Tensor) -> Result:

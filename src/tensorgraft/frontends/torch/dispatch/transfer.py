@@ -12,16 +12,9 @@ from tensorgraft.frontends.torch.core import sharded_tensors, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_at, slot_of
 from tensorgraft.frontends.torch.core.schema import Signature
 from tensorgraft.frontends.torch.core.settings import fills
-from tensorgraft.frontends.torch.core.tensors import (
-    MOST_AXES,
-    attach,
-    cell_of,
-    from_array,
-    numpy_dtype,
-    set_storage,
-)
+from tensorgraft.frontends.torch.core.tensors import MOST_AXES, attach, cell_of, from_array, numpy_dtype, set_storage
 from tensorgraft.frontends.torch.core.traced_values import asked_for_value, unraised
-from tensorgraft.frontends.torch.core.values import array_now, looked_up
+from tensorgraft.frontends.torch.core.values import concrete_array, looked_up
 from tensorgraft.frontends.torch.dispatch.memory import computed, from_cpu, tier, to_cpu
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage, contiguous_strides, is_dense
@@ -95,10 +88,10 @@ def numbers_as_tensors(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A kernel of an operator that PyTorch calls with numbers for tensors, and does not take them from Python."""
 
     def with_tensors(*args: Any, **kwargs: Any) -> Tensor:
-        beside = next(a for a in args if isinstance(a, Tensor))
-        dtype = beside.dtype if beside.is_floating_point() else None
-        taken = [a if isinstance(a, Tensor) else torch.tensor(a, dtype=dtype, device=beside.device) for a in args]
-        return call(*taken, **kwargs)
+        tensor = next(a for a in args if isinstance(a, Tensor))
+        dtype = tensor.dtype if tensor.is_floating_point() else None
+        operands = [a if isinstance(a, Tensor) else torch.tensor(a, dtype=dtype, device=tensor.device) for a in args]
+        return call(*operands, **kwargs)
 
     return with_tensors
 
@@ -162,8 +155,8 @@ def _to_copy(
         cell = cell_of(x)
         move = movers.get(type(cell.backend))
         if move is not None and cell.array.dtype == numpy_dtype(x.dtype) and device.type in (TYPE, "cpu"):
-            there = move(x, device)  # quantised, and so it is there; not the bits of its numbers
-            return there if dtype == x.dtype else there.to(dtype)
+            on_device = move(x, device)  # quantised, so the copy is, too; not the bits of its numbers
+            return on_device if dtype == x.dtype else on_device.to(dtype)
         _touch(x)
         host = to_cpu(x)
         return host.to(device=device, dtype=dtype, memory_format=memory_format or torch.preserve_format)
@@ -178,20 +171,20 @@ def _to_copy(
 @direct("_local_scalar_dense")
 def item(x: Tensor) -> Any:
     """Implement `.item()`, `bool(x)`, `int(x)`, ..., which wait for the value."""
-    held = computed(x)
-    if held is not None:
-        return held.item()
+    value = computed(x)
+    if value is not None:
+        return value.item()
     _touch(x)
     cell = cell_of(x)
-    array = array_now(x)
+    array = concrete_array(x)
     if cell.backend.is_traced(array):
         known = looked_up(cell.backend, array)
         if known is not None:
             return known.item()
-        truth = unraised(x)
-        if truth is None:
+        answer = unraised(x)
+        if answer is None:
             raise asked_for_value(x)
-        return truth
+        return answer
     return cell.backend.to_numpy(array).item()
 
 
@@ -208,8 +201,8 @@ def equal(x: Tensor, y: Tensor) -> bool:
 
 @direct("is_set_to")
 def is_set_to(x: Tensor, y: Tensor) -> bool:
-    same = x.untyped_storage()._cdata == y.untyped_storage()._cdata
-    return same and x.storage_offset() == y.storage_offset() and x.shape == y.shape and x.stride() == y.stride()
+    same_storage = x.untyped_storage()._cdata == y.untyped_storage()._cdata
+    return same_storage and x.storage_offset() == y.storage_offset() and x.shape == y.shape and x.stride() == y.stride()
 
 
 @direct("resize_")
@@ -224,16 +217,16 @@ def resize_(x: Tensor, size: list[int], *, memory_format: torch.memory_format | 
         stride = torch.empty(shape, device="meta", memory_format=memory_format).stride()
     storage = x.untyped_storage()
     offset = int(x.storage_offset())
-    needed = offset + (math.prod(shape) and 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True)))
-    if needed * x.element_size() > storage.nbytes():
+    needed_size = offset + (math.prod(shape) and 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True)))
+    if needed_size * x.element_size() > storage.nbytes():
         _touch(x)
         cell = cell_of(x)
         xp, dtype = cell.backend, numpy_dtype(x.dtype)
         with xp.scope():
             flat = xp.reshape(cell.array, (math.prod(xp.shape(cell.array)),))
             flat = flat if xp.dtype_of(flat) == dtype else xp.bitcast(flat, dtype)
-            grown = xp.pad(flat, _unwritten(x.dtype) if fills() else 0, [(0, needed - xp.shape(flat)[0], 0)])
-        storage = from_array(xp.ensure_owned(grown), slot_at(x.device.index)).untyped_storage()
+            padded = xp.pad(flat, _unwritten(x.dtype) if fills() else 0, [(0, needed_size - xp.shape(flat)[0], 0)])
+        storage = from_array(xp.ensure_owned(padded), slot_at(x.device.index)).untyped_storage()
     return set_storage(x, storage, offset, shape, stride)
 
 

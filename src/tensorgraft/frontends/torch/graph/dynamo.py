@@ -22,11 +22,7 @@ MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagrap
 
 
 def tensorgraft(
-    module: GraphModule,
-    inputs: Sequence[Any],
-    *,
-    options: dict[str, Any] | None = None,
-    mode: str | None = None,
+    module: GraphModule, inputs: Sequence[Any], *, options: dict[str, Any] | None = None, mode: str | None = None
 ) -> Callable[..., Any]:
     """The backend for Dynamo.
 

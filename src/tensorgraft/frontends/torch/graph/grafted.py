@@ -74,13 +74,13 @@ def _make_dense(module: torch.nn.Module, onto: str) -> None:
 
 def _native_module(module: torch.nn.Module, xp: Backend, params: dict[str, Array], buffers: dict[str, Array]) -> Any:
     function = PureFunction(module, xp, "seed=... (an int, or two integers)")
-    learnt = {name for name, p in module.named_parameters() if p.requires_grad}
+    trainable = {name for name, p in module.named_parameters() if p.requires_grad}
 
-    def call(held: Arrays, *args: Any, seed: Any = None, **kwargs: Any) -> tuple[Any, dict[str, Array]]:
-        state = {name: held[name] for name in params}, {name: held[name] for name in buffers}
+    def call(values: Arrays, *args: Any, seed: Any = None, **kwargs: Any) -> tuple[Any, dict[str, Array]]:
+        state = {name: values[name] for name in params}, {name: values[name] for name in buffers}
         with xp.scope():
             return function.call(*state, args, kwargs, seed)
 
-    trained = {name: a for name, a in params.items() if name in learnt}
-    fixed = {name: a for name, a in {**params, **buffers}.items() if name not in learnt}
+    trained = {name: a for name, a in params.items() if name in trainable}
+    fixed = {name: a for name, a in {**params, **buffers}.items() if name not in trainable}
     return xp.module(call, trained, fixed, stateful=True, name=type(module).__name__)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import SUPPORTED_NODES
 
-from tensorgraft.frontends.torch.compiled.guards import surroundings
+from tensorgraft.frontends.torch.compiled.guards.assumptions import surroundings
 from tensorgraft.frontends.torch.core.devices import recording_slot
 from tensorgraft.frontends.torch.graph.pure_function import PureFunction, state_of
 from tensorgraft.hub.array import Array
@@ -56,10 +56,10 @@ class GraftedFunction(Function):
             params = {name: next(remaining) for name in self._params}
             buffers = {name: next(remaining) for name in self._buffers}
             args, kwargs = unflatten(signature.arguments, remaining)
-            out, written = self._pure.call(params, buffers, args, kwargs, next(remaining, None))
-            if written:
+            out, new_values = self._pure.call(params, buffers, args, kwargs, next(remaining, None))
+            if new_values:
                 raise ValueError(
-                    f"{self.__name__} writes its buffers ({', '.join(written)}), but a plain function has no"
+                    f"{self.__name__} writes its buffers ({', '.join(new_values)}), but a plain function has no"
                     " state: call .eval() of the module before, or graft it onto 'tensorflow' or 'jax'"
                 )
             results, flat = flatten(_known(out), xp.operand, f"what {self.__name__} returns")

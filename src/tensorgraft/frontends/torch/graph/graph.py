@@ -51,7 +51,7 @@ class TorchGraph:
             for node in self._nodes
             if node.op == "get_attr" and not isinstance(attribute := attribute_of(module, node), GraphModule)
         ]
-        self._given = [self._at[node] for node in self._nodes if node.op == "placeholder"]
+        self._placeholders = [self._at[node] for node in self._nodes if node.op == "placeholder"]
         results = next(node for node in self._nodes if node.op == "output").args[0]
         self._results = [self._at[r] if isinstance(r, Node) else None for r in results]
         self._fixed = [None if isinstance(r, Node) else r for r in results]
@@ -60,7 +60,7 @@ class TorchGraph:
     def __call__(self, args: list[Any]) -> list[Any]:
         seed = RandomState(seed=seed_from(None)).words()[:2] if self.random else None
         values: list[Any] = [_UNKNOWN] * len(self._nodes)
-        for at, value in zip(self._given, args, strict=True):
+        for at, value in zip(self._placeholders, args, strict=True):
             values[at] = value
         for at, value in self._constants:
             values[at] = value
@@ -83,8 +83,8 @@ class TorchGraph:
         if error.node in self._left_out:
             raise error.cause
         name = error.cause.name if isinstance(error.cause, fallback.NoKernelError) else None
-        alike = [n for n in self._nodes if n.op == "call_function" and n.target is error.node.target]
-        self._left_out.update(dict.fromkeys(alike, name))
+        same_target = [n for n in self._nodes if n.op == "call_function" and n.target is error.node.target]
+        self._left_out.update(dict.fromkeys(same_target, name))
         self._steps = self._parted()
 
     def _parted(self) -> list[GraphStep]:
@@ -112,28 +112,28 @@ class TorchGraph:
         return steps
 
     def _piece(self, nodes: list[Node], modules: set[Node]) -> GraphStep:
-        inside = set(nodes)
-        functions = [n for n in self._nodes if n in modules and any(user in inside for user in n.users)]
+        node_set = set(nodes)
+        functions = [n for n in self._nodes if n in modules and any(user in node_set for user in n.users)]
         used = {n for node in nodes for n in node.all_input_nodes}
-        inputs = [n for n in self._nodes if n in used and n not in inside and n not in modules]
-        outputs = [n for n in nodes if any(user not in inside for user in n.users)]
+        inputs = [n for n in self._nodes if n in used and n not in node_set and n not in modules]
+        outputs = [n for n in nodes if any(user not in node_set for user in n.users)]
         numbered = [(self._at[n], n) for n in (*functions, *nodes)]
         piece = Piece(self.module, self.slot, numbered, inputs, outputs, self.random)
         return GraphStep(piece, [self._at[n] for n in inputs], [self._at[n] for n in outputs], False)
 
     def _for_pytorch(self, node: Node) -> GraphStep:
         inputs = node.all_input_nodes
-        place = {n: k for k, n in enumerate(inputs)}
+        index_of = {n: k for k, n in enumerate(inputs)}
         modules = {n: attribute_of(self.module, n) for n in inputs if n.op == "get_attr"}
         name = self._left_out.get(node)
 
         def run(values: Sequence[Any], seed: Any) -> list[Any]:
-            def given(a: Any) -> Any:
-                return modules.get(a, values[place[a]]) if isinstance(a, Node) else a
+            def value_of(a: Any) -> Any:
+                return modules.get(a, values[index_of[a]]) if isinstance(a, Node) else a
 
             if name is not None:
                 fallback.announce(name)
-            args, kwargs = map_aggregate(node.args, given), map_aggregate(node.kwargs, given)
+            args, kwargs = map_aggregate(node.args, value_of), map_aggregate(node.kwargs, value_of)
             with torch.no_grad(), without_autocast():
                 return [node.target(*args, **kwargs)]  # type: ignore[operator]
 

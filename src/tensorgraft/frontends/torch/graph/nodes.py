@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.torch.compiled import control_flow
+from tensorgraft.frontends.torch.compiled.control_flow import operators as control_flow
 from tensorgraft.frontends.torch.core import pytrees, schema, state
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_of
 from tensorgraft.frontends.torch.core.source_location import Place
@@ -45,41 +45,41 @@ class GraphCapture(PureCapture):
         super().__init__(backend, seed)
         self._seed = seed
         self._next = (0, 0)  # the number of the node, and of its draw
-        self._again: list[Array] = []  # the words of draws that are made once more
+        self._repeated_draws: list[Array] = []  # the words of draws that are made once more
 
     def begin(self, node: int) -> None:
         """The draws that follow are of this node, wherever the graph is parted."""
         self._next = (node, 0)
 
-    def created(self, cell: Storage, place: Place | None = None) -> None:
+    def created(self, cell: Storage, location: Place | None = None) -> None:
         cell.capture = self
-        self.born.append(weakref.ref(cell))
+        self.new_storages.append(weakref.ref(cell))
 
     def draw(self, source: RandomState | None = None) -> Array:
         xp = self.backend
         assert self._seed is not None, "an operator without the tag nondeterministic_seeded draws random numbers"
-        if self._again:  # of one operator: a later draw of it has words of its own
-            self._again.append(xp.add(self._again[-1], xp.asarray(np.array([0, 0, 0, 1], np.uint32))))
-            return self._again[-2]
+        if self._repeated_draws:  # of one operator: a later draw of it has words of its own
+            self._repeated_draws.append(xp.add(self._repeated_draws[-1], xp.asarray(np.array([0, 0, 0, 1], np.uint32))))
+            return self._repeated_draws[-2]
         node, number = self._next
         self._next = (node, number + 1)
-        place = xp.asarray(np.array([node, number], np.uint32))
-        return xp.concat([xp.astype(self._seed, dtypes.uint32), place], axis=0)
+        counter = xp.asarray(np.array([node, number], np.uint32))
+        return xp.concat([xp.astype(self._seed, dtypes.uint32), counter], axis=0)
 
     @contextlib.contextmanager
     def drawing_again(self, words: Array) -> Iterator[None]:
         """Draw the numbers once more that were drawn with these words."""
-        self._again = [words]
+        self._repeated_draws = [words]
         try:
             yield
         finally:
-            self._again = []
+            self._repeated_draws = []
 
 
 def call_node(node: Node, environment: dict[Node, Any], slot: Slot) -> Any:
     """The value of a node on the device `slot`, given those that it needs. Raises Untraceable."""
 
-    def given(a: Any) -> Any:
+    def value_of(a: Any) -> Any:
         if isinstance(a, Node):
             return environment[a]
         if isinstance(a, torch.device):
@@ -88,7 +88,7 @@ def call_node(node: Node, environment: dict[Node, Any], slot: Slot) -> Any:
             return slot.device
         return a
 
-    args, kwargs = map_aggregate(node.args, given), map_aggregate(node.kwargs, given)
+    args, kwargs = map_aggregate(node.args, value_of), map_aggregate(node.kwargs, value_of)
     target: Any = node.target
     if _takes_device(target) and not any(isinstance(a, Tensor) for a in pytrees.leaves_of(args)):
         kwargs = {**kwargs, "device": slot.device}
@@ -173,15 +173,15 @@ def _cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], 
     return control_flow.cond(_no_operand, pred, true_fn, false_fn, operands)
 
 
-def _while_loop(cond_fn: Any, body_fn: Any, carried: Any, additional: Any, mutated_arg_indices: str = "") -> Any:
+def _while_loop(cond_fn: Any, body_fn: Any, carry: Any, additional: Any, mutated_arg_indices: str = "") -> Any:
     return control_flow.while_loop(
-        _no_operand, lambda *c: cond_fn(*c, *additional), lambda *c: body_fn(*c, *additional), tuple(carried)
+        _no_operand, lambda *c: cond_fn(*c, *additional), lambda *c: body_fn(*c, *additional), tuple(carry)
     )
 
 
 def _scan(combine_fn: Callable[..., Any], init: Any, xs: Any, additional: Any) -> list[Tensor]:
     return control_flow.compiled_scan(
-        lambda carry, rows, *more: list(combine_fn(*carry, *rows, *more)), init, xs, False, additional
+        lambda carry, rows, *rest: list(combine_fn(*carry, *rows, *rest)), init, xs, False, additional
     )
 
 

@@ -61,11 +61,11 @@ def entrance(example: Tensor, slot: Slot) -> Entrance:
     if example.device.type != "cpu":
         return Entrance(_foreign(lambda t: arranged(lazily(t.detach())), example, slot), metadata, lazily)
     if arranged is _identity and lazily is _identity:
-        take = _as_numpy if numpy_dtype(example.dtype).type.__module__ == "numpy" else cpu_to_numpy
+        take = (lambda t: t.detach().numpy()) if numpy_dtype(example.dtype).type.__module__ == "numpy" else cpu_to_numpy
     else:
         take = lambda t: cpu_to_numpy(arranged(lazily(t.detach())))  # noqa: E731
-    kept = isinstance(example, torch.nn.Parameter)
-    return Entrance(KeptParameter(take, slot) if kept else take, metadata, lazily)
+    is_parameter = isinstance(example, torch.nn.Parameter)
+    return Entrance(KeptParameter(take, slot) if is_parameter else take, metadata, lazily)
 
 
 class KeptParameter:
@@ -103,10 +103,6 @@ def _no_reference() -> None:
 
 def _identity(t: Tensor) -> Tensor:
     return t
-
-
-def _as_numpy(t: Tensor) -> np.ndarray:
-    return t.detach().numpy()
 
 
 def _lazily(t: Tensor) -> Callable[[Tensor], Tensor]:
@@ -169,7 +165,7 @@ def view_of(result: Tensor, base: Metadata) -> Callable[[Tensor], Tensor]:
     """Return a function from a tensor with the metadata `base` to the view of its storage that looks like `result`."""
     metadata, lazily = Metadata.of(result), _lazily(result)
     size, stride, dtype = metadata.size, metadata.stride, metadata.dtype
-    ahead = metadata.offset - base.offset
+    extra_offset = metadata.offset - base.offset
 
     def other(t: Tensor) -> Tensor:
         """Return the view of another dtype."""
@@ -178,13 +174,13 @@ def view_of(result: Tensor, base: Metadata) -> Callable[[Tensor], Tensor]:
         return probe.set_(t.untyped_storage(), start + metadata.offset, size, stride)
 
     if dtype != base.dtype:
-        look = other
+        view = other
     elif (
-        not ahead
+        not extra_offset
         and size == base.size
         and (same_strides(size, stride, base.stride) if result.numel() else stride == base.stride)
     ):
-        look = _identity
+        view = _identity
     else:
-        look = lambda t: t.as_strided(size, stride, t.storage_offset() + ahead)  # noqa: E731
-    return look if lazily is _identity else lambda t: lazily(look(t))
+        view = lambda t: t.as_strided(size, stride, t.storage_offset() + extra_offset)  # noqa: E731
+    return view if lazily is _identity else lambda t: lazily(view(t))

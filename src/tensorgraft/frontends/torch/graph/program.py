@@ -16,7 +16,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from tensorgraft.frontends.torch.compiled.capture import active
-from tensorgraft.frontends.torch.compiled.recurring import Counts
+from tensorgraft.frontends.torch.compiled.guards.recurring import Counts
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import Slot
 from tensorgraft.frontends.torch.core.metadata import Metadata
@@ -88,8 +88,8 @@ class Piece:
         return [environment[node] for node in self.outputs]
 
     def _described(self, values: Sequence[Any]) -> str:
-        shown = (values[i] for i in self._varying)
-        return ", ".join(str(tuple(v.shape) if isinstance(v, Tensor) else v) for v in shown)
+        shapes = (values[i] for i in self._varying)
+        return ", ".join(str(tuple(v.shape) if isinstance(v, Tensor) else v) for v in shapes)
 
 
 def _varies(node: Node) -> bool:
@@ -192,14 +192,14 @@ def _whole_metadata(xp: Any, cell: Storage) -> Metadata:
     return Metadata(dtype, shape, contiguous_strides(shape), 0, 0)
 
 
-def _last_uses(nodes: list[Node], kept: set[Node]) -> dict[Node, list[Node]]:
-    """Return, for each node, the nodes that it is the last to use, except those of `kept`."""
+def _last_uses(nodes: list[Node], kept_nodes: set[Node]) -> dict[Node, list[Node]]:
+    """Return, for each node, the nodes that it is the last to use, except those of `kept_nodes`."""
     last: dict[Node, Node] = {}
     for node in nodes:
         for used in node.all_input_nodes:
             last[used] = node
-    after: dict[Node, list[Node]] = {}
+    dead_after: dict[Node, list[Node]] = {}
     for used, node in last.items():
-        if used not in kept:
-            after.setdefault(node, []).append(used)
-    return after
+        if used not in kept_nodes:
+            dead_after.setdefault(node, []).append(used)
+    return dead_after

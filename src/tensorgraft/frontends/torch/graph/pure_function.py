@@ -15,10 +15,11 @@ import torch
 from torch.func import functional_call
 
 from tensorgraft.compiled.objects import CopiedObjects, tracking_new_objects
+from tensorgraft.frontends.torch.compiled.autograd.history import record
+from tensorgraft.frontends.torch.compiled.autograd.tape import Tape
 from tensorgraft.frontends.torch.compiled.capture import active
-from tensorgraft.frontends.torch.compiled.guards import surroundings
-from tensorgraft.frontends.torch.compiled.host_tensors import on_host
-from tensorgraft.frontends.torch.compiled.tape import Tape, record
+from tensorgraft.frontends.torch.compiled.guards.assumptions import surroundings
+from tensorgraft.frontends.torch.compiled.host.call_tensors import on_host
 from tensorgraft.frontends.torch.compiled.trace_contexts import HostWatch
 from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
@@ -47,26 +48,26 @@ class PureFunction:
     ) -> tuple[Any, dict[str, Array]]:
         """Raises ValueError for other names or shapes than the module's, TracedValueError where the module asks for
         values, draws random numbers without a key, or writes what is not its own."""
-        out, written = self.call(params, buffers, args, kwargs, key)
-        return out, {name: written.get(name, buffers[name]) for name in self.buffers}
+        out, new_values = self.call(params, buffers, args, kwargs, key)
+        return out, {name: new_values.get(name, buffers[name]) for name in self.buffers}
 
     def call(
         self, params: Arrays, buffers: Arrays, args: tuple[Any, ...], kwargs: dict[str, Any], key: Any
     ) -> tuple[Any, dict[str, Array]]:
         """Return (results, the buffers that the module has written)"""
-        for passed, expected, what in ((params, self.parameters, "params"), (buffers, self.buffers, "buffers")):
+        for passed, expected, label in ((params, self.parameters, "params"), (buffers, self.buffers, "buffers")):
             if passed.keys() != expected.keys():
                 missing, unknown = sorted(expected.keys() - passed.keys()), sorted(passed.keys() - expected.keys())
                 raise ValueError(
-                    f"{what} of {type(self.module).__name__} do not match: missing {missing}, unknown {unknown}"
+                    f"{label} of {type(self.module).__name__} do not match: missing {missing}, unknown {unknown}"
                 )
         xp = self.xp
         leaves, structure = pytrees.flatten((args, kwargs))
-        places, given_arrays = [], []
+        positions, given_arrays = [], []
         for i, leaf in enumerate(leaves):
             array = leaf if isinstance(leaf, np.ndarray) else xp.operand(leaf)
             if array is not None:
-                places.append(i)
+                positions.append(i)
                 given_arrays.append(array)
             elif isinstance(leaf, Tensor) or not _is_hashable(leaf):
                 kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}"
@@ -77,7 +78,7 @@ class PureFunction:
         arrays = [params[n] for n in self.parameters] + [buffers[n] for n in self.buffers] + given_arrays
         if key is not None:
             arrays.append(xp.seed_words(key))
-        statics = tuple(None if i in places else (type(leaf), leaf) for i, leaf in enumerate(leaves))
+        statics = tuple(None if i in positions else (type(leaf), leaf) for i, leaf in enumerate(leaves))
         modes = tuple(m.training for m in self.module.modules())
         signature = (
             structure,
@@ -90,7 +91,7 @@ class PureFunction:
         )
         function = self._known.get(signature)
         if function is None:
-            function = self._known[signature] = PureSignature(self, leaves, places, structure, key is not None)
+            function = self._known[signature] = PureSignature(self, leaves, positions, structure, key is not None)
         return function(arrays)
 
     def _described(self, a: Array) -> tuple[Any, ...]:
@@ -99,7 +100,7 @@ class PureFunction:
         shape = self.xp.shape(a)
         if shape is None or not all(isinstance(n, int | np.integer) for n in shape):
             raise ValueError(
-                f"an argument of {type(self.module).__name__} has the shape {_shown(shape)}: a PyTorch module can"
+                f"an argument of {type(self.module).__name__} has the shape {_shape_text(shape)}: a PyTorch module can"
                 " be traced only for known shapes. Specify them (input_signature, TensorSpec,"
                 " drop_remainder=True; for jax.export, one program for each size)."
             )
@@ -109,9 +110,9 @@ class PureFunction:
 class PureSignature:
     """The module's call with arguments that look the same."""
 
-    def __init__(self, owner: PureFunction, leaves: list[Any], places: list[int], structure: Any, keyed: bool) -> None:
-        self.owner, self.places, self.structure, self.keyed = owner, places, structure, keyed
-        self.leaves = [None if i in places else leaf for i, leaf in enumerate(leaves)]
+    def __init__(self, owner: PureFunction, leaves: list[Any], tensors: list[int], structure: Any, keyed: bool) -> None:
+        self.owner, self.positions, self.structure, self.keyed = owner, tensors, structure, keyed
+        self.leaves = [None if i in tensors else leaf for i, leaf in enumerate(leaves)]
         self.run: PureRun | None = None  # the last one that was traced: what is no array in it
         self.taped: PureRun | None = None
         self.native = owner.xp.native_function(self._primal, self._forward, self._backward)
@@ -141,9 +142,9 @@ class PureSignature:
         """Pull back `cotangents` of the inexact results, which are transposed where those of PyTorch are conjugated."""
         run, xp = self.taped, self.owner.xp
         assert run is not None
-        pulled: list[Array | None] = [None] * len(run.given_dtypes)
+        gradients_: list[Array | None] = [None] * len(run.given_dtypes)
         if run.tape is None:
-            return pulled
+            return gradients_
         converted = [xp.astype(a, dtype) for a, dtype in zip(residuals, run.residual_dtypes, strict=True)]
         dy = [_conjugate(xp, xp.astype(cotangents[k], dtype)) for k, dtype in run.roots]
         capture = PureCapture(xp, None, self.owner.seeding)
@@ -153,17 +154,17 @@ class PureSignature:
                 seeds = [from_array(a, slot_of_backend(xp)) for a in dy]
                 walk = functools.partial(run.tape.walk, capture, converted, seeds)
                 state = {f"module.{name}": t for name, t in run.state.items()}
-                gradients = functional_call(_Around(self.owner.module), state, (walk,), tie_weights=False)
+                gradients = functional_call(_Wrapped(self.owner.module), state, (walk,), tie_weights=False)
                 arrays = [None if g is None else to_array(g) for g in gradients[: len(run.ends)]]
         finally:
             capture.restore()
         for end, gradient in zip(run.ends, arrays, strict=True):
             if end is not None and gradient is not None:
-                pulled[end] = _conjugate(xp, xp.astype(gradient, run.given_dtypes[end]))
-        return pulled
+                gradients_[end] = _conjugate(xp, xp.astype(gradient, run.given_dtypes[end]))
+        return gradients_
 
 
-class _Around(torch.nn.Module):
+class _Wrapped(torch.nn.Module):
     """A module that calls what it is given, during which another one may have other parameters."""
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -216,16 +217,16 @@ def _run(
         objects, flat = CopiedObjects.apart(flat, lambda x: isinstance(x, Tensor), lambda x: not is_new(x))
     # what the module made of nothing, on the CPU
     flat = [o.to(slot.device) if on_host(o) else o for o in flat]
-    met: set[int] = set()
+    seen_ids: set[int] = set()
     for i, o in enumerate(flat):  # a result that is a parameter, or another result, has a derivative of its own
-        if isinstance(o, Tensor) and o.requires_grad and (o.is_leaf or id(o) in met):
+        if isinstance(o, Tensor) and o.requires_grad and (o.is_leaf or id(o) in seen_ids):
             flat[i] = o.view_as(o)
-        met.add(id(o))
-    written = [n for n, (t, array) in before.items() if state[n] is not t or cell_of(t).array is not array]
+        seen_ids.add(id(o))
+    written_names = [n for n, (t, array) in before.items() if state[n] is not t or cell_of(t).array is not array]
     where = [i for i, o in enumerate(flat) if isinstance(o, Tensor) and o.device.type == TYPE]
-    nothing = [None] * len(flat)
-    places, tape = record(flat, nothing, nothing, first_node, capture) if taped else ([], None)
-    results = [to_array(flat[i].detach()) for i in where] + [to_array(state[n].detach()) for n in written]
+    no_names = [None] * len(flat)
+    positions, tape = record(flat, no_names, no_names, first_node, capture) if taped else ([], None)
+    results = [to_array(flat[i].detach()) for i in where] + [to_array(state[n].detach()) for n in written_names]
     # cotangents are given for results that have a derivative, in order
     smooth = [k for k, a in enumerate(results) if dtypes.is_inexact(xp.dtype_of(a))]
     residuals: list[Array] = []
@@ -238,9 +239,9 @@ def _run(
         objects=objects,
         flat=[None if i in set(where) else o for i, o in enumerate(flat)],
         where=where,
-        written=written,
+        written=written_names,
         tape=tape,
-        roots=[(smooth.index(where.index(i)), xp.dtype_of(results[where.index(i)])) for i in places],
+        roots=[(smooth.index(where.index(i)), xp.dtype_of(results[where.index(i)])) for i in positions],
         residual_dtypes=[xp.dtype_of(a) for a in residuals],
         ends=[] if tape is None else [argument.get(id(t)) for t in tape.leaves],
         state=state,
@@ -268,12 +269,12 @@ def _tensors(
             argument[id(t.requires_grad_())] = k
         return t
 
-    state = {name: tensor(k, *about) for k, (name, about) in enumerate(owner.parameters.items())}
+    state = {name: tensor(k, *description) for k, (name, description) in enumerate(owner.parameters.items())}
     for name, dtype in owner.buffers.items():
         state[name] = tensor(len(state), dtype, False)
     leaves = list(call.leaves)
     widened = xp.native_dtype(dtypes.int64) != dtypes.int64  # the user has no int64 to give
-    for k, i in enumerate(call.places, start=len(state)):
+    for k, i in enumerate(call.positions, start=len(state)):
         narrow = widened and xp.dtype_of(arrays[k]) == dtypes.int32
         t = tensor(k, dtypes.int64 if narrow else None, True)
         leaves[i] = t.clone() if t.requires_grad else t  # the module may write it
@@ -290,7 +291,7 @@ def plain(o: Any) -> Any:
     return type(o)(map(plain, o)) if type(o) in (list, tuple) else o
 
 
-def _shown(shape: Sequence[Any] | None) -> str:
+def _shape_text(shape: Sequence[Any] | None) -> str:
     return "unknown" if shape is None else f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
 
 

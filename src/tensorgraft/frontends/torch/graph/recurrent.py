@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tensorgraft.frontends.torch.compiled import recurrent
+from tensorgraft.frontends.torch.compiled.control_flow import recurrent
 
 Tensor = torch.Tensor
 
@@ -65,8 +65,8 @@ def layer_backward(
     ends = [t.detach().requires_grad_() for t in (x, w_ih, w_hh, b_ih, b_hh, h, c)]
     with torch.enable_grad():
         results = _run(ends[0], ends[1:5], ends[5], ends[6], has_biases, reverse)
-        asked = zip(results, (grad_output, grad_hy, grad_cy), strict=True)
-        roots, dy = zip(*[(r, g) for r, g in asked if g is not None], strict=True)
+        result_gradients = zip(results, (grad_output, grad_hy, grad_cy), strict=True)
+        roots, dy = zip(*[(r, g) for r, g in result_gradients if g is not None], strict=True)
         return list(torch.autograd.grad(roots, ends, dy, allow_unused=True, materialize_grads=True))
 
 

@@ -19,11 +19,11 @@ def _assert_async(
         words = "more than one value" if xp.size(x) else "no values"
         raise RuntimeError(f"Boolean value of Tensor with {words} is ambiguous")
 
-    def judge(value: np.ndarray) -> None:
+    def verify(value: np.ndarray) -> None:
         if not value.reshape(())[()]:
             raise RuntimeError(message)
 
-    check(xp, x, judge)
+    check(xp, x, verify)
     return ()
 
 

@@ -16,7 +16,7 @@ Refusal = Callable[[int], Exception]  # the error about one index
 
 def out_of_bounds(kind: type[Exception], dim: int, n: int, prefix: str = "") -> Refusal:
     """ATen's words about an index that is out of range for an axis of extent `n`."""
-    return lambda bad: kind(f"{prefix}index {bad} is out of bounds for dimension {dim} with size {n}")
+    return lambda value: kind(f"{prefix}index {value} is out of bounds for dimension {dim} with size {n}")
 
 
 @with_operators
@@ -27,13 +27,13 @@ def within(xp: Any, index: Value, n: int, refuse: Refusal, wrap: bool = False) -
         return index
     low, size = -n if wrap else 0, xp.size(index)
     flat = xp.reshape(index, (size,))
-    bad = (flat < low) | (flat >= n)
+    is_invalid = (flat < low) | (flat >= n)
     # the first bad one, as the CPU reports it; the last of all where there is none
-    first = xp.min(xp.where(bad, xp.iota(size, dtypes.int64), xp.full((), size - 1, dtypes.int64)))
+    first = xp.min(xp.where(is_invalid, xp.iota(size, dtypes.int64), xp.full((), size - 1, dtypes.int64)))
 
-    def judge(seen: np.ndarray) -> None:
-        if not low <= int(seen) < n:
-            raise refuse(int(seen))
+    def verify(first_index: np.ndarray) -> None:
+        if not low <= int(first_index) < n:
+            raise refuse(int(first_index))
 
-    check(xp, xp.gather(flat, (first,)), judge)
+    check(xp, xp.gather(flat, (first,)), verify)
     return xp.where(index < 0, index + n, index) if wrap else index

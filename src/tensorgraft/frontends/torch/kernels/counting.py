@@ -139,24 +139,24 @@ def _bincount(xp: Any, x: Array, weights: Array | None = None, minlength: int = 
 
 
 def _ends(
-    xp: Any, x: AnyArray, span: tuple[float, float] | None, margin: float, what: str
+    xp: Any, x: AnyArray, span: tuple[float, float] | None, margin: float, label: str
 ) -> tuple[AnyArray, AnyArray]:
     """The ends of a histogram: the given ones or those of the data, moved apart by `margin` where they are equal.
-    Raises RuntimeError about the range of `what` where those of the data are not finite."""
+    Raises RuntimeError about the range of `label` where those of the data are not finite."""
     dtype = xp.dtype_of(x)
     if span is not None:
         low, high = (xp.full((), v, dtype) for v in span)
     else:
         low, high = (xp.min(x), xp.max(x)) if xp.size(x) else (xp.full((), v, dtype) for v in (0, 0))
 
-        def judge(ends: np.ndarray) -> None:
+        def verify(ends: np.ndarray) -> None:
             if not np.isfinite(ends).all():
-                raise RuntimeError(f"{what} [{ends[0]:g}, {ends[1]:g}] is not finite")
+                raise RuntimeError(f"{label} [{ends[0]:g}, {ends[1]:g}] is not finite")
 
         if dtypes.is_floating(dtype):
-            check(xp, xp.stack([low, high]), judge)
-    same = xp.equal(low, high)
-    return xp.where(same, xp.subtract(low, margin), low), xp.where(same, xp.add(high, margin), high)
+            check(xp, xp.stack([low, high]), verify)
+    is_equal = xp.equal(low, high)
+    return xp.where(is_equal, xp.subtract(low, margin), low), xp.where(is_equal, xp.add(high, margin), high)
 
 
 @kernel("histc")
@@ -173,12 +173,12 @@ def _histc(xp: Any, x: Value, bins: int = 100, min: float = 0, max: float = 0) -
         min, max, divide, wide = int(min), int(max), xp.floor_divide, dtypes.int64
     x = xp.astype(xp.reshape(x, (xp.size(x),)), wide)
     low, high = _ends(xp, x, (min, max) if min != max else None, 1, "torch.histc: range of")
-    inside = (x >= low) & (x <= high)
-    safe = xp.where(inside, x, low)
+    in_range = (x >= low) & (x <= high)
+    safe = xp.where(in_range, x, low)
     at = divide((safe - low) * bins, high - low)
     at = xp.minimum(xp.astype(at, dtypes.int64), bins - 1)
     zeros = xp.zeros((bins,), x.dtype)
-    return xp.scatter(zeros, (at,), xp.astype(inside, x.dtype), mode="add")
+    return xp.scatter(zeros, (at,), xp.astype(in_range, x.dtype), mode="add")
 
 
 @with_operators
@@ -186,8 +186,8 @@ def _bin_of(xp: Any, edges: Value, x: Value) -> tuple[Value, Value]:
     """Return (the bin of each of `x` (n,), whether it is in any): bins are half open, the last one closed."""
     n = edges.shape[0] - 1
     last = xp.take_slice(edges, 0, n, n + 1)
-    inside = (x >= xp.take_slice(edges, 0, 0, 1)) & (x <= last)
-    return xp.clip(xp.searchsorted(edges, x, right=True) - 1, 0, n - 1), inside
+    in_range = (x >= xp.take_slice(edges, 0, 0, 1)) & (x <= last)
+    return xp.clip(xp.searchsorted(edges, x, right=True) - 1, 0, n - 1), in_range
 
 
 def _histogram(xp: Any, points: Array, edges: list[Array], weight: Array | None, density: bool) -> Array:
@@ -196,10 +196,10 @@ def _histogram(xp: Any, points: Array, edges: list[Array], weight: Array | None,
     n = xp.size(points) // d
     points = xp.reshape(points, (n, d))
     bins_of = [_bin_of(xp, e, xp.squeeze(xp.take_slice(points, 1, k, k + 1), 1)) for k, e in enumerate(edges)]
-    inside = functools.reduce(xp.logical_and, [inside for _, inside in bins_of])
+    in_range = functools.reduce(xp.logical_and, [in_range for _, in_range in bins_of])
     amount = xp.full((n,), 1, xp.dtype_of(points)) if weight is None else xp.reshape(weight, (n,))
-    room = xp.zeros(tuple(xp.shape(e)[0] - 1 for e in edges), xp.dtype_of(points))
-    hist = xp.scatter(room, [at for at, _ in bins_of], xp.where(inside, amount, xp.zeros_like(amount)), mode="add")
+    zeros = xp.zeros(tuple(xp.shape(e)[0] - 1 for e in edges), xp.dtype_of(points))
+    hist = xp.scatter(zeros, [at for at, _ in bins_of], xp.where(in_range, amount, xp.zeros_like(amount)), mode="add")
     if density:
         hist = xp.divide(hist, xp.sum(hist))
         for k, e in enumerate(edges):

@@ -20,7 +20,7 @@ def _default(xp: Any) -> np.dtype:
     return numpy_dtype(torch.get_default_dtype())
 
 
-def _fits(x: torch.Tensor, value: Any) -> None:
+def _check_representable(x: torch.Tensor, value: Any) -> None:
     if isinstance(value, int | float | complex) and x.dtype not in (torch.bool, torch.complex64, torch.complex128):
         check_fits(value, numpy_dtype(x.dtype))
 
@@ -42,7 +42,7 @@ def _scalar_fits(s: Any, *, dtype: torch.dtype | None = None, **_: Any) -> None:
         check_fits(s, numpy_dtype(dtype))
 
 
-@kernel("fill.Scalar", dynamic=("value",), check=_fits)
+@kernel("fill.Scalar", dynamic=("value",), check=_check_representable)
 def _fill(xp: Any, x: Array, value: Any) -> Array:
     return xp.full(xp.shape(x), number(xp, value, xp.dtype_of(x)), xp.dtype_of(x))
 
@@ -76,8 +76,8 @@ def _counted(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **_: Any
     if any(n.__class__ is not int for n in (start, end, step)) or not start or not step:
         return None
     count = -(-(end - start) // step)
-    whole = dtype is None or not (dtype.is_floating_point or dtype.is_complex)
-    return {"count": count} if whole and count > 0 else None
+    of_integers = dtype is None or not (dtype.is_floating_point or dtype.is_complex)
+    return {"count": count} if of_integers and count > 0 else None
 
 
 def _range(start: Any, end: Any, step: Any = 1, *, out: Any = None, dtype: Any = None, **_: Any) -> Any:
@@ -155,7 +155,7 @@ def _end(xp: Any, x: Any, dtype: np.dtype, wide: np.dtype) -> Any:
     return xp.astype(xp.astype(x, dtypes.int64) if dtypes.is_integer(dtype) else x, wide)
 
 
-def _between(xp: Any, start: Any, end: Any, dtype: np.dtype | None) -> np.dtype:
+def _interpolated(xp: Any, start: Any, end: Any, dtype: np.dtype | None) -> np.dtype:
     for name, x in (("start", start), ("end", end)):
         if not isinstance(x, _NUMBERS) and xp.ndim(x):
             raise RuntimeError(
@@ -169,12 +169,12 @@ def _between(xp: Any, start: Any, end: Any, dtype: np.dtype | None) -> np.dtype:
 
 
 def _linspace(xp: Any, start: Any, end: Any, steps: int, dtype: np.dtype | None = None) -> Array:
-    dtype = _between(xp, start, end, dtype)
+    dtype = _interpolated(xp, start, end, dtype)
     return xp.astype(_spaced(xp, start, end, steps, dtype), dtype)
 
 
 def _logspace(xp: Any, start: Any, end: Any, steps: int, base: float = 10.0, dtype: np.dtype | None = None) -> Array:
-    dtype = _between(xp, start, end, dtype)
+    dtype = _interpolated(xp, start, end, dtype)
     exponents = _spaced(xp, start, end, steps, dtype)
     return xp.astype(xp.pow(xp.full_like(exponents, base), exponents), dtype)
 

@@ -68,20 +68,20 @@ def _applied(xp: Any, base: Spec, sig: schema.Signature, args: list[Any], kwargs
     return base.fn(xp, *bound.values(), **kwargs)
 
 
-def _each(args: tuple[Any, ...]) -> list[list[Any]]:
+def _argument_rows(args: tuple[Any, ...]) -> list[list[Any]]:
     """The arguments of the base operator, element by element. Lists of several lengths PyTorch refuses in its words."""
     n = min(len(a) for a in args if isinstance(a, list | tuple))
     return [[a[i] if isinstance(a, list | tuple) else a for a in args] for i in range(n)]
 
 
 def _lifted(base: Spec, sig: schema.Signature) -> Callable[..., list[Array]]:
-    return lambda xp, *args, **kwargs: [_applied(xp, base, sig, one, kwargs) for one in _each(args)]
+    return lambda xp, *args, **kwargs: [_applied(xp, base, sig, operands, kwargs) for operands in _argument_rows(args)]
 
 
 def _lifted_check(check: Callable[..., None]) -> Callable[..., None]:
     def all_of_them(*args: Any, **kwargs: Any) -> None:
-        for one in _each(args):
-            check(*one)
+        for operands in _argument_rows(args):
+            check(*operands)
 
     return all_of_them
 
@@ -89,17 +89,17 @@ def _lifted_check(check: Callable[..., None]) -> Callable[..., None]:
 def derive() -> None:
     """Register what follows from the kernels that are there."""
     for name in _functional_names():
-        packet, _, which = name.partition(".")
+        packet, _, overload_name = name.partition(".")
         if name in LEFT_OUT or name in SPECS:
             continue
         stem = packet.removeprefix("_foreach_")
         stem = BASES.get(stem, stem)
-        single = next((stem + o for o in OVERLOADS.get(which or "default", ()) if stem + o in SPECS), None)
+        single = next((stem + o for o in OVERLOADS.get(overload_name or "default", ()) if stem + o in SPECS), None)
         op = schema.overload(name)
         if single is None or op is None or (base_op := schema.overload(single)) is None:
             continue
-        base, sig, mine = SPECS[single], schema.signature(base_op), schema.signature(op)
-        dynamic = {m for m, b in zip(mine.names, sig.names, strict=False) if b in base.dynamic}
+        base, sig, signature_ = SPECS[single], schema.signature(base_op), schema.signature(op)
+        dynamic = {m for m, b in zip(signature_.names, sig.names, strict=False) if b in base.dynamic}
         check = None if base.check is None or base.dynamic else _lifted_check(base.check)
         kernel(name, dynamic=dynamic, check=check)(_lifted(base, sig))
 

@@ -26,10 +26,6 @@ def _masks(indices: Any) -> list[Any]:
     return [i for i in indices if i is not None and i.dtype in (torch.bool, torch.uint8)]
 
 
-def _reads_mask(x: Any, indices: Any, *_: Any) -> bool:
-    return bool(_masks(indices))
-
-
 def _mixes_masks(x: Any, indices: Any, *_: Any) -> bool:
     """Return True if a mask stands beside other indices, and has to be expanded to positions; a mask alone becomes a
     `where`."""
@@ -41,17 +37,17 @@ def _is_mask(xp: Any, index: Array) -> bool:
 
 
 def _check_mask(xp: Any, x: Array, mask: Array, at: int, axis: int) -> None:
-    shape, whole = xp.shape(mask), xp.shape(x)
-    if shape != whole[axis : axis + len(shape)]:
+    shape, x_shape = xp.shape(mask), xp.shape(x)
+    if shape != x_shape[axis : axis + len(shape)]:
         raise IndexError(
             f"The shape of the mask {list(shape)} at index {at} does not match the shape of the indexed tensor"
-            f" {list(whole)} at index {axis}"
+            f" {list(x_shape)} at index {axis}"
         )
 
 
 def _positions(xp: Any, x: Array, indices: Indices) -> list[tuple[int, Array]]:
     """Return (axis, int64 indices in bounds) of an index; masks are expanded, so they must have values."""
-    places: list[tuple[int, Array]] = []
+    positions: list[tuple[int, Array]] = []
     axis, shape = 0, xp.shape(x)
     for at, index in enumerate(indices):
         if index is None:
@@ -62,35 +58,35 @@ def _positions(xp: Any, x: Array, indices: Indices) -> list[tuple[int, Array]]:
             if not xp.ndim(mask):  # x[True] has a new first axis: not an ATen index
                 raise NotImplementedError("a mask without axes")
             for where in xp.nonzero(mask):
-                places.append((axis, where))
+                positions.append((axis, where))
                 axis += 1
         else:
-            places.append((axis, xp.astype(index, dtypes.int64)))
+            positions.append((axis, xp.astype(index, dtypes.int64)))
             axis += 1
-    if not places:
-        return places
-    axes, arrays = zip(*places, strict=True)
-    lead = _common_shape(xp, arrays)
-    if 0 in lead:  # nothing is indexed: the CPU looks at no index
-        return [(axis, xp.broadcast_to(index, lead)) for axis, index in places]
+    if not positions:
+        return positions
+    axes, arrays = zip(*positions, strict=True)
+    batch_shape = _common_shape(xp, arrays)
+    if 0 in batch_shape:  # nothing is indexed: the CPU looks at no index
+        return [(axis, xp.broadcast_to(index, batch_shape)) for axis, index in positions]
     if any(shape[axis] == 0 for axis in axes):
         raise IndexError("index is out of bounds for dimension with size 0")
     if any(n == 0 for axis, n in enumerate(shape) if axis not in axes):
-        return [(axis, xp.zeros_like(index)) for axis, index in places]
+        return [(axis, xp.zeros_like(index)) for axis, index in positions]
     return [  # ATen counts the axes that are indexed
         (axis, within(xp, index, n, out_of_bounds(IndexError, at, n), wrap=True))
-        for at, (axis, index) in enumerate(places)
+        for at, (axis, index) in enumerate(positions)
         for n in (shape[axis],)
     ]
 
 
-def _front(axes: Sequence[int], n: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _indexed_first(axes: Sequence[int], n: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return (the order of axes that brings the indexed ones to the front, those that are not)."""
     rest = tuple(a for a in range(n) if a not in axes)
     return (*axes, *rest), rest
 
 
-def _place(axes: Sequence[int], k: int, rest: int) -> tuple[int, ...]:
+def _result_order(axes: Sequence[int], k: int, rest: int) -> tuple[int, ...]:
     """The order of (k index axes, `rest` axes) -> PyTorch's result: index axes stay where neighbours were indexed."""
     adjacent = all(b - a == 1 for a, b in itertools.pairwise(axes))
     before = axes[0] if adjacent else 0
@@ -108,19 +104,19 @@ def _common_shape(xp: Any, arrays: Sequence[Array]) -> tuple[int, ...]:
 
 
 def _index(xp: Any, x: Array, indices: Indices) -> Array:
-    places = _positions(xp, x, indices)
-    if not places:
+    positions = _positions(xp, x, indices)
+    if not positions:
         return x
-    if len(places) == 1:
-        axis, index = places[0]
+    if len(positions) == 1:
+        axis, index = positions[0]
         return xp.take(x, index, axis)
-    axes, arrays = zip(*places, strict=True)
-    order, rest = _front(axes, xp.ndim(x))
+    axes, arrays = zip(*positions, strict=True)
+    order, rest = _indexed_first(axes, xp.ndim(x))
     k = len(_common_shape(xp, arrays))
-    return xp.permute_dims(xp.gather(xp.permute_dims(x, order), arrays), _place(axes, k, len(rest)))
+    return xp.permute_dims(xp.gather(xp.permute_dims(x, order), arrays), _result_order(axes, k, len(rest)))
 
 
-kernel("index.Tensor", host=("indices",), concrete=_reads_mask)(_index)
+kernel("index.Tensor", host=("indices",), concrete=lambda x, indices, *_: bool(_masks(indices)))(_index)
 
 
 def _value_error(values: Sequence[int], result: Sequence[int]) -> RuntimeError:
@@ -132,13 +128,13 @@ def _value_error(values: Sequence[int], result: Sequence[int]) -> RuntimeError:
 
 def _expand(xp: Any, values: Array, shape: tuple[int, ...]) -> Array:
     try:
-        fits = np.broadcast_shapes(xp.shape(values), shape) == shape
+        is_broadcastable = np.broadcast_shapes(xp.shape(values), shape) == shape
     except ValueError:
-        fits = False
+        is_broadcastable = False
     extents = xp.shape(values)
-    if not fits and len(extents) > len(shape) and all(n == 1 for n in extents[: len(extents) - len(shape)]):
+    if not is_broadcastable and len(extents) > len(shape) and all(n == 1 for n in extents[: len(extents) - len(shape)]):
         return _expand(xp, xp.reshape(values, extents[len(extents) - len(shape) :]), shape)
-    if not fits:
+    if not is_broadcastable:
         raise _value_error(extents, shape)
     return xp.broadcast_to(values, shape)
 
@@ -147,31 +143,31 @@ def _put_masked(xp: Any, x: Array, mask: Array, axis: int, values: Array, accumu
     """Compute `x[:, mask] = values`, where the mask begins at `axis`; no shape depends on the mask."""
     _check_mask(xp, x, mask, axis, axis)
     shape, k = xp.shape(x), xp.ndim(mask)
-    before, after = shape[:axis], shape[axis + k :]
+    before, shape_after = shape[:axis], shape[axis + k :]
     mask = xp.astype(mask, dtypes.bool_)
     original = extents = xp.shape(values)
-    while len(extents) > len(before) + 1 + len(after) and extents[0] == 1:
+    while len(extents) > len(before) + 1 + len(shape_after) and extents[0] == 1:
         extents = extents[1:]
     values = xp.reshape(values, extents)
-    along = len(extents) - len(after) - 1  # the axis of `values` that runs over the true elements
-    rows = extents[along] if along >= 0 else 1
+    mask_axis = len(extents) - len(shape_after) - 1  # the axis of `values` that runs over the true elements
+    rows = extents[mask_axis] if mask_axis >= 0 else 1
     if rows != 1:
         flat = xp.astype(xp.reshape(mask, (xp.size(mask),)), dtypes.int64)
 
-        def judge(count: np.ndarray) -> None:
+        def verify(count: np.ndarray) -> None:
             if int(count) != rows:
-                raise _value_error(original, (*before, int(count), *after))
+                raise _value_error(original, (*before, int(count), *shape_after))
 
-        check(xp, xp.sum(flat), judge)
+        check(xp, xp.sum(flat), verify)
         if not rows:
             return x
         at = xp.clip(xp.subtract(xp.cumsum(flat, axis=0), 1), 0, rows - 1)
-        values = xp.take(values, at, along)
-        extents = (*extents[:along], *xp.shape(mask), *extents[along + 1 :])
-    elif along >= 0:
-        extents = (*extents[:along], *(1,) * k, *extents[along + 1 :])
+        values = xp.take(values, at, mask_axis)
+        extents = (*extents[:mask_axis], *xp.shape(mask), *extents[mask_axis + 1 :])
+    elif mask_axis >= 0:
+        extents = (*extents[:mask_axis], *(1,) * k, *extents[mask_axis + 1 :])
     values = _expand(xp, xp.reshape(values, extents), shape)
-    mask = xp.reshape(mask, (*(1,) * axis, *xp.shape(mask), *(1,) * len(after)))
+    mask = xp.reshape(mask, (*(1,) * axis, *xp.shape(mask), *(1,) * len(shape_after)))
     return xp.where(mask, xp.add(x, values) if accumulate else values, x)
 
 
@@ -187,16 +183,16 @@ def _index_put(xp: Any, x: Array, indices: Indices, values: Array, accumulate: b
             return _put_masked(xp, x, mask, at, values, accumulate)
         if xp.size(values) == 1 and xp.ndim(values) <= xp.ndim(x):  # of several the CPU takes none
             return xp.where(xp.astype(mask, dtypes.bool_), xp.add(x, values) if accumulate else values, x)
-    places = _positions(xp, x, indices)
-    if not places:
+    positions = _positions(xp, x, indices)
+    if not positions:
         return xp.add(x, values) if accumulate else _expand(xp, values, xp.shape(x))
-    axes, arrays = zip(*places, strict=True)
-    order, rest = _front(axes, xp.ndim(x))
-    lead, shape = _common_shape(xp, arrays), xp.shape(x)
-    place = _place(axes, len(lead), len(rest))
-    target = (*lead, *(shape[a] for a in rest))  # of the values, index axes in front
-    values = _expand(xp, values, tuple(target[a] for a in place))
-    values = xp.permute_dims(values, _inverse(place))
+    axes, arrays = zip(*positions, strict=True)
+    order, rest = _indexed_first(axes, xp.ndim(x))
+    batch_shape, shape = _common_shape(xp, arrays), xp.shape(x)
+    target_order = _result_order(axes, len(batch_shape), len(rest))
+    target = (*batch_shape, *(shape[a] for a in rest))  # of the values, index axes in front
+    values = _expand(xp, values, tuple(target[a] for a in target_order))
+    values = xp.permute_dims(values, _inverse(target_order))
     if not math.prod(target):
         return x
     out = xp.scatter(xp.permute_dims(x, order), arrays, values, mode="add" if accumulate else "set")
@@ -228,7 +224,7 @@ def _check_bool(xp: Any, name: str, mask: Array) -> None:
 def _check_fits(xp: Any, value: Any, dtype: np.dtype) -> None:
     """A number that no element could hold: beyond the integers, or complex."""
 
-    def judge(parts: np.ndarray) -> None:
+    def verify(parts: np.ndarray) -> None:
         check_fits(complex(*map(float, parts)), dtype)
 
     if isinstance(value, int | float | complex):
@@ -236,9 +232,9 @@ def _check_fits(xp: Any, value: Any, dtype: np.dtype) -> None:
         return
     kind = xp.dtype_of(value)
     if dtypes.is_complex(kind):
-        check(xp, xp.stack([xp.real(value), xp.imag(value)]), judge)
+        check(xp, xp.stack([xp.real(value), xp.imag(value)]), verify)
     elif dtypes.is_floating(kind) and dtypes.is_integer(dtype):
-        check(xp, xp.stack([xp.astype(value, dtypes.float64), xp.zeros((), dtypes.float64)]), judge)
+        check(xp, xp.stack([xp.astype(value, dtypes.float64), xp.zeros((), dtypes.float64)]), verify)
 
 
 @kernel("masked_fill.Scalar", dynamic=("value",))
@@ -260,8 +256,8 @@ def _masked_select(xp: Any, x: Array, mask: Array) -> Array:
         raise RuntimeError("masked_select: expected BoolTensor for mask")
     shape = np.broadcast_shapes(xp.shape(x), xp.shape(mask))
     n = math.prod(shape)
-    chosen = np.broadcast_to(xp.to_numpy(mask), shape).reshape(n)
-    return xp.gather(xp.reshape(xp.broadcast_to(x, shape), (n,)), xp.nonzero(xp.asarray(chosen)))
+    selected = np.broadcast_to(xp.to_numpy(mask), shape).reshape(n)
+    return xp.gather(xp.reshape(xp.broadcast_to(x, shape), (n,)), xp.nonzero(xp.asarray(selected)))
 
 
 @kernel("masked_scatter")
@@ -275,11 +271,11 @@ def _masked_scatter(xp: Any, x: Array, mask: Array, source: Array) -> Array:
     n, rows = math.prod(shape), xp.size(source)
     flat = xp.astype(xp.reshape(mask, (n,)), dtypes.int64)
 
-    def judge(count: np.ndarray) -> None:
+    def verify(count: np.ndarray) -> None:
         if int(count) > rows:
             raise RuntimeError("Number of elements of source < number of ones in mask")
 
-    check(xp, xp.sum(flat), judge)
+    check(xp, xp.sum(flat), verify)
     if not rows or not n:
         return x
     at = xp.clip(xp.subtract(xp.cumsum(flat, axis=0), 1), 0, rows - 1)
@@ -321,7 +317,7 @@ def _flat(xp: Any, x: Array, index: Array) -> Array:
         xp,
         index,
         n,
-        lambda bad: IndexError(f"out of range: tried to access index {bad} on a tensor of {n} elements."),
+        lambda value: IndexError(f"out of range: tried to access index {value} on a tensor of {n} elements."),
         wrap=True,
     )
 
@@ -344,9 +340,6 @@ def _put(xp: Any, x: Array, index: Array, source: Array, accumulate: bool = Fals
         return x
     at = xp.reshape(_flat(xp, x, index), (xp.size(index),))
     flat = xp.scatter(
-        xp.reshape(x, (xp.size(x),)),
-        (at,),
-        xp.reshape(source, (xp.size(source),)),
-        mode="add" if accumulate else "set",
+        xp.reshape(x, (xp.size(x),)), (at,), xp.reshape(source, (xp.size(source),)), mode="add" if accumulate else "set"
     )
     return xp.reshape(flat, xp.shape(x))

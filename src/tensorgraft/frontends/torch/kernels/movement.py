@@ -20,17 +20,17 @@ def _clone(xp: Any, x: Array) -> Array:
 
 @kernel("cat")
 def _cat(xp: Any, tensors: list[Array], dim: int = 0) -> Array:
-    some = [x for x in tensors if xp.shape(x) != (0,)] or tensors[:1]  # PyTorch skips empty 1-d tensors
+    nonempty = [x for x in tensors if xp.shape(x) != (0,)] or tensors[:1]  # PyTorch skips empty 1-d tensors
     common = _common([xp.dtype_of(x) for x in tensors])
-    return xp.concat([xp.astype(x, common) for x in some], axis=dim % xp.ndim(some[0]))
+    return xp.concat([xp.astype(x, common) for x in nonempty], axis=dim % xp.ndim(nonempty[0]))
 
 
-def _fits(x: Any, dim: int, start: int, length: int, **_: Any) -> dict[str, Any] | None:
+def _valid_range(x: Any, dim: int, start: int, length: int, **_: Any) -> dict[str, Any] | None:
     n = x.size(dim) if -x.dim() <= dim < x.dim() else 0
     return {} if start >= 0 and 0 <= length <= n - start else None
 
 
-@kernel("narrow_copy", positions=("start",), moves=_fits)
+@kernel("narrow_copy", positions=("start",), moves=_valid_range)
 def _narrow_copy(xp: Any, x: Array, dim: int, start: Any, length: int) -> Array:
     shape = list(xp.shape(x))
     dim %= len(shape)

@@ -62,9 +62,9 @@ class _Constrain(torch.autograd.Function):
         axis = in_dims[0]
         if axis is None:
             return _Constrain.apply(x, number), None
-        one = _by_number[number]
-        free = tuple(d + (d >= axis) for d in one.free)
-        batched = Placement(one.mesh, (*one.spec[:axis], (), *one.spec[axis:]), free)
+        constraint = _by_number[number]
+        free = tuple(d + (d >= axis) for d in constraint.free)
+        batched = Placement(constraint.mesh, (*constraint.spec[:axis], (), *constraint.spec[axis:]), free)
         return _Constrain.apply(x, _number(batched)), axis
 
 

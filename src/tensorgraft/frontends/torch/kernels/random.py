@@ -64,11 +64,11 @@ def _as_cpu(name: str) -> Callable[..., None]:
 
 
 def _check_multinomial(weights: Any, num_samples: int, replacement: bool = False, out: Any = None, **_: Any) -> None:
-    wrong = out is not None and out.dtype != torch.int64
-    _refuse(wrong, f"multinomial expects Long tensor out, got: {out is not None and scalar_name(out.dtype)}")
+    is_wrong = out is not None and out.dtype != torch.int64
+    _refuse(is_wrong, f"multinomial expects Long tensor out, got: {out is not None and scalar_name(out.dtype)}")
     _refuse(not 1 <= weights.dim() <= 2, "prob_dist must be 1 or 2 dim")
-    wrong = not weights.dtype.is_floating_point
-    _refuse(wrong, f"multinomial only supports floating-point dtypes for input, got: {weights.dtype}")
+    is_wrong = not weights.dtype.is_floating_point
+    _refuse(is_wrong, f"multinomial only supports floating-point dtypes for input, got: {weights.dtype}")
     _refuse(num_samples <= 0, "cannot sample n_sample <= 0 samples")
     _refuse(weights.shape[-1] > 1 << 24, "number of categories cannot exceed 2^24")
     too_many = not replacement and num_samples > weights.shape[-1]
@@ -162,8 +162,8 @@ def _integers(xp: Any, key: AnyArray, x: AnyArray, low: Any, span: AnyArray) -> 
     """Return `low` + 64 random bits modulo `span` (uint64). The sum wraps, so that every range of 64-bit integers is
     covered."""
     at = xp.fmod(xp.random_uint64(key, xp.shape(x)), span)
-    drawn = xp.add(xp.astype(at, dtypes.int64), _number(xp, low, dtypes.int64))
-    return xp.astype(drawn, xp.dtype_of(x))
+    values = xp.add(xp.astype(at, dtypes.int64), _number(xp, low, dtypes.int64))
+    return xp.astype(values, xp.dtype_of(x))
 
 
 def _unsigned(xp: Any, value: Any) -> Any:
@@ -178,13 +178,13 @@ def _inner_bound(xp: Any, x: Value, bound: Any, inward: int) -> Value:
     dtype = x.dtype
     if not dtypes.is_floating(dtype):
         return bound
-    beside = bound + xp.full((), inward, dtypes.int64)
-    rounded = xp.astype(xp.astype(beside, dtype), dtypes.int64)
+    neighbour = bound + xp.full((), inward, dtypes.int64)
+    rounded = xp.astype(xp.astype(neighbour, dtype), dtypes.int64)
     out = rounded < bound if inward > 0 else rounded >= bound
     nmant = dtypes.finfo(dtype).nmant
     powers = 2 ** np.arange(nmant, 63)
-    reached = abs(beside) >= xp.asarray(powers)
-    distance = xp.max(xp.where(reached, xp.asarray(powers >> nmant), xp.full((), 1, dtypes.int64)), axis=0)
+    is_reached = abs(neighbour) >= xp.asarray(powers)
+    distance = xp.max(xp.where(is_reached, xp.asarray(powers >> nmant), xp.full((), 1, dtypes.int64)), axis=0)
     return xp.where(out, bound + distance * xp.full((), inward, dtypes.int64), bound)
 
 
@@ -207,11 +207,11 @@ def _random_from(xp: Any, x: Value, low: Any, high: Any = None, *, key: Value) -
         return _integers(xp, key, x, low, _unsigned(xp, high) - _unsigned(xp, low))
     last = xp.full((), _last_random(x.dtype), dtypes.uint64)
     span = last - _unsigned(xp, low) + xp.full((), 1, dtypes.uint64)
-    whole = span == xp.zeros_like(span)  # 2^64 of them: any bits
+    is_full_range = span == xp.zeros_like(span)  # 2^64 of them: any bits
     bits = xp.random_uint64(key, x.shape)
-    at = xp.where(whole, bits, xp.fmod(bits, xp.where(whole, xp.ones_like(span), span)))
-    drawn = xp.astype(at, dtypes.int64) + _number(xp, low, dtypes.int64)
-    return xp.astype(drawn, x.dtype)
+    at = xp.where(is_full_range, bits, xp.fmod(bits, xp.where(is_full_range, xp.ones_like(span), span)))
+    values = xp.astype(at, dtypes.int64) + _number(xp, low, dtypes.int64)
+    return xp.astype(values, x.dtype)
 
 
 @kernel("randperm", "randperm.generator", random=True)
@@ -253,13 +253,13 @@ def _shifted(xp: Any, mean: Any, std: Any, shape: tuple[int, ...], key: Value) -
 
 def _check_weights(xp: Any, p: Array, replacement: bool) -> None:
     positive, finite = xp.greater_equal(p, 0), xp.isfinite(p)
-    some = xp.not_equal(xp.sum(p, axis=-1), 0), "invalid multinomial distribution (sum of probabilities <= 0)"
+    positive_sum = xp.not_equal(xp.sum(p, axis=-1), 0), "invalid multinomial distribution (sum of probabilities <= 0)"
     if replacement:
         words = "invalid multinomial distribution (encountering probability entry "
-        require(xp, (positive, f"{words}< 0)"), (finite, f"{words}= infinity or NaN)"), some)
+        require(xp, (positive, f"{words}< 0)"), (finite, f"{words}= infinity or NaN)"), positive_sum)
     else:
         valid = xp.logical_and(positive, finite)
-        require(xp, (valid, "probability tensor contains either `inf`, `nan` or element < 0"), some)
+        require(xp, (valid, "probability tensor contains either `inf`, `nan` or element < 0"), positive_sum)
 
 
 @kernel("multinomial", random=True, check=_check_multinomial)

@@ -86,10 +86,10 @@ REASONS = {
 
 @functools.cache
 def _core() -> frozenset[schema.Overload]:
-    return frozenset(torch._decomp.core_aten_decompositions().keys())
+    return frozenset(torch.export.default_decompositions().keys())
 
 
-def taken_apart(name: str) -> bool:
+def is_decomposed(name: str) -> bool:
     """Say whether PyTorch itself takes the operator apart before a compiler sees it, into the core of ATen."""
     op = schema.overload(name)
     return op is not None and torch.Tag.core not in op.tags and op in _core()
@@ -102,8 +102,8 @@ def reasons() -> dict[str, str]:
         for names, (numpy, jax) in SPEED.items()
         for name in names.split()
     }
-    why_not = by_name | {name: why for why, names in REASONS.items() for name in names.split()}
-    return {name: why for name, why in why_not.items() if taken_apart(name)}  # by the installed PyTorch
+    why_not = by_name | {name: reason for reason, names in REASONS.items() for name in names.split()}
+    return {name: reason for name, reason in why_not.items() if is_decomposed(name)}  # by the installed PyTorch
 
 
 def operators() -> dict[str, str]:
@@ -119,10 +119,10 @@ def operators() -> dict[str, str]:
 
 
 def _operators() -> Iterator[tuple[str, str]]:
-    why = reasons()
+    reason_of = reasons()
     for name, spec in SPECS.items():
-        how = f"operation {spec.operation}" if spec.operation else "kernel"
-        yield name, f"{how}: {why[name]}" if name in why else how
+        computed_by = f"operation {spec.operation}" if spec.operation else "kernel"
+        yield name, f"{computed_by}: {reason_of[name]}" if name in reason_of else computed_by
     functional = (op for op in decompositions() if isinstance(op, schema.Overload) and op.namespace == "aten")
     for op in functional:
         name = schema.short_name(op)

@@ -95,7 +95,7 @@ def _amax(method: str) -> Any:
     return reduce
 
 
-def _best(method: str) -> Any:
+def _extreme_of_all(method: str) -> Any:
     def reduce(xp: Any, x: Array) -> Array:
         return getattr(xp, method)(x)  # over nothing PyTorch refuses it, but for `out=`
 
@@ -134,7 +134,7 @@ def _position(method: str) -> Any:
 
 for _method in ("max", "min"):
     kernel(f"a{_method}")(_amax(_method))
-    kernel(_method)(_best(_method))
+    kernel(_method)(_extreme_of_all(_method))
     kernel(f"{_method}.dim")(_best_along(_method))
     kernel(f"arg{_method}")(_position(f"arg{_method}"))
 

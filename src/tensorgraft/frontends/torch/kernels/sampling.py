@@ -18,9 +18,9 @@ def _wide(xp: Any, x: Array) -> Array:
     return xp.astype(x, dtypes.accumulator(dtype) if dtypes.is_floating(dtype) else dtypes.float64)
 
 
-def _child(xp: Any, key: Any, round_: Any, which: int) -> Any:
+def _child(xp: Any, key: Any, round_: Any, number: int) -> Any:
     """A key of its own for one draw of one round (0-d uint32)."""
-    return xp.fold_in(key, xp.full((), which, dtypes.uint32), round_)
+    return xp.fold_in(key, xp.full((), number, dtypes.uint32), round_)
 
 
 def _until_accepted(
@@ -29,10 +29,10 @@ def _until_accepted(
     """Repeat `propose(keys) -> (values, accepted)` until every element has an accepted value."""
 
     def body(state: tuple[AnyArray, AnyArray, AnyArray]) -> tuple[AnyArray, AnyArray, AnyArray]:
-        n, drawn, done = state
-        values, accepted = propose(lambda which: _child(xp, key, n, which))
-        drawn = xp.where(done, drawn, values)
-        return xp.add(n, xp.full((), 1, dtypes.uint32)), drawn, xp.logical_or(done, accepted)
+        n, samples, is_done = state
+        values, accepted = propose(lambda number: _child(xp, key, n, number))
+        samples = xp.where(is_done, samples, values)
+        return xp.add(n, xp.full((), 1, dtypes.uint32)), samples, xp.logical_or(is_done, accepted)
 
     start = (xp.zeros((), dtypes.uint32), xp.zeros_like(like), xp.zeros(xp.shape(like), dtypes.bool_))
     return xp.while_loop(lambda state: xp.logical_not(xp.all(state[2])), body, start)[1]
@@ -54,13 +54,13 @@ def _gamma(xp: Any, key: Value, alpha: Value) -> Value:
         v = v * v * v
         bound = z * z * 0.5 + d * (1 - v + xp.log(v))
         log_u = xp.log1p(-xp.uniform(keys(1), shape, dtype))
-        bad = ~(alpha > 0)  # no such distribution: do not search for ever
-        return d * v, bad | (positive & (log_u < bound))
+        is_invalid = ~(alpha > 0)  # no such distribution: do not search for ever
+        return d * v, is_invalid | (positive & (log_u < bound))
 
-    drawn = _until_accepted(xp, key, alpha, propose)
+    samples = _until_accepted(xp, key, alpha, propose)
     boost = xp.fold_in(key, xp.full((), 1 << 31, dtypes.uint32), xp.zeros((), dtypes.uint32))
     power = xp.exponential(boost, shape, dtype) / xp.where(small, alpha, xp.ones_like(alpha))
-    return xp.where(small, drawn * xp.exp(-power), drawn)
+    return xp.where(small, samples * xp.exp(-power), samples)
 
 
 @kernel("_standard_gamma", random=True)
@@ -84,10 +84,10 @@ def _inverse(xp: Any, key: Value, shape: tuple[int, ...], first: Value, ratio: C
 
     def body(state: tuple[Value, Value, Value]) -> tuple[Value, Value, Value]:
         k, mass, total = state
-        more = u >= total
-        k = xp.where(more, k + 1, k)
-        mass = xp.where(more, mass * ratio(k), mass)
-        return k, mass, xp.where(more, total + mass, total)
+        continues = u >= total
+        k = xp.where(continues, k + 1, k)
+        mass = xp.where(continues, mass * ratio(k), mass)
+        return k, mass, xp.where(continues, total + mass, total)
 
     def unfinished(state: tuple[Value, Value, Value]) -> Value:
         k, mass, total = state
@@ -109,10 +109,10 @@ def _rejection(xp: Any, key: Value, mean: Value, deviation: Value, log_mass: Cal
         y = xp.tan((xp.uniform(keys(0), shape, dtype) - 0.5) * math.pi)
         k = xp.floor(width * y + mean)
         possible = (k >= 0) & (abs(k) < 2.0**60)
-        held = xp.where(possible, k, xp.zeros_like(k))
-        hat = xp.log1p(y * y) + (log_mass(held) - top)
+        candidate = xp.where(possible, k, xp.zeros_like(k))
+        hat = xp.log1p(y * y) + (log_mass(candidate) - top)
         log_u = xp.log1p(-xp.uniform(keys(1), shape, dtype))
-        return held, possible & (log_u + math.log(1.2) < hat)
+        return candidate, possible & (log_u + math.log(1.2) < hat)
 
     return _until_accepted(xp, key, mean, propose)
 
@@ -130,14 +130,14 @@ def _poisson(xp: Any, rate: Value, *, key: Value) -> Value:
     small_key, large_key = _keys(xp, key)
     large = lam >= 10
     low = xp.where(large, xp.full_like(lam, 1.0), xp.maximum(lam, 0))
-    few = _inverse(xp, small_key, lam.shape, xp.exp(-low), lambda k: low / k)
+    small_samples = _inverse(xp, small_key, lam.shape, xp.exp(-low), lambda k: low / k)
     high = xp.where(large, lam, xp.full_like(lam, 10.0))
 
     def log_mass(k: Value) -> Value:
         return k * xp.log(high) - high - xp.lgamma(k + 1)
 
-    many = _rejection(xp, large_key, high, xp.sqrt(high), log_mass)
-    return xp.where(large, many, few)
+    large_samples = _rejection(xp, large_key, high, xp.sqrt(high), log_mass)
+    return xp.where(large, large_samples, small_samples)
 
 
 @kernel("binomial", random=True, meta=False)
@@ -151,9 +151,9 @@ def _binomial(xp: Any, count: Value, prob: Value, *, key: Value) -> Value:
     small_key, large_key = _keys(xp, key)
     large = n * q >= 10
     q_low = xp.where(large, xp.zeros_like(q), q)
-    odds = q_low / (1 - q_low)
+    odds_low = q_low / (1 - q_low)
     first = xp.exp(n * xp.log1p(-q_low))
-    few = _inverse(xp, small_key, n.shape, first, lambda k: odds * (xp.maximum(n - k + 1, 0) / k))
+    small_samples = _inverse(xp, small_key, n.shape, first, lambda k: odds_low * (xp.maximum(n - k + 1, 0) / k))
     n_high = xp.where(large, n, xp.full_like(n, 40.0))
     q_high = xp.where(large, q, xp.full_like(q, 0.5))
     mean = n_high * q_high
@@ -161,13 +161,13 @@ def _binomial(xp: Any, count: Value, prob: Value, *, key: Value) -> Value:
 
     def log_mass(k: Value) -> Value:
         rest = n_high - k
-        inside = rest >= 0
+        in_support = rest >= 0
         rest = xp.maximum(rest, 0)
-        ways = xp.lgamma(n_high + 1) - (xp.lgamma(k + 1) + xp.lgamma(rest + 1))
+        log_ways = xp.lgamma(n_high + 1) - (xp.lgamma(k + 1) + xp.lgamma(rest + 1))
         log_p = k * xp.log(q_high) + rest * xp.log1p(-q_high)
-        return xp.where(inside, ways + log_p, xp.full_like(k, -math.inf))
+        return xp.where(in_support, log_ways + log_p, xp.full_like(k, -math.inf))
 
-    many = _rejection(xp, large_key, mean, deviation, log_mass)
-    drawn = xp.where(large, many, few)
-    drawn = xp.where(flip, n - drawn, drawn)
-    return xp.astype(drawn, dtype)
+    large_samples = _rejection(xp, large_key, mean, deviation, log_mass)
+    samples = xp.where(large, large_samples, small_samples)
+    samples = xp.where(flip, n - samples, samples)
+    return xp.astype(samples, dtype)

@@ -37,14 +37,14 @@ def _running(method: str) -> Callable[..., tuple[Array, Array]]:
         axis = dim % xp.ndim(x)
         if dtypes.is_bool(dtype):
             x = xp.astype(x, dtypes.uint8)
-        best = getattr(xp, method)(x, axis=axis)
-        here = xp.equal(x, best)
+        extreme = getattr(xp, method)(x, axis=axis)
+        is_extreme = xp.equal(x, extreme)
         if dtypes.is_floating(dtype):
-            here = xp.logical_or(here, xp.isnan(x))
-        along = tuple(n if a == axis else 1 for a, n in enumerate(xp.shape(x)))
-        at = xp.reshape(xp.iota(along[axis], dtypes.int64), along)
-        indices = xp.cummax(xp.where(here, at, xp.zeros_like(at)), axis=axis)
-        return xp.reshape(xp.astype(best, dtype), shape), xp.reshape(indices, shape)
+            is_extreme = xp.logical_or(is_extreme, xp.isnan(x))
+        broadcast_shape = tuple(n if a == axis else 1 for a, n in enumerate(xp.shape(x)))
+        at = xp.reshape(xp.iota(broadcast_shape[axis], dtypes.int64), broadcast_shape)
+        indices = xp.cummax(xp.where(is_extreme, at, xp.zeros_like(at)), axis=axis)
+        return xp.reshape(xp.astype(extreme, dtype), shape), xp.reshape(indices, shape)
 
     return scan
 

@@ -22,19 +22,13 @@ _ACCUMULATED = frozenset({"add", "multiply"})
 
 
 def _identity(reduce: str, dtype: np.dtype) -> Any:
-    return {
-        "sum": 0,
-        "mean": 0,
-        "prod": 1,
-        "amax": dtypes.lowest(dtype),
-        "amin": dtypes.highest(dtype),
-    }[reduce]
+    return {"sum": 0, "mean": 0, "prod": 1, "amax": dtypes.lowest(dtype), "amin": dtypes.highest(dtype)}[reduce]
 
 
 # ---- one index an element --------------------------------------------------------------------------------------------
 
 
-def _along(xp: Any, x: Array, index: Array, dim: int) -> tuple[Array, int]:
+def _checked_index(xp: Any, x: Array, index: Array, dim: int) -> tuple[Array, int]:
     n = xp.ndim(x)
     axis = dim % max(n, 1)
     extent = xp.shape(x)[axis] if n else 1
@@ -54,7 +48,7 @@ def _corner(xp: Any, src: Array, shape: tuple[int, ...]) -> Array:
 def _gather(xp: Any, x: Array, dim: int, index: Array, sparse_grad: bool = False) -> Array:
     if not xp.size(index):
         return xp.zeros(xp.shape(index), xp.dtype_of(x))
-    index, axis = _along(xp, x, index, dim)
+    index, axis = _checked_index(xp, x, index, dim)
     if xp.ndim(x) and not xp.ndim(index):
         return xp.reshape(xp.take_along_axis(x, xp.reshape(index, (1,)), 0), ())
     return xp.take_along_axis(x, index, axis)
@@ -63,7 +57,7 @@ def _gather(xp: Any, x: Array, dim: int, index: Array, sparse_grad: bool = False
 def _scatter(xp: Any, x: Array, dim: int, index: Array, src: Array, mode: str) -> Array:
     if not xp.size(index):
         return x
-    index, axis = _along(xp, x, index, dim)
+    index, axis = _checked_index(xp, x, index, dim)
     if xp.ndim(x) and not xp.ndim(index):
         index = xp.reshape(index, (1,))
     dtype = xp.dtype_of(x)
@@ -120,8 +114,8 @@ def _scatter_reduce(
     out = _scatter(xp, start, dim, index, src, MODES[reduce])
     if reduce != "mean":
         return out
-    ones = xp.ones_like(x) if include_self else xp.zeros_like(x)
-    count = _scatter(xp, ones, dim, index, xp.full((), 1, dtype), "add")
+    initial = xp.ones_like(x) if include_self else xp.zeros_like(x)
+    count = _scatter(xp, initial, dim, index, xp.full((), 1, dtype), "add")
     return _divide(xp, out, count)
 
 
@@ -175,9 +169,9 @@ def _index_select(xp: Any, x: Array, dim: int, index: Array) -> Array:
     axis, n = _axis(xp, x, dim)
     rest = (*xp.shape(x)[:axis], *xp.shape(x)[axis + 1 :])
 
-    def refuse(bad: int) -> Exception:  # the CPU's kernel for axis 1, and for rows without elements, is another one
-        words = f"INDICES element is out of DATA bounds, id={bad} axis_dim={n}"
-        return RuntimeError(words) if axis == 1 or 0 in rest else _in_self(bad)
+    def refuse(value: int) -> Exception:  # the CPU's kernel for axis 1, and for rows without elements, is another one
+        words = f"INDICES element is out of DATA bounds, id={value} axis_dim={n}"
+        return RuntimeError(words) if axis == 1 or 0 in rest else _in_self(value)
 
     if not xp.ndim(x):
         within(xp, index, n, refuse)
@@ -252,8 +246,8 @@ def _index_reduce(
     out = _put_rows(xp, start, dim, index, source, MODES[reduce], _in_self)
     if reduce != "mean":
         return out
-    ones = xp.ones_like(x) if include_self else xp.zeros_like(x)
-    count = _put_rows(xp, ones, dim, index, xp.full(xp.shape(source), 1, dtype), "add", _in_self)
+    initial = xp.ones_like(x) if include_self else xp.zeros_like(x)
+    count = _put_rows(xp, initial, dim, index, xp.full(xp.shape(source), 1, dtype), "add", _in_self)
     return _divide(xp, out, count)
 
 

@@ -52,8 +52,8 @@ def _bounds(xp: Any, lengths: AnyArray | None, offsets: AnyArray | None) -> AnyA
 def _segment_of(xp: Any, bounds: AnyArray, n: int) -> AnyArray:
     """Return the segment of each place, int64 (rows, n); one more than the last if it is in none."""
     rows, count = xp.shape(bounds)[0], xp.shape(bounds)[1] - 1
-    place = xp.broadcast_to(xp.reshape(xp.iota(n, dtypes.int64), (1, n)), (rows, n))
-    segment = xp.subtract(xp.searchsorted(bounds, place, right=True), 1)
+    position = xp.broadcast_to(xp.reshape(xp.iota(n, dtypes.int64), (1, n)), (rows, n))
+    segment = xp.subtract(xp.searchsorted(bounds, position, right=True), 1)
     return xp.where(xp.less(segment, 0), xp.full_like(segment, count), segment)
 
 
@@ -70,8 +70,8 @@ def _gathered(xp: Any, of_segments: AnyArray, segment: AnyArray) -> AnyArray:
 def _summed(xp: Any, values: AnyArray, segment: AnyArray, start: AnyArray, mode: str) -> AnyArray:
     """(rows, n, inner) -> (rows, segments, inner)."""
     rows, count, inner = xp.shape(start)
-    room = xp.concat([start, xp.zeros((rows, 1, inner), xp.dtype_of(start))], axis=1)
-    return xp.take_slice(xp.scatter(room, (_rows(xp, rows), segment), values, mode=mode), 1, 0, count)
+    padded = xp.concat([start, xp.zeros((rows, 1, inner), xp.dtype_of(start))], axis=1)
+    return xp.take_slice(xp.scatter(padded, (_rows(xp, rows), segment), values, mode=mode), 1, 0, count)
 
 
 def _check_lengths(xp: Any, lengths: Any, n: int, unsafe: bool) -> None:
@@ -84,18 +84,18 @@ def _check_lengths(xp: Any, lengths: Any, n: int, unsafe: bool) -> None:
             " 'dim' argument."
         )
     total = xp.sum(lengths, axis=-1)
-    seen = xp.stack([xp.astype(v, dtypes.int64) for v in (xp.min(lengths), xp.min(total), xp.max(total))])
+    bounds_ = xp.stack([xp.astype(v, dtypes.int64) for v in (xp.min(lengths), xp.min(total), xp.max(total))])
 
-    def judge(seen: np.ndarray) -> None:
-        if seen[0] < 0:
+    def verify(bounds_: np.ndarray) -> None:
+        if bounds_[0] < 0:
             raise RuntimeError("lengths contains negative value!")
-        if seen[1] != n or seen[2] != n:
+        if bounds_[1] != n or bounds_[2] != n:
             raise RuntimeError(
                 "segment_reduce(): Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) when"
                 " !unsafe."
             )
 
-    check(xp, seen, judge)
+    check(xp, bounds_, verify)
 
 
 def _meta(
@@ -116,8 +116,8 @@ def _meta(
         raise RuntimeError(f"segment_reduce(): axis must be less than data.dim(). Got {axis}")
     ends = lengths if offsets is None else offsets
     if ends is None or indices is not None:
-        said = "indices based reduction is not supported yet" if indices is not None else ""
-        raise RuntimeError(f"segment_reduce(): {said or 'Either lengths or offsets must be defined'}.")
+        problem = "indices based reduction is not supported yet" if indices is not None else ""
+        raise RuntimeError(f"segment_reduce(): {problem or 'Either lengths or offsets must be defined'}.")
     if axis != ends.dim() - 1:
         name = "lengths" if offsets is None else "offsets"
         raise RuntimeError(f"segment_reduce(): Expected axis to be the last dimension of {name} but got {axis}.")
@@ -147,11 +147,11 @@ def _segment_reduce(
     rows, count = xp.shape(bounds)[0], xp.shape(bounds)[1] - 1
     mode, start = _REDUCTIONS[reduce]
     values = xp.reshape(wide(xp, data), (rows, n, inner))
-    begun = xp.full((rows, count, inner), start if initial is None else initial, xp.dtype_of(values))
-    out = _summed(xp, values, _segment_of(xp, bounds, n), begun, mode) if n else begun
+    start_values = xp.full((rows, count, inner), start if initial is None else initial, xp.dtype_of(values))
+    out = _summed(xp, values, _segment_of(xp, bounds, n), start_values, mode) if n else start_values
     if reduce == "mean":
         size = xp.expand_dims(xp.astype(_sizes(xp, bounds), xp.dtype_of(out)), -1)
-        empty = begun if initial is not None else xp.full((), math.nan, xp.dtype_of(out))
+        empty = start_values if initial is not None else xp.full((), math.nan, xp.dtype_of(out))
         out = xp.where(xp.equal(size, 0), empty, xp.divide(out, xp.maximum(size, 1)))
     return xp.reshape(out, (*shape[:axis], count, *shape[axis + 1 :]))
 
@@ -186,10 +186,10 @@ def _segment_reduce_backward(
     values = xp.reshape(wide(xp, data), (rows, n, inner))
     grad, output = (xp.reshape(wide(xp, v), (rows, count, inner)) for v in (grad, output))
     slope = _gathered(xp, grad, segment)
-    nothing = xp.zeros((rows, count, inner), values.dtype)
+    zeros_of_segments = xp.zeros((rows, count, inner), values.dtype)
 
     def sums(v: Value) -> Value:
-        return _gathered(xp, _summed(xp, xp.astype(v, values.dtype), segment, nothing, "add"), segment)
+        return _gathered(xp, _summed(xp, xp.astype(v, values.dtype), segment, zeros_of_segments, "add"), segment)
 
     if reduce == "mean":
         size = xp.expand_dims(xp.astype(_sizes(xp, bounds), values.dtype), -1)
@@ -197,17 +197,17 @@ def _segment_reduce_backward(
     elif reduce == "prod":
         special = xp.isnan(values) | (values == 0)  # of the others the product is out / value
         plain = xp.where(special, xp.ones_like(values), values)
-        begun = xp.full_like(nothing, 1.0 if initial is None else initial)
-        others = _gathered(xp, _summed(xp, plain, segment, begun, "multiply"), segment)
+        start_values = xp.full_like(zeros_of_segments, 1.0 if initial is None else initial)
+        product_of_others = _gathered(xp, _summed(xp, plain, segment, start_values, "multiply"), segment)
         zero, nan = values == 0, xp.isnan(values)
         more_zeros, more_nan = (sums(v) - xp.astype(v, values.dtype) for v in (zero, nan))
-        others = xp.where(more_zeros > 0, xp.zeros_like(others), others)
-        others = xp.where(more_nan > 0, xp.full_like(others, math.nan), others)
+        product_of_others = xp.where(more_zeros > 0, xp.zeros_like(product_of_others), product_of_others)
+        product_of_others = xp.where(more_nan > 0, xp.full_like(product_of_others, math.nan), product_of_others)
         out = _gathered(xp, output, segment) / plain
-        slope = slope * xp.where(special, others, out)
+        slope = slope * xp.where(special, product_of_others, out)
     elif reduce != "sum":  # of equal ones each gets a share of what is positive, and all of what is negative
-        best = xp.isnan(values) | (values == _gathered(xp, output, segment))
-        share = slope / xp.maximum(sums(best), 1)
-        slope = xp.where(best, xp.where(slope > 0, share, slope), xp.zeros_like(slope))
-    nowhere = xp.expand_dims(segment == count, -1)
-    return xp.reshape(xp.where(nowhere, xp.zeros_like(slope), slope), shape)
+        is_extreme = xp.isnan(values) | (values == _gathered(xp, output, segment))
+        share = slope / xp.maximum(sums(is_extreme), 1)
+        slope = xp.where(is_extreme, xp.where(slope > 0, share, slope), xp.zeros_like(slope))
+    in_none = xp.expand_dims(segment == count, -1)
+    return xp.reshape(xp.where(in_none, xp.zeros_like(slope), slope), shape)

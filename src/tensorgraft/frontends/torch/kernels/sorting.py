@@ -42,17 +42,12 @@ def _topk(xp: Any, x: Array, k: int, dim: int = -1, largest: bool = True, sorted
     return xp.top_k(x, k, axis=dim, largest=largest)
 
 
-def _pick(xp: Any, x: Array, dim: int, keepdim: bool, position: Any) -> Pair:
-    """The element that stands at `position(sorted values)` along `dim`, and where it comes from."""
-    _refuse_complex(xp, x)
-    if not xp.ndim(x):
-        return _scalar_pair(xp, x)
-    values, order = xp.sort_with_indices(x, dim)
-    at = position(values)
-    if isinstance(at, int) or not xp.ndim(at):
-        at = xp.full(tuple(1 if a == dim % xp.ndim(x) else n for a, n in enumerate(xp.shape(x))), at, dtypes.int64)
-    value, index = (xp.take_along_axis(v, at, dim) for v in (values, order))
-    return (value, index) if keepdim else (xp.squeeze(value, dim), xp.squeeze(index, dim))
+def _select(xp: Any, x: Array, dim: int, keepdim: bool, k: int | Array) -> Pair:
+    """The element that is `k`-th in order along `dim`, and where it comes from."""
+    if not isinstance(k, int) and not xp.ndim(k):
+        k = xp.full(tuple(1 if a == dim % xp.ndim(x) else n for a, n in enumerate(xp.shape(x))), k, dtypes.int64)
+    pair = xp.kth_value(x, k, dim)
+    return pair if keepdim else (xp.squeeze(pair[0], dim), xp.squeeze(pair[1], dim))
 
 
 def _there_is(x: Any, k: int, dim: int = -1, keepdim: bool = False, **_: Any) -> dict[str, Any] | None:
@@ -61,29 +56,30 @@ def _there_is(x: Any, k: int, dim: int = -1, keepdim: bool = False, **_: Any) ->
 
 @kernel("kthvalue", positions=("k",), moves=_there_is)
 def _kthvalue(xp: Any, x: Array, k: Any, dim: int = -1, keepdim: bool = False) -> Pair:
-    return _pick(xp, x, dim, keepdim, lambda values: k - 1 if isinstance(k, int) else xp.subtract(k, 1))
+    _refuse_complex(xp, x)
+    if not xp.ndim(x):
+        return _scalar_pair(xp, x)
+    return _select(xp, x, dim, keepdim, k - 1 if isinstance(k, int) else xp.subtract(k, 1))
 
 
-def _middle(xp: Any, dim: int, ignore_nan: bool) -> Any:
-    """Return a function for the position of the lower median in sorted values: that of a NaN, if there is one, unless
-    `ignore_nan`."""
-
-    def position(values: Array) -> Any:
-        n = xp.shape(values)[dim]
-        if not dtypes.is_floating(xp.dtype_of(values)):
-            return (n - 1) // 2
-        numbers = xp.sum(xp.astype(xp.logical_not(xp.isnan(values)), dtypes.int64), axis=dim, keepdims=True)
-        if ignore_nan:
-            return xp.integer_floor_divide(xp.maximum(xp.subtract(numbers, 1), 0), 2)
-        return xp.where(xp.less(numbers, n), numbers, xp.full_like(numbers, (n - 1) // 2))
-
-    return position
+def _middle(xp: Any, x: Array, dim: int, ignore_nan: bool) -> Any:
+    """The position of the lower median along an axis in order: that of a NaN, if there is one, unless `ignore_nan`."""
+    n = xp.shape(x)[dim]
+    if not dtypes.is_floating(xp.dtype_of(x)):
+        return (n - 1) // 2
+    numbers = xp.sum(xp.astype(xp.logical_not(xp.isnan(x)), dtypes.int64), axis=dim, keepdims=True)
+    if ignore_nan:
+        return xp.integer_floor_divide(xp.maximum(xp.subtract(numbers, 1), 0), 2)
+    return xp.where(xp.less(numbers, n), numbers, xp.full_like(numbers, (n - 1) // 2))
 
 
 def _median(ignore_nan: bool, name: str) -> None:
     @kernel(f"{name}.dim")
-    def along(xp: Any, x: Array, dim: int, keepdim: bool = False) -> Pair:
-        return _pick(xp, x, dim, keepdim, _middle(xp, dim, ignore_nan))
+    def along_axis(xp: Any, x: Array, dim: int, keepdim: bool = False) -> Pair:
+        _refuse_complex(xp, x)
+        if not xp.ndim(x):
+            return _scalar_pair(xp, x)
+        return _select(xp, x, dim, keepdim, _middle(xp, x, dim, ignore_nan))
 
     @kernel(name)
     def of_all(xp: Any, x: Array) -> Array:
@@ -91,7 +87,7 @@ def _median(ignore_nan: bool, name: str) -> None:
             if dtypes.is_floating(xp.dtype_of(x)):
                 return xp.full((), float("nan"), xp.dtype_of(x))
             raise NotImplementedError("the median of no integers is what the CPU's conversion of NaN gives")
-        return along(xp, xp.reshape(x, (xp.size(x),)), 0)[0]
+        return along_axis(xp, xp.reshape(x, (xp.size(x),)), 0)[0]
 
 
 _median(False, "median")
@@ -107,16 +103,16 @@ def _mode(xp: Any, x: Array, dim: int = -1, keepdim: bool = False) -> Pair:
     axis = dim % xp.ndim(x)
     n = xp.shape(x)[axis]
 
-    def position(values: Array) -> Array:
-        along = tuple(n if a == axis else 1 for a in range(xp.ndim(values)))
-        at = xp.broadcast_to(xp.reshape(xp.iota(n, dtypes.int64), along), xp.shape(values))
-        starts = xp.not_equal(xp.take_slice(values, axis, 1, n), xp.take_slice(values, axis, 0, n - 1))
-        first = xp.full_like(xp.take_slice(at, axis, 0, 1), True)
-        starts = xp.concat([xp.astype(first, dtypes.bool_), starts], axis=axis)
-        run = xp.cummax(xp.where(starts, at, xp.zeros_like(at)), axis=axis)
-        return xp.argmax(xp.subtract(at, run), axis=axis, keepdims=True)
-
-    return _pick(xp, x, dim, keepdim, position)
+    values, order = xp.sort_with_indices(x, axis)
+    broadcast_shape = tuple(n if a == axis else 1 for a in range(xp.ndim(values)))
+    at = xp.broadcast_to(xp.reshape(xp.iota(n, dtypes.int64), broadcast_shape), xp.shape(values))
+    starts = xp.not_equal(xp.take_slice(values, axis, 1, n), xp.take_slice(values, axis, 0, n - 1))
+    first = xp.full_like(xp.take_slice(at, axis, 0, 1), True)
+    starts = xp.concat([xp.astype(first, dtypes.bool_), starts], axis=axis)
+    run = xp.cummax(xp.where(starts, at, xp.zeros_like(at)), axis=axis)
+    last = xp.argmax(xp.subtract(at, run), axis=axis, keepdims=True)
+    value, index = (xp.take_along_axis(v, last, axis) for v in (values, order))
+    return (value, index) if keepdim else (xp.squeeze(value, axis), xp.squeeze(index, axis))
 
 
 # ---- searching -------------------------------------------------------------------------------------------------------

@@ -36,11 +36,11 @@ _ARGUMENTS = (
 SCHEMAS = ("adam8bit_" + _ARGUMENTS.format("float"), "adam8bit_.tensor_lr" + _ARGUMENTS.format("Tensor"))
 
 
-def _stepped(
+def _step_all(
     xp: Any,
     params: Arrays,
     grads: Arrays,
-    kept: Arrays,
+    states: Arrays,
     steps: Arrays,
     phases: Sequence[int],
     *,
@@ -52,9 +52,9 @@ def _stepped(
     decoupled: bool,
     maximize: bool,
 ) -> tuple[Arrays, Arrays, Arrays]:
-    """A step of all parameters, whose moments follow each other in `kept`: the new parameters, moments and counters."""
+    """A step of all parameters, whose moments are joined in `states`. Returns new parameters, moments and counters."""
     settings = moments.Settings(beta1, beta2, eps, weight_decay, decoupled)
-    each = len(kept) // len(params)
+    per_param = len(states) // len(params)
     outputs: tuple[Arrays, Arrays, Arrays] = ([], [], [])
     for i, (param, grad, count) in enumerate(zip(params, grads, steps, strict=True)):
         dtype = xp.dtype_of(param)
@@ -62,15 +62,15 @@ def _stepped(
         grad = xp.astype(grad, moments.wide(dtype))
         grad = xp.negative(grad) if maximize else grad
         count = xp.add(count, 1.0)
-        own, starts = kept[each * i : each * (i + 1)], (phases[2 * i], phases[2 * i + 1])
-        change, new = moments.step(xp, grad, weights, own, count, lr, settings, starts)
+        own_moments, starts = states[per_param * i : per_param * (i + 1)], (phases[2 * i], phases[2 * i + 1])
+        change, new = moments.step(xp, grad, weights, own_moments, count, lr, settings, starts)
         outputs[0].append(xp.astype(xp.add(weights, change), dtype))
         outputs[1].extend(new)
         outputs[2].append(count)
     return outputs
 
 
-KERNEL = Spec(_stepped, dynamic=frozenset({"lr"}), meta=False)  # of the operators of ours behind `SCHEMAS`
+KERNEL = Spec(_step_all, dynamic=frozenset({"lr"}), meta=False)  # of the operators of ours behind `SCHEMAS`
 
 
 class Adam8bit(torch.optim.Optimizer):
@@ -163,15 +163,15 @@ class Adam8bit(torch.optim.Optimizer):
             numbered = [(first + i, p) for i, p in enumerate(group["params"]) if p.grad is not None]
             first += len(group["params"])
             for names in (_IN_BYTES, _DENSE):
-                some = [(i, p) for i, p in numbered if self.state[p].keys() == {"step", *names}]
-                for device in dict.fromkeys(p.device for _, p in some):
-                    self._update(group, [(i, p) for i, p in some if p.device == device], names)
+                started = [(i, p) for i, p in numbered if self.state[p].keys() == {"step", *names}]
+                for device in dict.fromkeys(p.device for _, p in started):
+                    self._update(group, [(i, p) for i, p in started if p.device == device], names)
         return loss
 
     def _update(self, group: dict[str, Any], numbered: list[tuple[int, Tensor]], names: Sequence[str]) -> None:
         """A step of parameters that are on one device, and have the same kind of state."""
         params = [p for _, p in numbered]
-        written = (
+        arguments = (
             params,
             [self.state[p][name] for p in params for name in names],
             [self.state[p]["step"] for p in params],
@@ -189,15 +189,15 @@ class Adam8bit(torch.optim.Optimizer):
         }
         run = _natively
         if on_device(params[0]):
-            ours = torch.ops.graft.adam8bit_
-            run = ours.tensor_lr if isinstance(group["lr"], Tensor) else ours.default
-        run(params, [p.grad for p in params if p.grad is not None], *written[1:], phases, **options)
+            packet = torch.ops.graft.adam8bit_
+            run = packet.tensor_lr if isinstance(group["lr"], Tensor) else packet.default
+        run(params, [p.grad for p in params if p.grad is not None], *arguments[1:], phases, **options)
 
 
 def _natively(
     params: list[Tensor],
     grads: list[Tensor],
-    kept: list[Tensor],
+    states: list[Tensor],
     steps: list[Tensor],
     phases: list[int],
     **numbers: Any,
@@ -205,26 +205,26 @@ def _natively(
     """The kernel on tensors of PyTorch's own devices; on the CPU in pieces that stay in the cache."""
     device = params[0].device
     xp = registry.get("torch" if device.type == "cpu" else f"torch:{device.type}:{device.index or 0}")
-    each = len(kept) // len(params)
+    per_param = len(states) // len(params)
     for i, (param, grad, count) in enumerate(zip(params, grads, steps, strict=True)):
-        own, starts = kept[each * i : each * (i + 1)], phases[2 * i : 2 * i + 2]
-        pieces = [(param, grad, own, starts)]
+        own_moments, starts = states[per_param * i : per_param * (i + 1)], phases[2 * i : 2 * i + 2]
+        pieces = [(param, grad, own_moments, starts)]
         if device.type == "cpu" and param.is_contiguous():
-            pieces = list(_pieces(param.view(-1), grad.reshape(-1), own, starts))
+            pieces = list(_pieces(param.view(-1), grad.reshape(-1), own_moments, starts))
         for weights, slope, state, dithers in pieces:
             with xp.scope():
-                stepped = _stepped(xp, [weights], [slope], state, [count], dithers, **numbers)
-            for x, value in zip((weights, *state), (*stepped[0], *stepped[1]), strict=True):
+                results = _step_all(xp, [weights], [slope], state, [count], dithers, **numbers)
+            for x, value in zip((weights, *state), (*results[0], *results[1]), strict=True):
                 x.copy_(value)
         count += 1.0
 
 
-def _pieces(weights: Tensor, grad: Tensor, kept: list[Tensor], phases: list[int]) -> Iterator[tuple[Any, ...]]:
+def _pieces(weights: Tensor, grad: Tensor, states: list[Tensor], phases: list[int]) -> Iterator[tuple[Any, ...]]:
     """A parameter and its moments, whole blocks at a time."""
     for start in range(0, max(weights.numel(), 1), _PIECE):
         part, first = slice(start, start + _PIECE), start // moments.BLOCK
-        rows = part if len(kept) == 2 else slice(first, first + _PIECE // moments.BLOCK)
-        state = [x.view(-1)[rows] if len(kept) == 2 else x[rows] for x in kept]
+        rows = part if len(states) == 2 else slice(first, first + _PIECE // moments.BLOCK)
+        state = [x.view(-1)[rows] if len(states) == 2 else x[rows] for x in states]
         yield weights[part], grad[part], state, [moments.phase_from(phase, start) for phase in phases]
 
 

@@ -119,17 +119,17 @@ class QuantizedTensor(Tensor):
 
     def __tensor_flatten__(self) -> tuple[list[str], Any]:
         q = _cell(self).array
-        place = (self.storage_offset(), str(FROM_NUMPY[q.dtype]), str(self.dtype), self.requires_grad)
-        return list(q.scheme.parts), (q.base, q.scheme, place)
+        geometry = (self.storage_offset(), str(FROM_NUMPY[q.dtype]), str(self.dtype), self.requires_grad)
+        return list(q.scheme.parts), (q.base, q.scheme, geometry)
 
     @staticmethod
     def __tensor_unflatten__(parts: dict[str, Tensor], context: Any, size: Any, stride: Any) -> QuantizedTensor:
         base, scheme, (offset, logical, dtype, requires_grad) = context
         logical_dtype = numpy_dtype(getattr(torch, logical.removeprefix("torch.")))
         q = Quantized.of([parts[name] for name in scheme.parts], base, contiguous_geometry(base, logical_dtype), scheme)
-        seen = getattr(torch, dtype.removeprefix("torch."))
+        torch_dtype = getattr(torch, dtype.removeprefix("torch."))
         size, stride = tuple(map(int, size)), tuple(map(int, stride))
-        return new_tensor(q, seen, size, stride, offset).requires_grad_(requires_grad)
+        return new_tensor(q, torch_dtype, size, stride, offset).requires_grad_(requires_grad)
 
 
 def _part(name: str) -> property:
@@ -147,7 +147,8 @@ def _cell(t: Tensor) -> Storage:
 def array_of(t: Tensor) -> Quantized:
     """Return the quantised array that a quantised CPU tensor sees."""
     cell = _cell(t)
-    return backend().look(cell.array, Geometry(tuple(t.size()), t.stride(), t.storage_offset(), numpy_dtype(t.dtype)))  # type: ignore[arg-type]
+    geometry: Any = Geometry(tuple(t.size()), t.stride(), int(t.storage_offset()), numpy_dtype(t.dtype))
+    return backend().read_view(cell.array, geometry)
 
 
 def numbers(t: Tensor) -> Tensor:

@@ -25,8 +25,8 @@ from tensorgraft.storage import Geometry, contiguous_geometry
 
 
 def register_safe() -> None:
-    earlier = "tensorgraft.frontends.torch.quantized_files.rebuild"
-    torch.serialization.add_safe_globals([rebuild, rebuild_with_state, (rebuild, earlier)])
+    old_name = "tensorgraft.frontends.torch.quantized_files.rebuild"
+    torch.serialization.add_safe_globals([rebuild, rebuild_with_state, (rebuild, old_name)])
 
 
 def register_sending() -> None:
@@ -41,11 +41,11 @@ def _sent(t: torch.Tensor) -> Any:
         return reductions.reduce_tensor(t)
     if isinstance(t, torch.nn.Parameter):
         return pickled.parameter(), (t.detach(), t.requires_grad, OrderedDict())
-    parts, *kept, place = described(t)
+    parts, *scheme_fields, geometry = described(t)
     if t.device.type == "cpu":
-        return rebuild, ("cpu", list(cell_of(t).array.parts), *kept, *place, t.requires_grad)
+        return rebuild, ("cpu", list(cell_of(t).array.parts), *scheme_fields, *geometry, t.requires_grad)
     by_value = [(p.dtype, tuple(p.shape), p.reshape(-1).view(torch.uint8).numpy().tobytes()) for p in parts]
-    return _received, (str(t.device), by_value, *kept, *place, t.requires_grad)
+    return _received, (str(t.device), by_value, *scheme_fields, *geometry, t.requires_grad)
 
 
 def _received(device: str, parts: list[Any], *rest: Any) -> torch.Tensor:
@@ -68,11 +68,11 @@ def reduce(original: Callable[..., Any]) -> Callable[..., Any]:
             if state:
                 return pickled.parameter_with_state(), (*rebuilt, state)
             return pickled.parameter(), rebuilt
-        parts, *kept, place = described(self)
+        parts, *scheme_fields, geometry = described(self)
         for part in parts:  # so that `map_location` says where it is to be
             part.untyped_storage().saved_from = self.device  # type: ignore[attr-defined]
         parts[0].untyped_storage().copied_from = self.data  # type: ignore[attr-defined]
-        arguments = ("", parts, *kept, *place, self.requires_grad)
+        arguments = ("", parts, *scheme_fields, *geometry, self.requires_grad)
         if state:
             return rebuild_with_state, (arguments, state)
         return rebuild, arguments
@@ -90,8 +90,8 @@ def described(t: torch.Tensor) -> tuple[list[torch.Tensor], tuple[int, ...], tup
         parts = [numpy_to_cpu(xp.inner.to_numpy(a).copy()) for a in q.parts]
     s = q.scheme
     scheme = (s.encoding, s.granularity, s.group, s.block, s.axis, s.symmetric, s.activation, s.offset, s.table)
-    place = (tuple(t.size()), t.stride(), t.storage_offset())
-    return parts, q.base, scheme, [str(FROM_NUMPY[q.dtype]), str(t.dtype)], place
+    geometry = (tuple(t.size()), t.stride(), t.storage_offset())
+    return parts, q.base, scheme, [str(FROM_NUMPY[q.dtype]), str(t.dtype)], geometry
 
 
 def rebuild(
@@ -108,35 +108,35 @@ def rebuild(
     """A quantised tensor of what a file has of it; without a `device`, where its parts are. Raises ValueError for what
     makes none, of whatever kind: files may say anything."""
     try:
-        here = getattr(parts[0].untyped_storage(), "copied_from", None)
-        if here is not None:  # of `copy.copy`, whose result shares memory as that of any tensor does
-            return here.requires_grad_(requires_grad)
-        there = parts[0].device
-        place = place_of(torch.device(device) if device else there)
+        original = getattr(parts[0].untyped_storage(), "copied_from", None)
+        if original is not None:  # of `copy.copy`, whose result shares memory as that of any tensor does
+            return original.requires_grad_(requires_grad)
+        parts_device = parts[0].device
+        slot = place_of(torch.device(device) if device else parts_device)
         parts = [p.cpu() for p in parts]
         logical, dtype = (_DTYPES[name.removeprefix("torch.")] for name in names)
         encoding, granularity, group, block, *rest = scheme  # files of earlier versions have fewer
-        kept = Scheme(encoding, granularity, group, tuple(block), *rest)
+        full_scheme = Scheme(encoding, granularity, group, tuple(block), *rest)
         base, size, stride = tuple(base), tuple(size), tuple(stride)
-        known = dict(zip(kept.parts, map(cpu_to_numpy, parts), strict=True))
-        check_fit(known, base, Geometry(size, stride, offset, numpy_dtype(logical)), kept, _WHAT)
+        known = dict(zip(full_scheme.parts, map(cpu_to_numpy, parts), strict=True))
+        check_fit(known, base, Geometry(size, stride, offset, numpy_dtype(logical)), full_scheme, _WHAT)
         check_numbers(known, _WHAT)
     except (ValueError, TypeError, AttributeError, IndexError, KeyError, OverflowError, NotImplementedError) as error:
         raise ValueError(f"{_WHAT} is broken: {str(error).removeprefix(f'{_WHAT}: ')}") from error
-    xp = place.backend
+    xp = slot.backend
     with xp.scope():
         arrays = [xp.asarray(cpu_to_numpy(p)) for p in parts]
-    q = Quantized.of(arrays, base, contiguous_geometry(base, numpy_dtype(logical)), kept)
-    return attached(place, q, dtype, size, stride, offset).requires_grad_(bool(requires_grad))
+    q = Quantized.of(arrays, base, contiguous_geometry(base, numpy_dtype(logical)), full_scheme)
+    return attached(slot, q, dtype, size, stride, offset).requires_grad_(bool(requires_grad))
 
 
 def rebuild_with_state(arguments: tuple[Any, ...], state: dict[str, Any]) -> torch.Tensor:
     """Rebuild a quantised tensor that has attributes of its own. Raises ValueError as `rebuild`."""
     if not isinstance(arguments, tuple) or not isinstance(state, dict) or len(arguments) != 9:
         raise ValueError(f"{_WHAT} is broken: it has no attributes, or is not a tensor")
-    made = rebuild(*arguments)
-    made.__dict__.update(state)
-    return made
+    tensor = rebuild(*arguments)
+    tensor.__dict__.update(state)
+    return tensor
 
 
 _WHAT = "a quantised tensor of a file"

@@ -48,7 +48,7 @@ class QuantizedPlan:
 
     def __init__(self, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
         same_device(func, args, kwargs)
-        self.results, self.structure = describe(_outcome(func, args, kwargs))
+        self.results, self.structure = describe(_meta_result(func, args, kwargs))
         tensors = [t for t in flatten((args, tuple(kwargs.values()))) if isinstance(t, Tensor)]
         quantized = [cpu.array_of(t) for t in tensors if isinstance(t, cpu.QuantizedTensor)]
         self.schemes = [q.scheme for q in quantized]  # alive, so that an identity in a key is theirs
@@ -68,9 +68,9 @@ def on_codes(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         args = (args[0], _positions(args[1]))
     key: list[Any] = [func, settings()]
     arrays: list[Tensor] = []
-    known = _look(args, key, arrays) and not _modes()
+    known = _add_to_key(args, key, arrays) and not _modes()
     if kwargs:
-        known = _look(tuple(kwargs.values()), key, arrays) and known
+        known = _add_to_key(tuple(kwargs.values()), key, arrays) and known
         key.append(tuple(kwargs))
     if not known:
         return _computed(QuantizedPlan(func, args, kwargs), func, args, kwargs)
@@ -94,7 +94,7 @@ def on_codes(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return out
 
 
-def _look(args: Any, key: list[Any], arrays: list[Tensor]) -> bool:
+def _add_to_key(args: Any, key: list[Any], arrays: list[Tensor]) -> bool:
     """Add arguments to a key, and their arrays; return False where some are traced."""
     known = True
     for a in args:
@@ -110,7 +110,7 @@ def _look(args: Any, key: list[Any], arrays: list[Tensor]) -> bool:
             key.append((a.dtype, a.shape, a.stride(), a.device, a.layout, a.is_conj(), a.is_neg()))
         elif isinstance(a, list | tuple):
             key.append(len(a))
-            known = _look(a, key, arrays) and known
+            known = _add_to_key(a, key, arrays) and known
         elif isinstance(a, Tensor):
             known = False
         else:
@@ -127,7 +127,7 @@ def _positions(indices: Any) -> list[Any]:
     return positions
 
 
-def _outcome(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+def _meta_result(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """The result on meta tensors; where these fail the CPU has the last word, on zeros: its errors have other words."""
     name = schema.short_name(func)
     rule, laid = SPECS[name].meta, LAYOUTS.get(name)
@@ -149,13 +149,13 @@ def _computed(plan: QuantizedPlan, func: Any, args: Any, kwargs: dict[str, Any])
         return on_numbers(func, args, kwargs)
     xp = cpu.backend()
     with torch.no_grad(), scope_unless_traced(xp, (args, tuple(kwargs.values()))):
-        given, named = map_nested(_array, args), {n: map_nested(_array, a) for n, a in kwargs.items()}
-        arrays = _kernel(plan, xp, func, given, named)
+        operands, named = map_nested(_array, args), {n: map_nested(_array, a) for n, a in kwargs.items()}
+        arrays = _kernel(plan, xp, func, operands, named)
         if func is _aten.clone.default:
             arrays = [with_own_codes(xp.inner, arrays[0])]
         # a program that writes into its argument writes into codes and scales: no result of it may have them
-        taken = {_memory(part) for q in flatten((given, tuple(named.values()))) for part in _parts(q)}
-        arrays = [copied(a) if any(_memory(part) in taken for part in _parts(a)) else a for a in arrays]
+        operand_memory = {_memory(part) for q in flatten((operands, tuple(named.values()))) for part in _parts(q)}
+        arrays = [copied(a) if any(_memory(part) in operand_memory for part in _parts(a)) else a for a in arrays]
     pairs = zip(arrays, plan.results or (), strict=True)
     tensors = [cpu.new_tensor(a, *r[:3]) if isinstance(a, Quantized) else a for a, r in pairs]  # type: ignore[index]
     return tensors[0] if plan.structure is None else plan.structure(tensors)

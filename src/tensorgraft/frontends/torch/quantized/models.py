@@ -25,7 +25,7 @@ _CONVS = tuple(getattr(torch.nn, f"Conv{kind}{n}d") for kind in ("", "Transpose"
 def quantize_module(
     model: torch.nn.Module,
     choose: Callable[[str], Scheme | None],
-    wanted: Callable[[str, torch.nn.Module], bool] | None,
+    predicate: Callable[[str, torch.nn.Module], bool] | None,
     method: Method,
 ) -> torch.nn.Module:
     """See `tg.quantize_`. Tied weights stay tied."""
@@ -38,7 +38,7 @@ def quantize_module(
         if weight is None or weight.dim() < 2:
             continue
         names.append(name)
-        is_wanted = wanted(name, module) if wanted is not None else _is_linear(module, key)
+        is_wanted = predicate(name, module) if predicate is not None else _is_linear(module, key)
         scheme = choose(name) if is_wanted else None
         if scheme is None or id(weight) in known:
             continue
@@ -51,11 +51,11 @@ def quantize_module(
                 " measured nor quantised: use int8_per_channel and rounding='nearest' for it, or leave it out"
             )
         known[id(weight)] = full = f"{name}.{key}" if name else key
-        place, array = read(weight, "quantize_")
-        weights[full] = Weight(place.backend, array, of_module(scheme, module))
+        slot, array = read(weight, "quantize_")
+        weights[full] = Weight(slot.backend, array, of_module(scheme, module))
     if not weights:
         raise nothing_fits(names)
-    places = [  # a parameter is shown under whatever names the module has it
+    locations = [  # a parameter is shown under whatever names the module has it
         (module, key, p, known[id(p)])
         for module in model.modules()
         for key, p in module._parameters.items()
@@ -63,11 +63,11 @@ def quantize_module(
     ]
 
     def show(arrays: Mapping[str, Quantized]) -> torch.nn.Module:
-        shown: dict[str, torch.nn.Parameter] = {}
-        for module, key, p, name in places:
-            if name in arrays and name not in shown:
-                shown[name] = torch.nn.Parameter(tensor_at(place_of(p.device), arrays[name]), requires_grad=False)
-            module._parameters[key] = shown.get(name, p)
+        replaced: dict[str, torch.nn.Parameter] = {}
+        for module, key, p, name in locations:
+            if name in arrays and name not in replaced:
+                replaced[name] = torch.nn.Parameter(tensor_at(place_of(p.device), arrays[name]), requires_grad=False)
+            module._parameters[key] = replaced.get(name, p)
         return model
 
     try:

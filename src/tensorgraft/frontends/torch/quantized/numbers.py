@@ -37,10 +37,10 @@ def on_numbers(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     out = func(*map_nested(take, list(args)), **{n: map_nested(take, a) for n, a in kwargs.items()})
     for t in targets:
         write(t, dense[id(t)])
-    back = {id(dense[id(t)]): t for t in targets}
+    tensor_of = {id(dense[id(t)]): t for t in targets}
     if isinstance(out, list | tuple):
-        return type(out)(back.get(id(o), o) for o in out)
-    return back.get(id(out), out)
+        return type(out)(tensor_of.get(id(o), o) for o in out)
+    return tensor_of.get(id(out), out)
 
 
 def same_device(func: Any, args: Any, kwargs: dict[str, Any]) -> None:
@@ -57,9 +57,9 @@ def _dense(quantized: list[Any], writes: bool) -> dict[int, Tensor]:
     storage."""
     storages: dict[int, Tensor] = {}
     dense: dict[int, Tensor] = {}
-    several = writes and len({id(t) for t in quantized}) > 1
+    is_shared = writes and len({id(t) for t in quantized}) > 1
     for t in quantized:
-        if not several:
+        if not is_shared:
             dense[id(t)] = _strided(t)
             continue
         storage = t.untyped_storage()
@@ -155,7 +155,4 @@ def _item(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return func(cpu.numbers(args[0]))
 
 
-COPIES: dict[str, Callable[[Any, Any, dict[str, Any]], Any]] = {
-    "copy_": _copy_,
-    "_local_scalar_dense": _item,
-}
+COPIES: dict[str, Callable[[Any, Any, dict[str, Any]], Any]] = {"copy_": _copy_, "_local_scalar_dense": _item}

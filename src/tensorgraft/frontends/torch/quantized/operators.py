@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._prims_common.wrappers import _maybe_resize_out
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tensorgraft.frontends.torch.core import schema
@@ -53,8 +52,8 @@ def _handler(func: Any) -> Handler:
         return on_codes
     if name == "stack":
         return _stack
-    if func in _written():
-        return _written_from(_written()[func])
+    if func in _writing_overloads():
+        return _written_from(_writing_overloads()[func])
     if torch.Tag.inplace_view in func.tags:
         return _metadata
     views = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
@@ -63,7 +62,7 @@ def _handler(func: Any) -> Handler:
     if name.partition(".")[0].endswith("_like") or name.startswith("new_"):
         return _like
     if schema.has_kernel(func, "CompositeImplicitAutograd"):
-        return _taken_apart  # under inference mode nothing has done it yet
+        return _decomposed  # under inference mode nothing has done it yet
     return on_numbers
 
 
@@ -93,24 +92,24 @@ def _result_geometry(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[list
     with _disable_current_modes():
         memory = torch.empty(nbytes // t.itemsize, dtype=t.dtype, device="cpu")  # nothing reads or writes it
         stand_in = memory.as_strided(t.size(), t.stride(), t.storage_offset())
-        outcome = func(stand_in, *args[1:], **kwargs)
-        views = list(outcome) if isinstance(outcome, list | tuple) else [outcome]
-        looks = [(v.dtype, tuple(v.size()), v.stride(), v.storage_offset()) for v in views]
+        result = func(stand_in, *args[1:], **kwargs)
+        views = list(result) if isinstance(result, list | tuple) else [result]
+        geometries = [(v.dtype, tuple(v.size()), v.stride(), v.storage_offset()) for v in views]
         plain = not any(v.is_neg() or v.is_conj() or v.dtype != t.dtype for v in views)
-    seen = looks if plain else [], isinstance(outcome, list | tuple), stand_in.untyped_storage().nbytes()
+    result_geometry = geometries if plain else [], isinstance(result, list | tuple), stand_in.untyped_storage().nbytes()
     if len(_looks) >= 4096:
         _looks.clear()
     if key is not None:
-        _looks[key] = seen
-    return seen
+        _looks[key] = result_geometry
+    return result_geometry
 
 
 def _view(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     base = args[0]
-    looks, several, _ = _result_geometry(func, args, kwargs)
-    if several:
-        return [cpu.view_of(base, *look) for look in looks]
-    return cpu.view_of(base, *looks[0]) if looks else on_numbers(func, args, kwargs)  # of other numbers: another dtype
+    views, is_list, _ = _result_geometry(func, args, kwargs)
+    if is_list:
+        return [cpu.view_of(base, *geometry) for geometry in views]
+    return cpu.view_of(base, *views[0]) if views else on_numbers(func, args, kwargs)  # of other numbers: another dtype
 
 
 def _metadata(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -118,8 +117,8 @@ def _metadata(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     target = args[0]
     if any(isinstance(a, Tensor | torch.UntypedStorage) for a in flatten((args[1:], tuple(kwargs.values())))):
         raise RuntimeError(f"{func}: a quantised tensor cannot take the memory of another one: use tensor.data = other")
-    looks, _, nbytes = _result_geometry(func, args, kwargs)
-    _, size, stride, offset = looks[0]
+    geometries, _, nbytes = _result_geometry(func, args, kwargs)
+    _, size, stride, offset = geometries[0]
     if nbytes > target.untyped_storage().nbytes():
         raise RuntimeError(
             f"{func}: a quantised tensor of shape {tuple(target.shape)} cannot grow to {size}, since new elements"
@@ -132,7 +131,7 @@ def _metadata(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 @functools.cache
-def _written() -> dict[Any, Any]:
+def _writing_overloads() -> dict[Any, Any]:
     """The in-place and `out=` overloads of operators that have kernels, and these."""
     ops = [op for name in ON_CODES if (op := schema.overload(name)) is not None]
     return {other: op for op in ops for other in schema.derived(op).values()}
@@ -151,7 +150,7 @@ def _written_from(functional: Any) -> Handler:
         if not torch.can_cast(out.dtype, target.dtype) or (inplace and out.shape != target.shape):
             return on_numbers(func, args, kwargs)  # for PyTorch's own refusal
         if not inplace and not isinstance(target, cpu.QuantizedTensor):
-            _maybe_resize_out(target, out.shape)
+            return torch.ops.aten.clone.out(out.to(target.dtype), out=target)  # resizes it where it has to
         return target.copy_(out)
 
     return handler
@@ -170,8 +169,8 @@ def _to_copy(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if device.type == "meta":
         return torch.empty_strided(t.size(), t.stride(), dtype=dtype, device="meta")
     if device.type == "graft":
-        there = moved_to(t, device)
-        return there if dtype == t.dtype else there.to(dtype)
+        moved = moved_to(t, device)
+        return moved if dtype == t.dtype else moved.to(dtype)
     if device.type != "cpu":
         return on_numbers(func, args, kwargs)
     xp = cpu.backend()
@@ -188,7 +187,7 @@ def _like(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return func(torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device="cpu"), *args[1:], **kwargs)
 
 
-def _taken_apart(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+def _decomposed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     out = func.decompose(*args, **kwargs)
     return on_numbers(func, args, kwargs) if out is NotImplemented else out
 

@@ -30,13 +30,13 @@ def smooth_(model: nn.Module, pairs: Pairs, batches: Iterable[Any], *, strength:
     """
     if not 0.0 <= strength <= 1.0:
         raise ValueError(f"smooth_: expected strength from 0 to 1, got {strength}")
-    places = [_pair(model, name, [ls] if isinstance(ls, str) else list(ls)) for name, ls in pairs.items()]
+    pairs_found = [_pair(model, name, [ls] if isinstance(ls, str) else list(ls)) for name, ls in pairs.items()]
     largest = largest_inputs(
-        model, {name: linear for _, linears in places for name, linear in linears.items()}, batches
+        model, {name: linear for _, linears in pairs_found for name, linear in linears.items()}, batches
     )
     factors = []
     with torch.no_grad():
-        for norm, linears in places:
+        for norm, linears in pairs_found:
             x = torch.stack([largest[name] for name in linears]).amax(0)
             w = torch.stack([linear.weight.abs().amax(0).float() for linear in linears.values()]).amax(0)
             scale = x.clamp(min=_SMALLEST) ** strength / w.clamp(min=_SMALLEST) ** (1 - strength)
@@ -89,14 +89,14 @@ def largest_inputs(
     return largest
 
 
-def _pair(model: nn.Module, name: str, others: list[str]) -> tuple[Any, dict[str, Any]]:
+def _pair(model: nn.Module, name: str, linear_names: list[str]) -> tuple[Any, dict[str, Any]]:
     named = dict(model.named_modules())
-    if unknown := [n for n in (name, *others) if n not in named]:
+    if unknown := [n for n in (name, *linear_names) if n not in named]:
         raise ValueError(f"smooth_: the model has no module {', '.join(map(repr, unknown))}")
     norm: Any = named[name]
     if not isinstance(norm, nn.LayerNorm | nn.RMSNorm) or norm.weight is None or len(norm.normalized_shape) != 1:
         raise ValueError(f"smooth_: expected {name} to be a LayerNorm or RMSNorm of one axis with weights, got {norm}")
-    linears: dict[str, Any] = {n: named[n] for n in others}
+    linears: dict[str, Any] = {n: named[n] for n in linear_names}
     holders = Counter(id(p) for module in model.modules() for p in module._parameters.values())
     for n, linear in linears.items():
         if not isinstance(linear, nn.Linear) or linear.in_features != norm.normalized_shape[0]:

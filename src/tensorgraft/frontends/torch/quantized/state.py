@@ -37,11 +37,11 @@ def flatten_tensor_state_dict(state: Mapping[str, torch.Tensor]) -> tuple[dict[s
         if owner != name:
             continue
         for part, tensor in zip(Scheme(*scheme).parts, parts, strict=True):
-            if (taken := f"{name}.{part}") in state:
+            if (part_name := f"{name}.{part}") in state:
                 raise ValueError(
-                    f"flatten_tensor_state_dict: {name!r} is quantised, but the name {taken!r} is in use: rename it"
+                    f"flatten_tensor_state_dict: {name!r} is quantised, but the name {part_name!r} is in use: rename it"
                 )
-            tensors[taken] = tensor
+            tensors[part_name] = tensor
     return tensors, {KEY: json.dumps(flat)}
 
 
@@ -57,7 +57,7 @@ def unflatten_tensor_state_dict(
 
     Raises ValueError for codes or scales that are missing, or that fit no scheme, and for metadata that are broken.
     """
-    taken: set[str] = set()
+    part_names: set[str] = set()
     state = {}
     for name, (owner, base, scheme, names, size, stride, offset) in _described(metadata).items():
         encoding, granularity, group, block, axis, symmetric, activation, fixed, table = scheme
@@ -65,18 +65,18 @@ def unflatten_tensor_state_dict(
         parts = [f"{owner}.{part}" for part in Scheme(*fields).parts]
         if missing := [part for part in parts if part not in tensors]:
             raise ValueError(f"unflatten_tensor_state_dict: {name!r} is quantised, but {missing[0]!r} is missing")
-        taken.update(parts)
+        part_names.update(parts)
         arrays = [tensors[part].cpu() for part in parts]
         where = (tuple(size), tuple(stride), offset, False)
         state[name] = rebuild(str(torch.device(device)), arrays, tuple(base), fields, names, *where)
-    return {**{name: t.to(device) for name, t in tensors.items() if name not in taken}, **state}
+    return {**{name: t.to(device) for name, t in tensors.items() if name not in part_names}, **state}
 
 
 def _described(metadata: Mapping[str, str] | None) -> dict[str, Any]:
     """Return the description of each quantised tensor: seven fields, of which the third, its scheme, has nine."""
     try:
-        said = json.loads((metadata or {}).get(KEY, "{}"))
-        for row in said.values():
+        descriptions = json.loads((metadata or {}).get(KEY, "{}"))
+        for row in descriptions.values():
             *_, scheme, _names, size, stride, _offset = row
             if (
                 len(row) != 7
@@ -86,4 +86,4 @@ def _described(metadata: Mapping[str, str] | None) -> dict[str, Any]:
                 raise ValueError(f"{row} does not describe a quantised tensor")
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"unflatten_tensor_state_dict: the metadata are broken: {error}") from error
-    return said
+    return descriptions

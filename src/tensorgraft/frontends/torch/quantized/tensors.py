@@ -30,18 +30,18 @@ Place = Slot | quantized_cpu.Host  # where arrays are
 def quantize(
     t: torch.Tensor, scheme: Scheme, observer: str = "minmax", inputs: Sequence[np.ndarray] = ()
 ) -> torch.Tensor:
-    place, array = read(t, "quantize")
-    with place.backend.scope():
-        encoded = encode(place.backend, array, scheme, observer=observer, inputs=inputs)
-    return tensor_at(place, encoded)
+    slot, array = read(t, "quantize")
+    with slot.backend.scope():
+        encoded = encode(slot.backend, array, scheme, observer=observer, inputs=inputs)
+    return tensor_at(slot, encoded)
 
 
 def dequantize(t: torch.Tensor) -> torch.Tensor:
     if _inside_of(t) is not t:  # of a transform that is under way, which is to see it
         with policy.allowed():
             return t * 1
-    place, array = read(t)
-    return tensor_at(place, place.backend.ensure_owned(array) if place.backend.mutable else array)
+    slot, array = read(t)
+    return tensor_at(slot, slot.backend.ensure_owned(array) if slot.backend.mutable else array)
 
 
 def host(t: torch.Tensor) -> np.ndarray:
@@ -51,18 +51,18 @@ def host(t: torch.Tensor) -> np.ndarray:
 
 def placed_like(q: Quantized, like: torch.Tensor) -> torch.Tensor:
     """Codes and scales of the host where another tensor is."""
-    place = place_of(like.device)
-    with place.backend.scope():
-        return tensor_at(place, q.with_parts(tuple(map(place.backend.asarray, q.parts))))
+    slot = place_of(like.device)
+    with slot.backend.scope():
+        return tensor_at(slot, q.with_parts(tuple(map(slot.backend.asarray, q.parts))))
 
 
 def place_of(device: torch.device) -> Place:
     return quantized_cpu.HOST if device.type == "cpu" else slot_of(device)
 
 
-def tensor_at(place: Place, array: Any) -> torch.Tensor:
+def tensor_at(slot: Place, array: Any) -> torch.Tensor:
     """A contiguous tensor of a new array."""
-    return quantized_cpu.from_array(array) if isinstance(place, quantized_cpu.Host) else from_array(array, place)
+    return quantized_cpu.from_array(array) if isinstance(slot, quantized_cpu.Host) else from_array(array, slot)
 
 
 def read(t: torch.Tensor, name: str = "dequantize") -> tuple[Place, Any]:
@@ -83,27 +83,27 @@ def moved_to(t: torch.Tensor, device: torch.device) -> torch.Tensor:
     order = sorted(range(len(size)), key=lambda d: (-stride[d], d))
     if t.device.type == TYPE:
         state.touch(cell_of(t))
-        here: Any = cell_of(t).backend
+        source: Any = cell_of(t).backend
         q = to_array(t.detach(), codes=True)
     else:
-        here, q = quantized_cpu.backend(), quantized_cpu.array_of(t)
-    with here.scope():
-        q = with_own_codes(here.inner, here.permute_dims(q, order))
-        parts = [here.inner.to_numpy(a) for a in q.parts]
-    place = place_of(device)
-    with place.backend.scope():
-        q = q.with_parts([place.backend.asarray(a) for a in parts])
-    return attached(place, q, FROM_NUMPY[q.dtype], size, stride)
+        source, q = quantized_cpu.backend(), quantized_cpu.array_of(t)
+    with source.scope():
+        q = with_own_codes(source.inner, source.permute_dims(q, order))
+        parts = [source.inner.to_numpy(a) for a in q.parts]
+    slot = place_of(device)
+    with slot.backend.scope():
+        q = q.with_parts([slot.backend.asarray(a) for a in parts])
+    return attached(slot, q, FROM_NUMPY[q.dtype], size, stride)
 
 
 def attached(
-    place: Place, q: Quantized, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...], offset: int = 0
+    slot: Place, q: Quantized, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...], offset: int = 0
 ) -> torch.Tensor:
     """A tensor that looks at a new quantised array, of a base that has codes of its own."""
-    if isinstance(place, quantized_cpu.Host):
+    if isinstance(slot, quantized_cpu.Host):
         return quantized_cpu.new_tensor(q, dtype, size, stride, offset)
-    cell = state.created(Storage(q, quantizing(place.backend)))
-    return attach(cell, place, dtype, size, stride, math.prod(q.base) * dtype.itemsize, offset)
+    cell = state.created(Storage(q, quantizing(slot.backend)))
+    return attach(cell, slot, dtype, size, stride, math.prod(q.base) * dtype.itemsize, offset)
 
 
 class StraightThrough(torch.autograd.Function):
@@ -134,9 +134,9 @@ def straight_through(t: torch.Tensor, rounding: Callable[[Backend, Any], Any]) -
     """A rounding of hub arrays."""
 
     def run(t: torch.Tensor) -> torch.Tensor:
-        place, array = read(t, "fake_quantize")
-        with place.backend.scope():
-            return tensor_at(place, rounding(place.backend, array))
+        slot, array = read(t, "fake_quantize")
+        with slot.backend.scope():
+            return tensor_at(slot, rounding(slot.backend, array))
 
     return StraightThrough.apply(t, run)
 

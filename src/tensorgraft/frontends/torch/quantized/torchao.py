@@ -24,15 +24,15 @@ from tensorgraft.storage import contiguous_geometry, contiguous_strides
 
 def from_torchao(x: Any, device: Any = None) -> Any:
     """See `tg.quantization.from_torchao`."""
-    place = slot_of(None) if device is None else place_of(torch.device(device))
+    slot = slot_of(None) if device is None else place_of(torch.device(device))
     if isinstance(x, nn.Module):
-        return _module(x, place)
+        return _module(x, slot)
     if isinstance(x, Mapping):
-        return {name: _with_name(name, t, place) for name, t in x.items()}
-    return _without_module(x, place)
+        return {name: _with_name(name, t, slot) for name, t in x.items()}
+    return _without_module(x, slot)
 
 
-def _module(model: nn.Module, place: Place) -> nn.Module:
+def _module(model: nn.Module, slot: Place) -> nn.Module:
     """All weights are read before the first is replaced."""
     parameters: dict[int, nn.Parameter] = {}
     inputs: dict[nn.Module, torchao_inputs.Inputs] = {}
@@ -43,20 +43,20 @@ def _module(model: nn.Module, place: Place) -> nn.Module:
             name = f"{prefix}.{key}" if prefix else key
             try:
                 if id(p) not in parameters:
-                    parameters[id(p)] = nn.Parameter(_tensor(p, place), requires_grad=False)
+                    parameters[id(p)] = nn.Parameter(_tensor(p, slot), requires_grad=False)
                 input_scheme = _inputs(module, p)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{name}: {error}") from None
             if input_scheme is not None:
                 inputs[module] = input_scheme
     for module in list(model.modules()):
-        for key, held in module._parameters.items():
-            if held is not None and id(held) in parameters:
-                module._parameters[key] = parameters[id(held)]
+        for key, parameter in module._parameters.items():
+            if parameter is not None and id(parameter) in parameters:
+                module._parameters[key] = parameters[id(parameter)]
                 _without_repr(module)
         if module in inputs:
             torchao_inputs.attach(module, inputs[module])
-    return model.to(place.device)
+    return model.to(slot.device)
 
 
 def _without_repr(module: nn.Module) -> None:
@@ -81,30 +81,30 @@ def _inputs(module: nn.Module, p: Any) -> torchao_inputs.Inputs | None:
     return torchao_inputs.Inputs(p)
 
 
-def _with_name(name: str, t: Any, place: Place) -> Any:
+def _with_name(name: str, t: Any, slot: Place) -> Any:
     try:
         if is_torchao(t) and not is_dense(t):
-            return _without_module(t, place)
+            return _without_module(t, slot)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{name}: {error}") from None
-    return t.to(place.device) if isinstance(t, torch.Tensor) else t
+    return t.to(slot.device) if isinstance(t, torch.Tensor) else t
 
 
-def _without_module(t: Any, place: Place) -> torch.Tensor:
+def _without_module(t: Any, slot: Place) -> torch.Tensor:
     """A tensor that no module takes care of."""
     if is_torchao(t) and torchao_inputs.has_inputs(t):
         raise TypeError(
             f"from_torchao: a {type(t).__qualname__} scales or quantises activations"
             f" ({torchao_inputs.rule_of(t)}), which is done by its module: pass the module to from_torchao"
         )
-    return _tensor(t, place)
+    return _tensor(t, slot)
 
 
-def _tensor(t: Any, place: Place) -> torch.Tensor:
+def _tensor(t: Any, slot: Place) -> torch.Tensor:
     """The same codes and scales on the device."""
     values = read(t)
     scheme = _scheme(values, torchao_inputs.activation_of(t) if values.zero is None else None)
-    base, shape, xp = tuple(values.codes.shape), tuple(t.shape), place.backend
+    base, shape, xp = tuple(values.codes.shape), tuple(t.shape), slot.backend
     with xp.scope():
         codes = xp.asarray(_host(values.codes))
         scale = xp.asarray(_host(values.scale.float()))
@@ -120,7 +120,7 @@ def _tensor(t: Any, place: Place) -> torch.Tensor:
                 stored = getattr(t, {"input_scale": "act_quant_scale", "input_zero": "act_quant_zero_point"}[name])
                 parts[name] = xp.asarray(_host(stored.reshape(()).float()))
         q = Quantized(**parts, base=base, geometry=contiguous_geometry(base, numpy_dtype(t.dtype)), scheme=scheme)
-    return attached(place, q, t.dtype, shape, contiguous_strides(shape))
+    return attached(slot, q, t.dtype, shape, contiguous_strides(shape))
 
 
 def _host(t: torch.Tensor) -> np.ndarray:
@@ -141,10 +141,5 @@ def _scheme(f: TorchaoFormat, activation: str | None) -> Scheme:
     else:
         granularity = {"granularity": "block", "block": block}
     return Scheme(
-        f.encoding,
-        symmetric=f.zero is None,
-        offset=f.offset,
-        table=f.table,
-        activation=activation,
-        **granularity,
+        f.encoding, symmetric=f.zero is None, offset=f.offset, table=f.table, activation=activation, **granularity
     )

@@ -52,11 +52,11 @@ def read(t: Any) -> TorchaoFormat:
         )
     reader = next((_READERS[name] for name in names if name in _READERS), None)
     if reader is None:
-        why = next(
+        reason = next(
             (_WHY_NOT[name] for name in names if name in _WHY_NOT), "keeps no codes that can be taken as they are"
         )
         raise TypeError(
-            f"from_torchao: a {type(t).__module__}.{type(t).__qualname__} {why}; {', '.join(sorted(_READERS))} are"
+            f"from_torchao: a {type(t).__module__}.{type(t).__qualname__} {reason}; {', '.join(sorted(_READERS))} are"
             " supported; convert others by t.dequantize()"
         )
     return reader(t)
@@ -74,9 +74,9 @@ def _reads(*names: str) -> Callable[[Reader], Reader]:
     return register
 
 
-def _unsupported(t: Any, what: str) -> TypeError:
+def _unsupported(t: Any, problem: str) -> TypeError:
     return TypeError(
-        f"from_torchao: a {type(t).__qualname__} of shape {tuple(t.shape)} {what}, or move the dense numbers,"
+        f"from_torchao: a {type(t).__qualname__} of shape {tuple(t.shape)} {problem}, or move the dense numbers,"
         " t.dequantize()"
     )
 
@@ -157,10 +157,10 @@ def _opaque(t: Any) -> TorchaoFormat:
     if t.act_mapping_type is not None:
         raise _unsupported(t, "is packed for products with int8 activations")
     (n, k), packed, numbers = t.shape, t.qdata.cpu(), t.scale_and_zero.cpu()
-    ones = torch.zeros_like(numbers)
-    ones[..., 0] = 1
+    selector = torch.zeros_like(numbers)
+    selector[..., 0] = 1
     columns = [
-        torch.ops.aten._weight_int4pack_mm_for_cpu(rows, packed, t.block_size[1], ones)[:, :n]
+        torch.ops.aten._weight_int4pack_mm_for_cpu(rows, packed, t.block_size[1], selector)[:, :n]
         for rows in torch.eye(k, dtype=t.dtype, device="cpu").split(256)
     ]
     codes = torch.cat(columns).t().to(torch.int8)

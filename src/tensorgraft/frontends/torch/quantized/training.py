@@ -14,12 +14,7 @@ from torch.nn.utils import parametrize
 
 from tensorgraft.frontends.torch.quantized.cpu import ELSEWHERE
 from tensorgraft.frontends.torch.quantized.models import of_module
-from tensorgraft.frontends.torch.quantized.tensors import (
-    fake_quantize,
-    is_quantized,
-    quantize,
-    straight_through,
-)
+from tensorgraft.frontends.torch.quantized.tensors import fake_quantize, is_quantized, quantize, straight_through
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization.activations import by_row
 from tensorgraft.quantization.calibration import nothing_fits
@@ -51,10 +46,10 @@ class FakeQuantize(nn.Module):
 
 
 def prepare(
-    model: nn.Module, choose: Callable[[str], Scheme | None], wanted: Callable[[str, nn.Module], bool] | None
+    model: nn.Module, choose: Callable[[str], Scheme | None], predicate: Callable[[str, nn.Module], bool] | None
 ) -> nn.Module:
     """See `tg.quantization.prepare_qat_`."""
-    wanted = wanted or (lambda _, module: isinstance(module, nn.Linear))
+    predicate = predicate or (lambda _, module: isinstance(module, nn.Linear))
     layers: list[tuple[nn.Module, Scheme]] = []
     names = []
     for name, module in model.named_modules():
@@ -62,7 +57,7 @@ def prepare(
         if not isinstance(weight, torch.Tensor) or weight.dim() < 2 or isinstance(module, FakeQuantize):
             continue
         names.append(name)
-        scheme = choose(name) if wanted(name, module) else None
+        scheme = choose(name) if predicate(name, module) else None
         if scheme is None:
             continue
         where = f"prepare_qat_: {name or 'the model'}"
@@ -101,7 +96,7 @@ def prepare(
 def convert(model: nn.Module) -> nn.Module:
     """See `tg.quantization.convert_`."""
     parameters: dict[tuple[int, Scheme], nn.Parameter] = {}
-    places = []
+    rounded_weights = []
     for name, module in model.named_modules():
         if not parametrize.is_parametrized(module, "weight"):
             continue
@@ -114,12 +109,12 @@ def convert(model: nn.Module) -> nn.Module:
                 parameters[id(weight), scheme] = nn.Parameter(quantize(weight, scheme), requires_grad=False)
             except ValueError as error:
                 raise ValueError(f"convert_: {name}.weight: {error}") from None
-        places.append((module, rounding, parameters[id(weight), scheme]))
-    if not places:
+        rounded_weights.append((module, rounding, parameters[id(weight), scheme]))
+    if not rounded_weights:
         raise ValueError(
             "convert_: the model has no prepared weight: call tg.quantization.prepare_qat_ before training"
         )
-    for module, rounding, parameter in places:
+    for module, rounding, parameter in rounded_weights:
         if rounding.hook is not None:
             rounding.hook.remove()
         parametrize.remove_parametrizations(module, "weight", leave_parametrized=False)

@@ -19,11 +19,11 @@ from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 
 @with_operators
-def _inside(xp: ValueBackend, indices: Value, n: int) -> tuple[Value, Value]:
+def _in_bounds(xp: ValueBackend, indices: Value, n: int) -> tuple[Value, Value]:
     """Return (whether each is an index, the indices held to what there is)."""
     indices = xp.astype(indices, dtypes.int64)
-    good = (indices >= 0) & (indices < n)
-    return good, xp.where(good, indices, xp.zeros_like(indices))
+    is_valid = (indices >= 0) & (indices < n)
+    return is_valid, xp.where(is_valid, indices, xp.zeros_like(indices))
 
 
 def expand_to_rank(xp: Backend, x: Array, like: Array) -> Array:
@@ -40,14 +40,14 @@ def gather_v2(xp: Backend, x: Array, indices: Array, axis: np.ndarray, *, batch_
     if not extent:
         shape = xp.shape(x)
         return xp.zeros((*shape[:at], *xp.shape(indices)[batch:], *shape[at + 1 :]), xp.dtype_of(x))
-    good, indices = _inside(xp, indices, extent)
+    valid, indices = _in_bounds(xp, indices, extent)
     if not batch:
         out = xp.take(x, indices, at)
-        lead = at
+        leading = at
     else:
-        out, lead = _batched_take(xp, x, indices, at, batch)
+        out, leading = _batched_take(xp, x, indices, at, batch)
     shape = xp.shape(indices)
-    mask = xp.reshape(good, (*shape[:batch], *[1] * (lead - batch), *shape[batch:], *[1] * (xp.ndim(x) - at - 1)))
+    mask = xp.reshape(valid, (*shape[:batch], *[1] * (leading - batch), *shape[batch:], *[1] * (xp.ndim(x) - at - 1)))
     return xp.where(mask, out, xp.zeros_like(out))
 
 
@@ -64,8 +64,8 @@ def _batched_take(xp: Backend, x: Array, indices: Array, axis: int, batch: int) 
         )
     out = xp.gather(moved, (*grid, indices))
     n = len(shape) - batch
-    between = axis - batch
-    order = [*range(batch), *range(batch + n, batch + n + between), *range(batch, batch + n)]
+    axes_between = axis - batch
+    order = [*range(batch), *range(batch + n, batch + n + axes_between), *range(batch, batch + n)]
     order += range(len(order), xp.ndim(out))
     return xp.permute_dims(out, tuple(order)), axis
 
@@ -83,22 +83,22 @@ def resource_gather(xp: Backend, cell: VariableCell, indices: Array, *, batch_di
 def _nd(xp: Any, x: AnyArray, indices: AnyArray) -> tuple[AnyArray, list[AnyArray]]:
     """Return (whether each place is one, an index array for each of the first axes)."""
     parts = xp.unstack(indices, -1) if xp.shape(indices)[-1] else []
-    good = xp.full(xp.shape(indices)[:-1], True, dtypes.bool_)
-    found = []
+    is_valid = xp.full(xp.shape(indices)[:-1], True, dtypes.bool_)
+    index_arrays = []
     for i, part in enumerate(parts):
-        inside, part = _inside(xp, part, xp.shape(x)[i])
-        good = xp.logical_and(good, inside)
-        found.append(part)
-    return good, found
+        in_bounds, part = _in_bounds(xp, part, xp.shape(x)[i])
+        is_valid = xp.logical_and(is_valid, in_bounds)
+        index_arrays.append(part)
+    return is_valid, index_arrays
 
 
 @rule("GatherNd")
 def gather_nd(xp: Backend, x: Array, indices: Array) -> Array:
-    good, places = _nd(xp, x, indices)
-    if not places:
+    is_valid, index_arrays = _nd(xp, x, indices)
+    if not index_arrays:
         return xp.broadcast_to(x, (*xp.shape(indices)[:-1], *xp.shape(x)))
-    out = xp.gather(x, places)
-    return xp.where(expand_to_rank(xp, good, out), out, xp.zeros_like(out))
+    out = xp.gather(x, index_arrays)
+    return xp.where(expand_to_rank(xp, is_valid, out), out, xp.zeros_like(out))
 
 
 @rule("ResourceGatherNd")
@@ -112,10 +112,10 @@ def resource_gather_nd(xp: Backend, cell: VariableCell, indices: Array) -> Array
 @with_operators
 def scattered(xp: ValueBackend, x: Value, indices: Value, updates: Value, mode: str) -> Value:
     """Return `x` with updates at places (the last axis of `indices` is one); what is out of range is left out."""
-    good, places = _nd(xp, x, indices)
-    rest = x.shape[len(places) :]
-    updates = xp.broadcast_to(updates, (*good.shape, *rest))
-    if not places:
+    is_valid, index_arrays = _nd(xp, x, indices)
+    rest = x.shape[len(index_arrays) :]
+    updates = xp.broadcast_to(updates, (*is_valid.shape, *rest))
+    if not index_arrays:
         return _update_whole(xp, x, updates, mode)
     if mode == "subtract" and x.dtype.kind == "b":  # which differ or not
         flips = scattered(xp, xp.zeros(x.shape, dtypes.int32), indices, xp.astype(updates, dtypes.int32), "add")
@@ -123,17 +123,17 @@ def scattered(xp: ValueBackend, x: Value, indices: Value, updates: Value, mode: 
     if mode == "subtract":
         mode, updates = "add", -updates
     if mode == "divide":
-        factors = xp.scatter(xp.ones_like(x), places, _kept(xp, good, updates, 1), mode="multiply")
+        factors = xp.scatter(xp.ones_like(x), index_arrays, _masked_updates(xp, is_valid, updates, 1), mode="multiply")
         return div(xp, x, factors)
     # what is out of range goes to a row behind the last one
-    first, n = places[0], x.shape[0]
+    first, n = index_arrays[0], x.shape[0]
     padded = xp.pad(x, 0, [(0, 1, 0), *[(0, 0, 0)] * (x.ndim - 1)])
-    first = xp.where(good, first, xp.full_like(first, n))
-    return xp.take_slice(xp.scatter(padded, (first, *places[1:]), updates, mode=mode), 0, 0, n)
+    first = xp.where(is_valid, first, xp.full_like(first, n))
+    return xp.take_slice(xp.scatter(padded, (first, *index_arrays[1:]), updates, mode=mode), 0, 0, n)
 
 
-def _kept(xp: Any, good: AnyArray, updates: AnyArray, otherwise: int) -> AnyArray:
-    return xp.where(expand_to_rank(xp, good, updates), updates, xp.full_like(updates, otherwise))
+def _masked_updates(xp: Any, is_valid: AnyArray, updates: AnyArray, fill_value: int) -> AnyArray:
+    return xp.where(expand_to_rank(xp, is_valid, updates), updates, xp.full_like(updates, fill_value))
 
 
 def _update_whole(xp: Any, x: AnyArray, updates: AnyArray, mode: str) -> AnyArray:
@@ -207,32 +207,32 @@ for _name, _mode in (("Sum", "add"), ("Prod", "multiply"), ("Max", "max"), ("Min
 
 
 @rule("OneHot", known=("depth",))
-def one_hot(xp: Backend, indices: Array, depth: np.ndarray, on: Array, off: Array, *, axis: int = -1) -> Array:
+def one_hot(xp: Backend, indices: Array, depth: np.ndarray, on: Array, off_value: Array, *, axis: int = -1) -> Array:
     n = xp.ndim(indices)
     at = n if axis == -1 else axis
     shape = tuple(int(depth) if a == at else 1 for a in range(n + 1))
-    along = xp.reshape(xp.iota(int(depth), dtypes.int64), shape)
-    hot = xp.equal(xp.expand_dims(xp.astype(indices, dtypes.int64), at), along)
-    return xp.where(hot, on, off)
+    classes = xp.reshape(xp.iota(int(depth), dtypes.int64), shape)
+    hot = xp.equal(xp.expand_dims(xp.astype(indices, dtypes.int64), at), classes)
+    return xp.where(hot, on, off_value)
 
 
 @rule("Where", folds=False)
 def where(xp: Backend, x: Array) -> Any:
     """Return the positions of what is true; in a trace as counted rows: how many there are depends on values."""
     dtype = xp.dtype_of(x)
-    chosen = x if dtypes.is_bool(dtype) else xp.not_equal(x, xp.zeros_like(x))
+    mask = x if dtypes.is_bool(dtype) else xp.not_equal(x, xp.zeros_like(x))
     if xp.is_traced(x) and xp.size(x):
-        return _counted_places(xp, chosen)
-    places = xp.nonzero(chosen)
-    if not places:
+        return _counted_places(xp, mask)
+    true_positions = xp.nonzero(mask)
+    if not true_positions:
         return xp.zeros((int(bool(xp.to_numpy(x))), 0), dtypes.int64)
-    return xp.stack(places, axis=1)
+    return xp.stack(true_positions, axis=1)
 
 
-def _counted_places(xp: Backend, chosen: Array) -> CountedRows:
-    flat = compacted(xp, xp.reshape(chosen, (xp.size(chosen),)))
+def _counted_places(xp: Backend, mask: Array) -> CountedRows:
+    flat = compacted(xp, xp.reshape(mask, (xp.size(mask),)))
     columns, rest = [], flat.array
-    for n in reversed(xp.shape(chosen)):
+    for n in reversed(xp.shape(mask)):
         extent = xp.full_like(rest, n)
         before = xp.integer_floor_divide(rest, extent)
         columns.append(xp.subtract(rest, xp.multiply(before, extent)))
@@ -245,5 +245,5 @@ def _counted_places(xp: Backend, chosen: Array) -> CountedRows:
 def top_k_v2(
     xp: Backend, x: Array, k: np.ndarray, *, sorted: bool = True, index_type: np.dtype = dtypes.int32
 ) -> list[Array]:
-    values, places = xp.top_k(x, int(k))
-    return [values, xp.astype(places, index_type)]
+    values, indices = xp.top_k(x, int(k))
+    return [values, xp.astype(indices, index_type)]

@@ -70,9 +70,9 @@ def _extremes(mode: str) -> Callable[..., Array]:
         first: Any = dtypes.lowest(dtype)
         if mode == "min":
             first = float("inf") if dtypes.is_floating(dtype) else int(dtypes.iinfo(dtype).max)
-        found = segment_total(xp, x, segments, n, mode, first)
-        there = xp.greater(counts_of(xp, segments, n, dtypes.int32), 0)
-        return xp.where(expand_to_rank(xp, there, found), found, xp.zeros_like(found))
+        extremes = segment_total(xp, x, segments, n, mode, first)
+        is_nonempty = xp.greater(counts_of(xp, segments, n, dtypes.int32), 0)
+        return xp.where(expand_to_rank(xp, is_nonempty, extremes), extremes, xp.zeros_like(extremes))
 
     return segment
 
@@ -129,9 +129,9 @@ def _gradients(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """Return (gradients, their row numbers in the table), ascending and unique."""
         if xp.is_traced(indices):
             raise TracedValueError("the number of rows that are looked up depends on values that are being traced")
-        places, inverse = np.unique(xp.to_numpy(indices), return_inverse=True)
-        out = segment_total(xp, _share(xp, d, segments, kind), xp.asarray(inverse.astype(np.int64)), places.size)
-        return [out, xp.asarray(places)]
+        distinct, inverse = np.unique(xp.to_numpy(indices), return_inverse=True)
+        out = segment_total(xp, _share(xp, d, segments, kind), xp.asarray(inverse.astype(np.int64)), distinct.size)
+        return [out, xp.asarray(distinct)]
 
     return dense, unique
 
@@ -148,13 +148,13 @@ for _kind in ("Sum", "Mean", "SqrtN"):
 # ---- counting --------------------------------------------------------------------------------------------------------
 
 
-def _binned(xp: Backend, places: Array, values: Array, weights: Array, shape: tuple[int, ...], binary: bool) -> Array:
-    """Sum into bins at `places` (..., 1 or 2); values beyond the last bin are ignored."""
+def _binned(xp: Backend, bins: Array, values: Array, weights: Array, shape: tuple[int, ...], binary: bool) -> Array:
+    """Sum into bins at `bins` (..., 1 or 2); values beyond the last bin are ignored."""
     dtype = xp.dtype_of(weights)
     if binary:
-        return scattered(xp, xp.zeros(shape, dtype), places, xp.ones(xp.shape(values), dtype), "set")
-    given = xp.reshape(weights, xp.shape(values)) if xp.size(weights) else xp.ones(xp.shape(values), dtype)
-    return scattered(xp, xp.zeros(shape, dtype), places, given, "add")
+        return scattered(xp, xp.zeros(shape, dtype), bins, xp.ones(xp.shape(values), dtype), "set")
+    bin_weights = xp.reshape(weights, xp.shape(values)) if xp.size(weights) else xp.ones(xp.shape(values), dtype)
+    return scattered(xp, xp.zeros(shape, dtype), bins, bin_weights, "add")
 
 
 @rule("Bincount", known=("size",))
@@ -180,8 +180,8 @@ def ragged_bincount(
 ) -> Array:
     rows = xp.shape(splits)[0] - 1
     at = xp.subtract(xp.searchsorted(splits, xp.iota(xp.shape(values)[0], xp.dtype_of(splits)), right=True), 1)
-    places = xp.stack([at, xp.astype(values, dtypes.int64)], axis=-1)
-    return _binned(xp, places, values, weights, (rows, int(size)), binary_output)
+    positions = xp.stack([at, xp.astype(values, dtypes.int64)], axis=-1)
+    return _binned(xp, positions, values, weights, (rows, int(size)), binary_output)
 
 
 @rule("SparseBincount", known=("shape", "size"))
@@ -198,5 +198,5 @@ def sparse_bincount(
     if shape.size == 1:
         return _binned(xp, xp.expand_dims(values, -1), values, weights, (int(size),), binary_output)
     row = xp.take_slice(indices, 1, 0, 1)
-    places = xp.concat([row, xp.expand_dims(xp.astype(values, xp.dtype_of(indices)), -1)], axis=1)
-    return _binned(xp, places, values, weights, (int(shape[0]), int(size)), binary_output)
+    positions = xp.concat([row, xp.expand_dims(xp.astype(values, xp.dtype_of(indices)), -1)], axis=1)
+    return _binned(xp, positions, values, weights, (int(shape[0]), int(size)), binary_output)

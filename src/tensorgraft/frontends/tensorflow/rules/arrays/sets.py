@@ -34,16 +34,16 @@ def _counted_unique(xp: Backend, x: Array, out_idx: np.dtype, node: Any) -> list
     order = xp.argsort(x, axis=0)
     ordered = xp.take(x, order, 0)
     differ = xp.not_equal(xp.take_slice(ordered, 0, 1, n), xp.take_slice(ordered, 0, 0, n - 1))
-    begins = xp.concat([xp.full((1,), True, dtypes.bool_), differ], axis=0)
-    groups = xp.subtract(xp.cumsum(xp.astype(begins, dtypes.int64), 0), xp.full((n,), 1, dtypes.int64))
-    firsts = xp.take(order, xp.take(compacted(xp, begins).array, groups, 0), 0)  # equal ones are in order
+    is_group_start = xp.concat([xp.full((1,), True, dtypes.bool_), differ], axis=0)
+    groups = xp.subtract(xp.cumsum(xp.astype(is_group_start, dtypes.int64), 0), xp.full((n,), 1, dtypes.int64))
+    firsts = xp.take(order, xp.take(compacted(xp, is_group_start).array, groups, 0), 0)  # equal ones are in order
     firsts = xp.scatter(xp.zeros((n,), dtypes.int64), (order,), firsts, mode="set")
     is_first = xp.equal(firsts, xp.iota(n, dtypes.int64))
     ranks = xp.subtract(xp.cumsum(xp.astype(is_first, dtypes.int64), 0), xp.full((n,), 1, dtypes.int64))
     inverse = xp.take(ranks, firsts, 0)
-    places = compacted(xp, is_first)
+    distinct = compacted(xp, is_first)
     counts = xp.scatter(xp.zeros((n,), dtypes.int64), (inverse,), xp.full((n,), 1, dtypes.int64), mode="add")
-    rows = [CountedRows(y, places.count) for y in (xp.take(x, places.array, 0), xp.astype(counts, out_idx))]
+    rows = [CountedRows(y, distinct.count) for y in (xp.take(x, distinct.array, 0), xp.astype(counts, out_idx))]
     return [rows[0], xp.astype(inverse, out_idx), rows[1]][: len(node.dtypes)]
 
 
@@ -51,16 +51,16 @@ def _counted_unique(xp: Backend, x: Array, out_idx: np.dtype, node: Any) -> list
 def dynamic_stitch(xp: Backend, *operands: Any) -> Array:
     """Rows at the places that indices, which have to be known, say; the last of equal places counts."""
     half = len(operands) // 2
-    places = [i if is_known(i) else xp.to_numpy(i) for i in operands[:half]]
+    positions = [i if is_known(i) else xp.to_numpy(i) for i in operands[:half]]
     rows = [lifted(xp, x) for x in operands[half:]]
-    count = max((int(p.max()) + 1 for p in places if p.size), default=0)
-    rest = xp.shape(rows[0])[places[0].ndim :]
-    flat = [xp.reshape(x, (math.prod(p.shape), *rest)) for x, p in zip(rows, places, strict=True)]
-    whole = xp.concat([*flat, xp.zeros((1, *rest), xp.dtype_of(rows[0]))], axis=0)
-    total = sum(p.size for p in places)
+    count = max((int(p.max()) + 1 for p in positions if p.size), default=0)
+    rest = xp.shape(rows[0])[positions[0].ndim :]
+    flat = [xp.reshape(x, (math.prod(p.shape), *rest)) for x, p in zip(rows, positions, strict=True)]
+    all_rows = xp.concat([*flat, xp.zeros((1, *rest), xp.dtype_of(rows[0]))], axis=0)
+    total = sum(p.size for p in positions)
     source = np.full(count, total, np.int64)
-    source[np.concatenate([p.ravel() for p in places])] = np.arange(total)
-    return xp.take(whole, xp.asarray(source), 0)
+    source[np.concatenate([p.ravel() for p in positions])] = np.arange(total)
+    return xp.take(all_rows, xp.asarray(source), 0)
 
 
 # ---- searching -------------------------------------------------------------------------------------------------------
@@ -104,12 +104,12 @@ def in_top_k(xp: ValueBackend, predictions: Value, targets: Value, k: Any = None
     """Return whether fewer than `k` exceed the target's, not counting ties; False where one is not finite."""
     most = int(node.attributes["k"] if k is None else k)
     n = predictions.shape[1]
-    good = (targets >= 0) & (targets < n)
-    at = xp.expand_dims(xp.where(good, targets, xp.zeros_like(targets)), -1)
-    own = xp.take_along_axis(predictions, xp.astype(at, dtypes.int64), 1)
-    better = xp.sum(xp.astype(predictions > own, dtypes.int32), axis=1)
+    in_range = (targets >= 0) & (targets < n)
+    at = xp.expand_dims(xp.where(in_range, targets, xp.zeros_like(targets)), -1)
+    target_score = xp.take_along_axis(predictions, xp.astype(at, dtypes.int64), 1)
+    better = xp.sum(xp.astype(predictions > target_score, dtypes.int32), axis=1)
     finite = xp.all(xp.isfinite(predictions), axis=1)
-    return good & finite & (better < most)
+    return in_range & finite & (better < most)
 
 
 @rule("NthElement", known=("n",))
@@ -123,8 +123,8 @@ def nth_element(xp: Backend, x: Array, n: np.ndarray, *, reverse: bool = False) 
 @rule("ApproxTopK")
 def approx_top_k(xp: Backend, x: Array, *, k: int, reduction_dimension: int = -1, is_max_k: bool = True) -> list[Array]:
     """Exact, as TensorFlow's is on a CPU."""
-    values, places = xp.top_k(x, k, reduction_dimension, is_max_k)
-    return [values, xp.astype(places, dtypes.int32)]
+    values, indices = xp.top_k(x, k, reduction_dimension, is_max_k)
+    return [values, xp.astype(indices, dtypes.int32)]
 
 
 @rule("UnravelIndex", known=("dims",))
@@ -142,13 +142,13 @@ def unravel_index(xp: Backend, indices: Array, dims: np.ndarray) -> Array:
 def reverse_sequence(xp: ValueBackend, x: Value, lengths: Value, *, seq_dim: int, batch_dim: int = 0) -> Value:
     n, rank = x.shape[seq_dim], x.ndim
 
-    def along(v: Value, axis: int) -> Value:
+    def broadcast_axis(v: Value, axis: int) -> Value:
         return xp.reshape(v, tuple(v.shape[0] if a == axis else 1 for a in range(rank)))
 
-    at = along(xp.iota(n, dtypes.int64), seq_dim)
-    ends = along(xp.astype(lengths, dtypes.int64), batch_dim)
-    turned = xp.where(at < ends, ends - at - 1, at)
-    return xp.take_along_axis(x, xp.broadcast_to(turned, x.shape), seq_dim)
+    at = broadcast_axis(xp.iota(n, dtypes.int64), seq_dim)
+    ends = broadcast_axis(xp.astype(lengths, dtypes.int64), batch_dim)
+    source_index = xp.where(at < ends, ends - at - 1, at)
+    return xp.take_along_axis(x, xp.broadcast_to(source_index, x.shape), seq_dim)
 
 
 # ---- shapes and layouts of other times -------------------------------------------------------------------------------
@@ -168,9 +168,9 @@ def batch_to_space(xp: Backend, x: Array, crops: np.ndarray, *, block_size: int)
 def data_format_dim_map(xp: Backend, x: Array, *, src_format: str = "NHWC", dst_format: str = "NCHW") -> Array:
     n = len(src_format)
     table = xp.asarray(np.asarray([dst_format.index(c) for c in src_format], xp.dtype_of(x)))
-    place = xp.fmod(xp.add(x, xp.full_like(x, n)), xp.full_like(x, n))
+    wrapped = xp.fmod(xp.add(x, xp.full_like(x, n)), xp.full_like(x, n))
     # below -n TensorFlow's kernel comes to the last one, as it looks for a C++ remainder among 0, 1, ...
-    return xp.gather(table, (xp.where(xp.less(place, xp.zeros_like(x)), xp.full_like(x, n - 1), place),))
+    return xp.gather(table, (xp.where(xp.less(wrapped, xp.zeros_like(x)), xp.full_like(x, n - 1), wrapped),))
 
 
 @rule("DataFormatVecPermute")

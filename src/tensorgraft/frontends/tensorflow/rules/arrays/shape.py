@@ -155,13 +155,13 @@ def concat(xp: Backend, axis: np.ndarray, *arrays: Array) -> Array:
 
 @rule("ConcatOffset", known=EVERY)
 def concat_offset(xp: Backend, axis: np.ndarray, *shapes: np.ndarray) -> list[np.ndarray]:
-    at, found, total = int(axis), [], 0
+    at, offsets, total = int(axis), [], 0
     for s in shapes:
-        one = np.zeros_like(s)
-        one[at] = total
+        offset_vector = np.zeros_like(s)
+        offset_vector[at] = total
         total += int(s[at])
-        found.append(one)
-    return found
+        offsets.append(offset_vector)
+    return offsets
 
 
 @rule("Pack")
@@ -230,8 +230,8 @@ def mirror_pad(xp: Backend, x: Array, paddings: np.ndarray, *, mode: str) -> Arr
     for axis, (low, high) in enumerate(paddings):
         n = xp.shape(x)[axis]
         before = xp.flip(xp.take_slice(x, axis, int(inner), int(low) + inner), (axis,))
-        after = xp.flip(xp.take_slice(x, axis, n - int(high) - inner, n - inner), (axis,))
-        x = xp.concat([before, x, after], axis=axis)
+        reflected = xp.flip(xp.take_slice(x, axis, n - int(high) - inner, n - inner), (axis,))
+        x = xp.concat([before, x, reflected], axis=axis)
     return x
 
 
@@ -244,9 +244,9 @@ def mirror_pad_grad(xp: ValueBackend, d: Value, paddings: np.ndarray, *, mode: s
         n = d.shape[axis] - low - high
         middle = xp.take_slice(d, axis, low, low + n)
 
-        def placed(part: Value, before: int, after: int, axis: int = axis) -> Value:
-            around = [(before, after, 0) if a == axis else (0, 0, 0) for a in range(part.ndim)]
-            return xp.pad(xp.flip(part, (axis,)), 0, around)
+        def placed(part: Value, before: int, pad_after: int, axis: int = axis) -> Value:
+            pad_config = [(before, pad_after, 0) if a == axis else (0, 0, 0) for a in range(part.ndim)]
+            return xp.pad(xp.flip(part, (axis,)), 0, pad_config)
 
         first = placed(xp.take_slice(d, axis, 0, low), inner, n - low - inner)
         last = placed(xp.take_slice(d, axis, low + n, low + n + high), n - high - inner, inner)

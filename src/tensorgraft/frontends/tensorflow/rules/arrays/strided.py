@@ -75,8 +75,8 @@ class Window:
             if entry is None:
                 shape.append(1)
                 continue
-            whole = entry is Ellipsis
-            for _ in range(len(extents) - count if whole else 1):
+            is_ellipsis = entry is Ellipsis
+            for _ in range(len(extents) - count if is_ellipsis else 1):
                 n = extents[axis]
                 if isinstance(entry, int):
                     if not -n <= entry < n:
@@ -85,7 +85,7 @@ class Window:
                         )
                     first, last, by = entry % n, entry % n + 1, 1
                 else:
-                    first, last, by = (slice(None) if whole else entry).indices(n)
+                    first, last, by = (slice(None) if is_ellipsis else entry).indices(n)
                     length = len(range(first, last, by))
                     shape.append(length)
                     if not length:  # the start of an empty reversed slice may be out of range
@@ -139,20 +139,12 @@ def _positions(xp: Backend, begin: Array) -> list[Array]:
 
 
 @rule("StridedSlice", either=("begin", "end"), known=("strides",))
-def strided_slice(
-    xp: Backend,
-    x: Array,
-    begin: Any,
-    end: Any,
-    strides: np.ndarray,
-    *,
-    node: GraphNode,
-) -> Array:
+def strided_slice(xp: Backend, x: Array, begin: Any, end: Any, strides: np.ndarray, *, node: GraphNode) -> Array:
     masks = SliceMasks.of(node)
     begin, end = _to_host(xp, begin), _to_host(xp, end)
     if is_known(begin) and is_known(end):
         return Window.of(masks.index(begin, end, strides), xp.shape(x)).read(xp, x)
-    at, index, sizes = _cut(xp, masks, begin, strides, xp.shape(x))
+    at, index, sizes = _dynamic_window(xp, masks, begin, strides, xp.shape(x))
     return Window.of(index, sizes).read(xp, xp.dynamic_slice(x, at, sizes))
 
 
@@ -160,7 +152,7 @@ def _to_host(xp: Backend, x: Any) -> Any:
     return x if is_known(x) or xp.is_traced(x) else xp.to_numpy(x)
 
 
-def _cut(
+def _dynamic_window(
     xp: Backend, masks: SliceMasks, begin: Any, strides: np.ndarray, extents: Ints
 ) -> tuple[list[Array], list[Any], Ints]:
     """Return (where the window begins whose positions are traced, the index of what is looked at in it, its extents).
@@ -196,21 +188,14 @@ def _put(xp: Backend, x: Array, masks: SliceMasks, begin: Any, end: Any, strides
     begin, end, extents = _to_host(xp, begin), _to_host(xp, end), xp.shape(x)
     if is_known(begin) and is_known(end):
         return Window.of(masks.index(begin, end, strides), extents).write(xp, x, value)
-    at, index, sizes = _cut(xp, masks, begin, strides, extents)
+    at, index, sizes = _dynamic_window(xp, masks, begin, strides, extents)
     part = Window.of(index, sizes).write(xp, xp.dynamic_slice(x, at, sizes), value)
     return xp.dynamic_update_slice(x, part, at)
 
 
 @rule("StridedSliceGrad", known=("shape", "strides"), either=("begin", "end"))
 def strided_slice_grad(
-    xp: Backend,
-    shape: np.ndarray,
-    begin: Any,
-    end: Any,
-    strides: np.ndarray,
-    d: Array,
-    *,
-    node: GraphNode,
+    xp: Backend, shape: np.ndarray, begin: Any, end: Any, strides: np.ndarray, d: Array, *, node: GraphNode
 ) -> Array:
     masks = SliceMasks.of(node)
     return _put(xp, xp.zeros(ints(shape), xp.dtype_of(d)), masks, begin, end, strides, d)
@@ -218,14 +203,7 @@ def strided_slice_grad(
 
 @rule("TensorStridedSliceUpdate", known=("strides",), either=("begin", "end"))
 def tensor_strided_slice_update(
-    xp: Backend,
-    x: Array,
-    begin: Any,
-    end: Any,
-    strides: np.ndarray,
-    value: Array,
-    *,
-    node: GraphNode,
+    xp: Backend, x: Array, begin: Any, end: Any, strides: np.ndarray, value: Array, *, node: GraphNode
 ) -> Array:
     masks = SliceMasks.of(node)
     return _put(xp, x, masks, begin, end, strides, value)

@@ -13,14 +13,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.tensorflow.function_graphs import operation_of
 from tensorgraft.frontends.tensorflow.graph import GraphNode
 from tensorgraft.frontends.tensorflow.operation import EagerOperation
 from tensorgraft.frontends.tensorflow.rule import EVERY, rule
-from tensorgraft.frontends.tensorflow.rules.flow.hosted import called, on_the_host, specs_of
+from tensorgraft.frontends.tensorflow.rules.flow.hosted import call_host, on_the_host, specs_of
 from tensorgraft.frontends.tensorflow.values import TracedText, is_known, on_strings
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
@@ -75,7 +74,8 @@ class FailedCheckError(tf.errors.InvalidArgumentError, ValueError):
 
 def computed(node: GraphNode, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Run a node in TensorFlow, eagerly, and return its results."""
-    with context.eager_mode():  # and not `tf.init_scope`, in which no tape of a function of Python's records
+    # not `tf.init_scope`, in which no tape of a function of Python's records
+    with tf.__internal__.eager_context.eager_mode():
         dtypes = [t.dtype for t in operation_of(node).inputs]
         tensors = [tf.constant(x, dtype) for x, dtype in zip(operands, dtypes, strict=True)]
         results = EagerOperation(operation_of(node))(tensors)
@@ -117,14 +117,14 @@ def strings(xp: Backend, *operands: Any, node: GraphNode) -> Any:
 def function_of_python(xp: Backend, *operands: Any, node: GraphNode) -> Any:
     if not _are_traced(xp, operands) and not xp.in_trace() and not xp.is_tracing():
         return _hosted(xp, node, operands)
-    return called(xp, node, lambda *values: computed(node, values), operands, specs_of(node))
+    return call_host(xp, node, lambda *values: computed(node, values), operands, specs_of(node))
 
 
 @rule(*SEARCHES, *SETS, *KERNELS, either=EVERY)
 def by_kernel(xp: Backend, *operands: Any, node: GraphNode) -> Any:
     if not _are_traced(xp, operands):
         return _hosted(xp, node, operands)
-    return called(xp, node, lambda *values: computed(node, values), operands, specs_of(node))
+    return call_host(xp, node, lambda *values: computed(node, values), operands, specs_of(node))
 
 
 @rule(*PRINTS, either=EVERY, effect=True)
@@ -135,12 +135,12 @@ def show(xp: Backend, *operands: Any, node: GraphNode) -> list[Any]:
     else:
         arrays = [a for x in operands for a in _arrays(x)]
 
-        def told(*values: np.ndarray) -> list[np.ndarray]:
+        def print_values(*values: np.ndarray) -> list[np.ndarray]:
             remaining = iter(values)
             computed(node, [_restored(x, remaining) for x in operands])
             return []
 
-        called(xp, node, told, arrays, [])
+        call_host(xp, node, print_values, arrays, [])
     return list(operands[: len(node.dtypes)])  # the first version hands its operand on
 
 
@@ -160,11 +160,11 @@ def check(xp: Backend, condition: Any, *data: Any, node: GraphNode) -> list[Any]
     if is_known(condition) or not xp.is_traced(condition):
         holds = on_the_host(xp, condition)
         if not (holds.all() if holds.ndim == 0 else holds.size):
-            failed(node, [holds, *(_shown(xp, x) for x in data)])
+            failed(node, [holds, *(_message_value(xp, x) for x in data)])
     return []
 
 
-def _shown(xp: Backend, x: Any) -> np.ndarray:
+def _message_value(xp: Backend, x: Any) -> np.ndarray:
     """Return the value that a message shows; nothing is known of what is being traced."""
     if _are_traced(xp, [x]):
         return np.asarray("(being traced)", object)

@@ -13,13 +13,13 @@ from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.tensorflow.branch_residuals import KeptOfBranches, of_side
 from tensorgraft.frontends.tensorflow.counted_rows import of_both, of_counts, with_counts
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Shape
-from tensorgraft.frontends.tensorflow.loop_carry import Carried, abstractly, traced
+from tensorgraft.frontends.tensorflow.loop_carry import LoopCarry, abstractly, traced
 from tensorgraft.frontends.tensorflow.planning import plan
 from tensorgraft.frontends.tensorflow.rule import EVERY, rule
 from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import failed
 from tensorgraft.frontends.tensorflow.trip_count import counted
 from tensorgraft.frontends.tensorflow.values import CountedRows, VariableCell, all_the_same, is_known, lifted
-from tensorgraft.frontends.tensorflow.written_variables import written
+from tensorgraft.frontends.tensorflow.written_variables import written_arguments
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
@@ -27,7 +27,7 @@ from tensorgraft.hub.backend import Backend
 _UNROLLED = 64  # steps, at most, of a loop whose body asks for the value of its counter
 
 
-def _truth(xp: Backend, x: Any) -> Any:
+def _as_predicate(xp: Backend, x: Any) -> Any:
     """A bool, or an array of one where it is traced. Of arrays with axes: whether there are elements."""
     x = x if is_known(x) else lifted(xp, x)
     if is_known(x):
@@ -41,94 +41,94 @@ def _truth(xp: Backend, x: Any) -> Any:
 def if_(
     xp: Backend, condition: Any, *operands: Any, then_branch: FunctionGraph, else_branch: FunctionGraph
 ) -> list[Any]:
-    return _branch(xp, _truth(xp, condition), operands, [then_branch], [else_branch])
+    return _branch(xp, _as_predicate(xp, condition), operands, [then_branch], [else_branch])
 
 
 @rule("Case", "StatelessCase", either=EVERY, folds=False)
-def case(xp: Backend, which: Any, *operands: Any, branches: Sequence[FunctionGraph]) -> list[Any]:
+def case(xp: Backend, branch: Any, *operands: Any, branches: Sequence[FunctionGraph]) -> list[Any]:
     """Run the branch of a number; the last one where there is none of that number."""
-    if is_known(which) or not xp.is_traced(which):
-        number = int(which if is_known(which) else xp.to_numpy(which))
+    if is_known(branch) or not xp.is_traced(branch):
+        number = int(branch if is_known(branch) else xp.to_numpy(branch))
         return plan(branches[number if 0 <= number < len(branches) else -1])(xp, *operands)
     first = list(branches[:1])
     if len(branches) == 1:
         return plan(branches[0])(xp, *operands)
-    return _branch(xp, xp.equal(which, 0), operands, first, list(branches[1:]), xp.subtract(which, 1))
+    return _branch(xp, xp.equal(branch, 0), operands, first, list(branches[1:]), xp.subtract(branch, 1))
 
 
 def _branch(
     xp: Backend,
-    truth: Any,
+    predicate: Any,
     operands: Sequence[Any],
-    yes: list[FunctionGraph],
-    no: list[FunctionGraph],
-    which: Any = None,
+    on_true: list[FunctionGraph],
+    on_false: list[FunctionGraph],
+    number: Any = None,
 ) -> list[Any]:
-    if isinstance(truth, bool):
-        return plan((yes if truth else no)[0])(xp, *(of_side(x, 0 if truth else 1) for x in operands))
-    places = sorted(frozenset().union(*(written(graph) for graph in (*yes, *no))))
-    opaque = any(yes[0].nodes[place].dtypes[k] is None for place, k in yes[0].outputs)
-    branches = [functools.partial(_of_specs, graphs) for graphs in (yes, no)] if opaque else []
+    if isinstance(predicate, bool):
+        return plan((on_true if predicate else on_false)[0])(xp, *(of_side(x, 0 if predicate else 1) for x in operands))
+    writes = sorted(frozenset().union(*(written_arguments(graph) for graph in (*on_true, *on_false))))
+    opaque = any(on_true[0].nodes[index].dtypes[k] is None for index, k in on_true[0].outputs)
+    branches = [functools.partial(_of_specs, graphs) for graphs in (on_true, on_false)] if opaque else []
     most: dict[int, int] = {}
-    same: dict[int, Any] = {}  # results that are one known value
-    if _may_be_counted(yes[0], operands):
+    common: dict[int, Any] = {}  # results that are one known value
+    if _may_be_counted(on_true[0], operands):
         with contextlib.suppress(TracedValueError, ShapeError):  # as a shape it cannot be computed: nor is it counted
-            sides = [functools.partial(_of_specs, graphs) for graphs in (yes, no)]
-            both = [*operands, np.asarray(0) if which is None else which]
-            specs = [abstractly(xp, side, [of_side(x, k) for x in both])[1] for k, side in enumerate(sides)]
+            sides = [functools.partial(_of_specs, graphs) for graphs in (on_true, on_false)]
+            with_number = [*operands, np.asarray(0) if number is None else number]
+            specs = [abstractly(xp, side, [of_side(x, k) for x in with_number])[1] for k, side in enumerate(sides)]
             most = of_both(specs)
-            same = {k: x for k, pair in enumerate(zip(*specs, strict=True)) if (x := all_the_same(pair)) is not None}
-    kept = KeptOfBranches(xp, branches, [*operands, np.asarray(0) if which is None else which])
-    carried: list[Carried] = []
+            common = {k: x for k, pair in enumerate(zip(*specs, strict=True)) if (x := all_the_same(pair)) is not None}
+    residuals = KeptOfBranches(xp, branches, [*operands, np.asarray(0) if number is None else number])
+    carries: list[LoopCarry] = []
 
     def run(side: int) -> Callable[[], list[Array]]:
         def branch() -> list[Array]:
-            own = [of_side(x, side) for x in operands]
-            for i in places:
-                own[i] = VariableCell(operands[i].value, operands[i].name)
-            outputs = [_passed(x, own, operands) for x in _outputs((yes, no)[side], which, xp, own)]
+            inner = [of_side(x, side) for x in operands]
+            for i in writes:
+                inner[i] = VariableCell(operands[i].value, operands[i].name)
+            outputs = [_passed(x, inner, operands) for x in _outputs((on_true, on_false)[side], number, xp, inner)]
             outputs = with_counts(xp, outputs, most)
-            arrays = kept.arrays(side, outputs)
-            carried.append(Carried(xp, [*kept.others(outputs), *(own[i].value for i in places)]))
-            shapes, others = ([xp.shape(a) for a in c.arrays] for c in (carried[0], carried[-1]))
-            if shapes != others:
+            arrays = residuals.arrays(side, outputs)
+            carries.append(LoopCarry(xp, [*residuals.others(outputs), *(inner[i].value for i in writes)]))
+            shapes, other_shapes = ([xp.shape(a) for a in c.arrays] for c in (carries[0], carries[-1]))
+            if shapes != other_shapes:
                 raise TracedValueError(
-                    f"the branches of a tf.cond return arrays of the shapes {shapes} and {others}, and which"
+                    f"the branches of a tf.cond return arrays of the shapes {shapes} and {other_shapes}, and which"
                     " branch runs depends on values that are being traced: call the program without compiling it,"
                     " or return the same shapes"
                 )
-            return [*carried[-1].arrays, *arrays]
+            return [*carries[-1].arrays, *arrays]
 
         return branch
 
-    arrays = xp.cond(truth, run(0), run(1))
-    values = carried[0].values(arrays)
-    for i, value in zip(places, values[len(values) - len(places) :], strict=True):
+    arrays = xp.cond(predicate, run(0), run(1))
+    values = carries[0].values(arrays)
+    for i, value in zip(writes, values[len(values) - len(writes) :], strict=True):
         operands[i].value = value
-    results = of_counts(kept.together(values[: len(values) - len(places)], arrays[len(carried[0].arrays) :]), most)
-    return [same.get(k, x) for k, x in enumerate(results)]
+    results = of_counts(residuals.together(values[: len(values) - len(writes)], arrays[len(carries[0].arrays) :]), most)
+    return [common.get(k, x) for k, x in enumerate(results)]
 
 
 def _may_be_counted(graph: FunctionGraph, operands: Sequence[Any]) -> bool:
     if any(isinstance(x, CountedRows) for x in operands):
         return True
-    shapes = [graph.nodes[place].shapes[k] for place, k in graph.outputs if graph.nodes[place].dtypes[k] is not None]
+    shapes = [graph.nodes[index].shapes[k] for index, k in graph.outputs if graph.nodes[index].dtypes[k] is not None]
     return any(shape is None or None in shape[:1] for shape in shapes)
 
 
-def _outputs(graphs: list[FunctionGraph], which: Any, xp: Backend, operands: list[Any]) -> list[Any]:
-    return plan(graphs[0])(xp, *operands) if len(graphs) == 1 else case(xp, which, *operands, branches=graphs)
+def _outputs(graphs: list[FunctionGraph], branch: Any, xp: Backend, operands: list[Any]) -> list[Any]:
+    return plan(graphs[0])(xp, *operands) if len(graphs) == 1 else case(xp, branch, *operands, branches=graphs)
 
 
 def _of_specs(graphs: list[FunctionGraph], abstract: Backend, specs: list[Any]) -> list[Any]:
-    *operands, which = specs
-    return _outputs(graphs, which, abstract, operands)
+    *operands, branch = specs
+    return _outputs(graphs, branch, abstract, operands)
 
 
-def _passed(x: Any, own: Sequence[Any], operands: Sequence[Any]) -> Any:
+def _passed(x: Any, values: Sequence[Any], operands: Sequence[Any]) -> Any:
     """A variable that a branch hands on is the one from outside."""
     if isinstance(x, VariableCell):
-        return next(outside for inside, outside in zip(own, operands, strict=True) if inside is x)
+        return next(outside for x_own, outside in zip(values, operands, strict=True) if x_own is x)
     return x
 
 
@@ -139,7 +139,7 @@ def while_(xp: Backend, *operands: Any, cond: FunctionGraph, body: FunctionGraph
     count = counted(cond, body, operands)
     if count is not None and not count[0]:
         return list(operands)
-    before = {i: operands[i].value for i in written(body) | written(cond)}
+    before = {i: operands[i].value for i in written_arguments(body) | written_arguments(cond)}
     try:
         return _as_a_loop(xp, operands, cond, body, count)
     except TracedValueError:
@@ -153,10 +153,10 @@ def while_(xp: Backend, *operands: Any, cond: FunctionGraph, body: FunctionGraph
 def _in_steps(xp: Backend, state: list[Any], cond: FunctionGraph, body: FunctionGraph) -> list[Any]:
     goes_on, step = plan(cond), plan(body)
     while True:
-        truth = _truth(xp, goes_on(xp, *state)[0])
-        if not isinstance(truth, bool):
+        is_true = _as_predicate(xp, goes_on(xp, *state)[0])
+        if not isinstance(is_true, bool):
             return _as_a_loop(xp, state, cond, body, None)
-        if not truth:
+        if not is_true:
             return state
         state = step(xp, *state)
 
@@ -170,10 +170,10 @@ def _as_a_loop(
 ) -> list[Any]:
     steps = None if count is None else count[0]
     moving = [i for i, value in enumerate(body.outputs) if body.argument(value) != i]
-    cells = sorted(written(body) | written(cond))
-    init = Carried.into_loop(xp, operands, moving, lambda abstract, specs: plan(body)(abstract, *specs), steps, cells)
+    cells = sorted(written_arguments(body) | written_arguments(cond))
+    init = LoopCarry.into_loop(xp, operands, moving, lambda abstract, specs: plan(body)(abstract, *specs), steps, cells)
 
-    def inside(arrays: Sequence[Array]) -> list[Any]:
+    def loop_values(arrays: Sequence[Array]) -> list[Any]:
         state, values = list(operands), init.values(arrays)
         for i, value in zip(moving, values, strict=False):
             state[i] = value
@@ -182,13 +182,13 @@ def _as_a_loop(
         return state
 
     def step(arrays: Sequence[Array]) -> list[Array]:
-        state = inside(arrays)
+        state = loop_values(arrays)
         outputs = plan(body)(xp, *state)
         return init.again([*(outputs[i] for i in moving), *(state[i].value for i in cells)])
 
     def goes_on(arrays: Sequence[Array]) -> Array:
-        truth = _truth(xp, plan(cond)(xp, *inside(arrays))[0])
-        return xp.full((), truth, dtypes.bool_) if isinstance(truth, bool) else truth
+        is_true = _as_predicate(xp, plan(cond)(xp, *loop_values(arrays))[0])
+        return xp.full((), is_true, dtypes.bool_) if isinstance(is_true, bool) else is_true
 
     if steps is None:
         arrays = xp.while_loop(goes_on, step, init.arrays)
@@ -224,10 +224,10 @@ def map_defun(xp: Backend, *operands: Any, f: FunctionGraph, Targuments: tuple[A
     count = len(Targuments)
     rows = tuple(lifted(xp, x) for x in operands[:count])
 
-    def one(row: Sequence[Array]) -> list[Array]:
+    def run_row(row: Sequence[Array]) -> list[Array]:
         return [lifted(xp, x) for x in plan(f)(xp, *row, *operands[count:])]
 
-    return list(xp.map(one, rows, xp.shape(rows[0])[0]))
+    return list(xp.map(run_row, rows, xp.shape(rows[0])[0]))
 
 
 @rule("FakeParam", folds=False)

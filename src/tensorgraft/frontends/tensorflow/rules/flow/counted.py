@@ -45,14 +45,14 @@ def elementwise(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode)
     rank = max(_rank(xp, x) for x in operands)
     if any(isinstance(x, CountedRows) and _rank(xp, x) < rank for x in operands):
         return None
-    whole = [x if isinstance(x, CountedRows) else lifted(xp, x) for x in operands]
+    inputs = [x if isinstance(x, CountedRows) else lifted(xp, x) for x in operands]
     long = [
-        i for i, x in enumerate(whole) if isinstance(x, CountedRows) or (xp.ndim(x) == rank and xp.shape(x)[0] != 1)
+        i for i, x in enumerate(inputs) if isinstance(x, CountedRows) or (xp.ndim(x) == rank and xp.shape(x)[0] != 1)
     ]
-    arrays, count = aligned(xp, [whole[i] for i in long])
+    arrays, count = aligned(xp, [inputs[i] for i in long])
     for i, array in zip(long, arrays, strict=True):
-        whole[i] = array
-    return CountedRows(plain(*whole), count)
+        inputs[i] = array
+    return CountedRows(plain(*inputs), count)
 
 
 @_register("Squeeze")
@@ -65,22 +65,22 @@ def squeeze(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> 
 @_register("ExpandDims")
 def expand_dims(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> Any:
     x, axis = operands
-    good = is_known(axis) and int(axis) % (_rank(xp, x) + 1)
-    return CountedRows(plain(x.array, axis), x.count) if good else None
+    is_new_leading = is_known(axis) and int(axis) % (_rank(xp, x) + 1)
+    return CountedRows(plain(x.array, axis), x.count) if is_new_leading else None
 
 
 def _of_sizes(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> Any:
     """Return a size, and a number more or less, as a size again."""
-    x, *others = operands
+    x, *rest = operands
     dtype = node.dtypes[0]
     if node.op == "Cast" and isinstance(x, CountedSizes) and dtype is not None and dtype.kind in "iu":
         return replace(x, array=plain(x.array))
-    if node.op not in ("Add", "AddV2", "Sub") or not isinstance(x, CountedSizes) or not is_known(others[0]):
+    if node.op not in ("Add", "AddV2", "Sub") or not isinstance(x, CountedSizes) or not is_known(rest[0]):
         return None
-    if others[0].ndim:
+    if rest[0].ndim:
         return None
-    more = int(others[0]) if node.op != "Sub" else -int(others[0])
-    return replace(x, array=plain(x.array, others[0]), at_most=x.at_most + more)
+    offset = int(rest[0]) if node.op != "Sub" else -int(rest[0])
+    return replace(x, array=plain(x.array, rest[0]), at_most=x.at_most + offset)
 
 
 @_register("Shape")
@@ -101,9 +101,9 @@ def strided_slice(xp: Backend, plain: Plain, operands: list[Any], node: GraphNod
         return None
     if isinstance(x, CountedRows):  # all rows, and of each the same part
         masks = {name: int(node.attributes.get(f"{name}_mask", 0)) for name in ("begin", "end", "ellipsis", "new_axis")}
-        every = masks["begin"] & masks["end"] & 1 and int(where[2][0]) == 1
+        takes_all_rows = masks["begin"] & masks["end"] & 1 and int(where[2][0]) == 1
         first = (masks["ellipsis"] | masks["new_axis"] | int(node.attributes.get("shrink_axis_mask", 0))) & 1
-        return CountedRows(plain(x.array, *where), x.count) if every and not first else None
+        return CountedRows(plain(x.array, *where), x.count) if takes_all_rows and not first else None
     parts = [np.asarray(plain(part, *where)) for part in (x.at_most, x.open)]
     return CountedSizes(plain(x.array, *where), *parts) if parts[1].any() else parts[0].astype(node.dtypes[0])
 
@@ -128,8 +128,8 @@ def fill(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> Any
 @_register("Range")
 def range_(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> Any:
     start, limit, step = operands
-    good = is_known(start) and is_known(step) and isinstance(limit, CountedSizes) and int(step) == 1
-    if not good:
+    is_countable = is_known(start) and is_known(step) and isinstance(limit, CountedSizes) and int(step) == 1
+    if not is_countable:
         return None
     numbers = plain(start, limit.at_most.astype(start.dtype), step)
     count = xp.subtract(xp.astype(limit.array, dtypes.int64), xp.full((), int(start), dtypes.int64))
@@ -162,17 +162,17 @@ def _scatters(first: int) -> CountedRule:
     def scatter(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> Any:
         """Scatter counted rows: those behind the count get the index -1, and are left out."""
         pair = operands[first : first + 2]
-        others = [x for i, x in enumerate(operands) if not first <= i < first + 2]
-        if _is_segments(node.op) and isinstance(others[0], CountedSizes):  # as many segments as rows are counted
+        rest = [x for i, x in enumerate(operands) if not first <= i < first + 2]
+        if _is_segments(node.op) and isinstance(rest[0], CountedSizes):  # as many segments as rows are counted
             return None if any(isinstance(x, CountedRows) for x in pair) else _counted_segments(xp, plain, operands)
-        if any(isinstance(x, CountedRows) for x in others) or any(_rank(xp, x) == 0 for x in pair):
+        if any(isinstance(x, CountedRows) for x in rest) or any(_rank(xp, x) == 0 for x in pair):
             return None
         arrays, count = aligned(xp, [x if isinstance(x, CountedRows) else lifted(xp, x) for x in pair])
         i = 1 if _is_segments(node.op) else 0
         indices = arrays[i]
-        there = is_counted(xp, CountedRows(indices, count))
-        there = xp.reshape(there, (*xp.shape(there), *[1] * (xp.ndim(indices) - 1)))
-        arrays[i] = xp.where(there, indices, xp.full_like(indices, -1))
+        row_counts = is_counted(xp, CountedRows(indices, count))
+        row_counts = xp.reshape(row_counts, (*xp.shape(row_counts), *[1] * (xp.ndim(indices) - 1)))
+        arrays[i] = xp.where(row_counts, indices, xp.full_like(indices, -1))
         return plain(*operands[:first], *arrays, *operands[first + 2 :])
 
     return scatter
@@ -205,6 +205,6 @@ def reduce(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> A
         return CountedRows(plain(x.array, axes), x.count)
     if node.op == "Mean":
         return None
-    there = is_counted(xp, x)
-    there = xp.reshape(there, (*xp.shape(there), *[1] * (_rank(xp, x) - 1)))
-    return plain(xp.where(there, x.array, xp.full_like(x.array, _NEUTRAL[node.op])), axes)
+    is_row = is_counted(xp, x)
+    is_row = xp.reshape(is_row, (*xp.shape(is_row), *[1] * (_rank(xp, x) - 1)))
+    return plain(xp.where(is_row, x.array, xp.full_like(x.array, _NEUTRAL[node.op])), axes)

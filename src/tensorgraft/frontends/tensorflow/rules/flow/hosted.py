@@ -42,11 +42,11 @@ def by_host(
 ) -> list[Any]:
     """Compute `fn` of the operands' values, now or when the traced program runs. Results are arrays of the backend."""
     if any(map(xp.is_traced, arrays_among(operands))):
-        return called(xp, node, fn, operands, specs)
+        return call_host(xp, node, fn, operands, specs)
     return [xp.asarray(np.asarray(x)) for x in fn(*(on_the_host(xp, x) for x in operands))]
 
 
-def called(
+def call_host(
     xp: Backend,
     node: GraphNode,
     fn: Callable[..., Sequence[np.ndarray]],

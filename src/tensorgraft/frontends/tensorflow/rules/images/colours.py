@@ -28,13 +28,7 @@ def rgb_to_hsv(xp: ValueBackend, x: Value) -> Value:
     saturation = xp.where(value > 0, span / _positive(xp, value), zero)
     norm = 1.0 / (_positive(xp, span) * 6)
     hue = xp.where(  # by what is larger: a compiler that computes a channel twice may round it in two ways
-        (r >= g) & (r >= b),
-        norm * (g - b),
-        xp.where(
-            g >= b,
-            norm * (b - r) + 2 / 6,
-            norm * (r - g) + 4 / 6,
-        ),
+        (r >= g) & (r >= b), norm * (g - b), xp.where(g >= b, norm * (b - r) + 2 / 6, norm * (r - g) + 4 / 6)
     )
     hue = xp.where(span > 0, hue, zero)
     return xp.stack([xp.where(hue < 0, hue + 1, hue), saturation, value], axis=-1)
@@ -72,9 +66,9 @@ def adjust_saturation(xp: Backend, x: Array, scale: Array) -> Array:
 @rule("AdjustHue")
 def adjust_hue(xp: Backend, x: Array, delta: Array) -> Array:
     h, s, v = xp.unstack(rgb_to_hsv(xp, xp.astype(x, dtypes.float32)), -1)
-    turned = xp.add(h, delta)
-    turned = xp.subtract(turned, xp.floor(turned))
-    return xp.astype(hsv_to_rgb(xp, xp.stack([turned, s, v], axis=-1)), xp.dtype_of(x))
+    new_hue = xp.add(h, delta)
+    new_hue = xp.subtract(new_hue, xp.floor(new_hue))
+    return xp.astype(hsv_to_rgb(xp, xp.stack([new_hue, s, v], axis=-1)), xp.dtype_of(x))
 
 
 # ---- patches ---------------------------------------------------------------------------------------------------------
@@ -83,12 +77,12 @@ def adjust_hue(xp: Backend, x: Array, delta: Array) -> Array:
 def _patches(xp: Backend, x: Array, window: Ints, strides: Ints, rates: Ints, padding: str) -> Array:
     """Return (batch, out..., taps * channels)."""
     extents = xp.shape(x)[1:-1]
-    around = pads(extents, window, strides, rates, padding)
-    x = xp.pad(x, 0, [(0, 0, 0), *[(low, high, 0) for low, high in around], (0, 0, 0)])
+    pad_widths = pads(extents, window, strides, rates, padding)
+    x = xp.pad(x, 0, [(0, 0, 0), *[(low, high, 0) for low, high in pad_widths], (0, 0, 0)])
     n, c = xp.ndim(x), xp.shape(x)[-1]
-    seen = xp.window_patches(xp.permute_dims(x, (0, n - 1, *range(1, n - 1))), window, strides, rates)
-    seen = xp.permute_dims(seen, (0, *range(3, n + 1), 2, 1))
-    return xp.reshape(seen, (*xp.shape(seen)[:-2], math.prod(window) * c))
+    patches = xp.window_patches(xp.permute_dims(x, (0, n - 1, *range(1, n - 1))), window, strides, rates)
+    patches = xp.permute_dims(patches, (0, *range(3, n + 1), 2, 1))
+    return xp.reshape(patches, (*xp.shape(patches)[:-2], math.prod(window) * c))
 
 
 @rule("ExtractImagePatches")
@@ -128,11 +122,11 @@ def _mapped(xp: ValueBackend, at: Value, n: int, mode: str) -> Value:
 def _pixels(xp: ValueBackend, x: Value, row: Value, column: Value, fill: Value) -> Value:
     """Those at float positions (batch, out rows, out columns); `fill` beyond."""
     batch, h, w, _ = x.shape
-    inside = (row >= 0) & (row < h)
-    inside = inside & ((column >= 0) & (column < w))
-    lead = xp.reshape(xp.iota(batch, dtypes.int64), (batch, 1, 1))
-    places = [xp.astype(xp.where(inside, v, xp.zeros_like(v)), dtypes.int64) for v in (row, column)]
-    return xp.where(xp.expand_dims(inside, -1), xp.gather(x, (lead, *places)), fill)
+    in_image = (row >= 0) & (row < h)
+    in_image = in_image & ((column >= 0) & (column < w))
+    batch_index = xp.reshape(xp.iota(batch, dtypes.int64), (batch, 1, 1))
+    pixel_indices = [xp.astype(xp.where(in_image, v, xp.zeros_like(v)), dtypes.int64) for v in (row, column)]
+    return xp.where(xp.expand_dims(in_image, -1), xp.gather(x, (batch_index, *pixel_indices)), fill)
 
 
 @rule("ImageProjectiveTransformV3", "ImageProjectiveTransformV2", known=("size",))
@@ -146,15 +140,15 @@ def projective_transform(
     dtype = x.dtype
     fill = xp.full((), fill, dtype) if isinstance(fill, float) else xp.astype(fill, dtype)
     t = [xp.reshape(v, (transforms.shape[0], 1, 1)) for v in xp.unstack(transforms, 1)]
-    across = xp.reshape(xp.astype(xp.iota(columns, dtypes.int64), dtypes.float32), (1, 1, columns))
+    x_coordinates = xp.reshape(xp.astype(xp.iota(columns, dtypes.int64), dtypes.float32), (1, 1, columns))
     down = xp.reshape(xp.astype(xp.iota(rows, dtypes.int64), dtypes.float32), (1, rows, 1))
 
     def line(a: Value, b: Value, c: Any) -> Value:
-        return a * across + b * down + c
+        return a * x_coordinates + b * down + c
 
     k = line(t[6], t[7], 1.0)
-    nothing = k == 0
-    k = xp.where(nothing, xp.ones_like(k), k)
+    is_degenerate = k == 0
+    k = xp.where(is_degenerate, xp.ones_like(k), k)
     full = (batch, rows, columns)
     column = xp.broadcast_to(_mapped(xp, line(t[0], t[1], t[2]) / k, w, fill_mode), full)
     row = xp.broadcast_to(_mapped(xp, line(t[3], t[4], t[5]) / k, h, fill_mode), full)
@@ -165,18 +159,18 @@ def projective_transform(
         parts = []
         for r in (top, top + 1):
             a, b = (xp.astype(_pixels(xp, x, r, v, fill), dtypes.float32) for v in (left, left + 1))
-            parts.append(_between(xp, a, b, xp.expand_dims(column - left, -1)))
-        out = xp.astype(_between(xp, parts[0], parts[1], xp.expand_dims(row - top, -1)), dtype)
-    return xp.where(xp.expand_dims(xp.broadcast_to(nothing, full), -1), fill, out)
+            parts.append(_interpolated(xp, a, b, xp.expand_dims(column - left, -1)))
+        out = xp.astype(_interpolated(xp, parts[0], parts[1], xp.expand_dims(row - top, -1)), dtype)
+    return xp.where(xp.expand_dims(xp.broadcast_to(is_degenerate, full), -1), fill, out)
 
 
 @with_operators
 def _rounded(xp: ValueBackend, x: Value) -> Value:
     """Halves away from zero."""
-    away = xp.floor(abs(x) + 0.5)
-    return xp.where(x < 0, -away, away)
+    rounded_size = xp.floor(abs(x) + 0.5)
+    return xp.where(x < 0, -rounded_size, rounded_size)
 
 
 @with_operators
-def _between(xp: ValueBackend, a: Value, b: Value, t: Value) -> Value:
+def _interpolated(xp: ValueBackend, a: Value, b: Value, t: Value) -> Value:
     return a * (1 - t) + b * t

@@ -40,8 +40,8 @@ def linear(n: int, out: int, align_corners: bool, half_pixel: bool) -> Taps:
     at = _centres(n, out, align_corners, half_pixel)
     low = np.floor(at)
     rest = (at - low).astype(F32)
-    places = np.stack([np.maximum(low, 0), np.minimum(np.ceil(at), n - 1)], 1).astype(np.int64)
-    return places, np.stack([1 - rest, rest], 1)
+    source = np.stack([np.maximum(low, 0), np.minimum(np.ceil(at), n - 1)], 1).astype(np.int64)
+    return source, np.stack([1 - rest, rest], 1)
 
 
 _TABLE = 1024
@@ -58,22 +58,22 @@ def cubic(n: int, out: int, align_corners: bool, half_pixel: bool) -> Taps:
     low = np.floor(at)
     offset = np.round((at - low) * _TABLE).astype(np.int64)
     weights = np.stack([outer[offset], inner[offset], inner[_TABLE - offset], outer[_TABLE - offset]], 1)
-    places = low.astype(np.int64)[:, None] + np.arange(-1, 3)
-    held = np.clip(places, 0, n - 1)
+    source = low.astype(np.int64)[:, None] + np.arange(-1, 3)
+    clamped = np.clip(source, 0, n - 1)
     if half_pixel:
-        weights = np.where(held == places, weights, F32(0))
+        weights = np.where(clamped == source, weights, F32(0))
         weights = weights * (F32(1) / weights.sum(1, keepdims=True))
-    return held, weights.astype(F32)
+    return clamped, weights.astype(F32)
 
 
 def area(n: int, out: int, align_corners: bool) -> Taps:
     scale, at = _scale(n, out, align_corners), np.arange(out, dtype=F32)
     first, last = at * scale, (at + 1) * scale
     start, end = np.floor(first).astype(np.int64), np.ceil(last).astype(np.int64)
-    places = start[:, None] + np.arange(max(int((end - start).max(initial=1)), 1))
-    covered = np.minimum(places + 1, last[:, None]) - np.maximum(places, first[:, None])
-    weights = np.where(places < end[:, None], covered, 0) / scale
-    return np.clip(places, 0, n - 1), weights.astype(F32)
+    source = start[:, None] + np.arange(max(int((end - start).max(initial=1)), 1))
+    covered = np.minimum(source + 1, last[:, None]) - np.maximum(source, first[:, None])
+    weights = np.where(source < end[:, None], covered, 0) / scale
+    return np.clip(source, 0, n - 1), weights.astype(F32)
 
 
 def _sinc_window(radius: float) -> Callable[[np.ndarray], np.ndarray]:
@@ -112,21 +112,21 @@ def spans(n: int, out: int, scale: float, translation: float, kind: str, antiali
     at = (np.arange(out, dtype=F32) + F32(0.5)) * inverse - inverse * F32(translation)
     first = np.clip(np.ceil(at - F32(radius) * wide - F32(0.5)), 0, n - 1).astype(np.int64)
     last = np.clip(np.floor(at + F32(radius) * wide - F32(0.5)), 0, n - 1).astype(np.int64) + 1
-    places = first[:, None] + np.arange(max(int((last - first).max(initial=1)), 1))
-    weights = kernel(np.abs(places + 0.5 - at[:, None]) / wide)
-    seen = (places < last[:, None]) & (at[:, None] >= 0) & (at[:, None] <= n)
-    weights = np.where(seen, weights, 0)
+    source = first[:, None] + np.arange(max(int((last - first).max(initial=1)), 1))
+    weights = kernel(np.abs(source + 0.5 - at[:, None]) / wide)
+    is_used = (source < last[:, None]) & (at[:, None] >= 0) & (at[:, None] <= n)
+    weights = np.where(is_used, weights, 0)
     total = weights.sum(1, keepdims=True)
     solid = np.abs(total) >= 1000 * np.finfo(F32).tiny
-    return np.clip(places, 0, n - 1), np.where(solid, weights / np.where(solid, total, 1), 0).astype(F32)
+    return np.clip(source, 0, n - 1), np.where(solid, weights / np.where(solid, total, 1), 0).astype(F32)
 
 
 def read(xp: Backend, x: Array, axis: int, taps: Taps) -> Array:
     """The weighted sums of places along an axis."""
     total: Any = None
     shape = tuple(-1 if a == axis else 1 for a in range(xp.ndim(x)))
-    for places, weights in zip(taps[0].T, taps[1].T, strict=True):
-        part = xp.take(x, xp.asarray(np.ascontiguousarray(places)), axis)
+    for source, weights in zip(taps[0].T, taps[1].T, strict=True):
+        part = xp.take(x, xp.asarray(np.ascontiguousarray(source)), axis)
         if (weights != 1).any():
             column = xp.asarray(np.ascontiguousarray(weights).reshape(shape).astype(xp.dtype_of(x)))
             # a weight of 0 hides what is not finite
@@ -135,42 +135,42 @@ def read(xp: Backend, x: Array, axis: int, taps: Taps) -> Array:
     return total
 
 
-def spread(xp: Backend, d: Array, axis: int, taps: Taps, n: int) -> Array:
+def scatter_taps(xp: Backend, d: Array, axis: int, taps: Taps, n: int) -> Array:
     """The transpose of `read`."""
     d = xp.moveaxis(d, axis, 0)
     total = xp.zeros((n, *xp.shape(d)[1:]), xp.dtype_of(d))
-    for places, weights in zip(taps[0].T, taps[1].T, strict=True):
+    for source, weights in zip(taps[0].T, taps[1].T, strict=True):
         column = weights.reshape((-1, *[1] * (xp.ndim(d) - 1))).astype(xp.dtype_of(d))
         part = xp.multiply(d, xp.asarray(column)) if (weights != 1).any() else d
-        total = xp.scatter(total, (xp.asarray(np.ascontiguousarray(places)),), part, mode="add")
+        total = xp.scatter(total, (xp.asarray(np.ascontiguousarray(source)),), part, mode="add")
     return xp.moveaxis(total, 0, axis)
 
 
 def _resized(xp: Backend, x: Array, taps: Sequence[Taps], dtype: np.dtype = dtypes.float32) -> Array:
     x = xp.astype(x, dtype)
-    for axis, along in zip((2, 1), taps[::-1], strict=True):
-        x = read(xp, x, axis, along)
+    for axis, axis_taps in zip((2, 1), taps[::-1], strict=True):
+        x = read(xp, x, axis, axis_taps)
     return x
 
 
 def _returned(xp: Backend, d: Array, taps: Sequence[Taps], shape: Sequence[int], dtype: np.dtype) -> Array:
     d = xp.astype(d, dtype if dtype.itemsize > 4 else dtypes.float32)
-    for axis, along, n in zip((1, 2), taps, shape, strict=True):
-        d = spread(xp, d, axis, along, n)
+    for axis, axis_taps, n in zip((1, 2), taps, shape, strict=True):
+        d = scatter_taps(xp, d, axis, axis_taps, n)
     return xp.astype(d, dtype)
 
 
 def _returned_in_double(xp: Backend, d: Array, taps: Sequence[Taps], shape: Sequence[int]) -> Array:
     """Return the derivative in the image, summing products of float32 in float64: for the linear kernel alone."""
     parts = []
-    for pair in itertools.product(*(zip(places.T, weights.T, strict=True) for places, weights in taps)):
+    for pair in itertools.product(*(zip(source.T, weights.T, strict=True) for source, weights in taps)):
         part = d
         for axis, (_, weights) in zip((1, 2), pair, strict=True):
             column = weights.reshape([-1 if a == axis else 1 for a in range(4)])
             part = xp.multiply(part, xp.asarray(np.ascontiguousarray(column)))
         part = xp.astype(part, dtypes.float64)
-        for axis, (places, weights), n in zip((1, 2), pair, shape, strict=True):
-            part = spread(xp, part, axis, (places[:, None], np.ones_like(weights)[:, None]), n)
+        for axis, (source, weights), n in zip((1, 2), pair, shape, strict=True):
+            part = scatter_taps(xp, part, axis, (source[:, None], np.ones_like(weights)[:, None]), n)
         parts.append(part)
     return functools.reduce(xp.add, parts)
 
@@ -182,20 +182,20 @@ def _resizes(kind: Callable[..., Taps]) -> tuple[Callable[..., Array], Callable[
     def forward(
         xp: Backend, x: Array, size: np.ndarray, *, align_corners: bool = False, half_pixel_centers: bool = False
     ) -> Array:
-        along = [
+        taps = [
             kind(n, o, align_corners, half_pixel_centers) for n, o in zip(xp.shape(x)[1:3], ints(size), strict=True)
         ]
         wide = dtypes.float64 if xp.dtype_of(x) == dtypes.float64 and kind is linear else dtypes.float32
-        return xp.astype(_resized(xp, x, along, wide), dtypes.float32)
+        return xp.astype(_resized(xp, x, taps, wide), dtypes.float32)
 
     def backward(
         xp: Backend, d: Array, x: Array, *, align_corners: bool = False, half_pixel_centers: bool = False
     ) -> Array:
         extents = xp.shape(x)[1:3]
-        along = [kind(n, o, align_corners, half_pixel_centers) for n, o in zip(extents, xp.shape(d)[1:3], strict=True)]
+        taps = [kind(n, o, align_corners, half_pixel_centers) for n, o in zip(extents, xp.shape(d)[1:3], strict=True)]
         if kind is linear and xp.dtype_of(x) == dtypes.float64:
-            return _returned_in_double(xp, d, along, extents)
-        return _returned(xp, d, along, extents, xp.dtype_of(x))
+            return _returned_in_double(xp, d, taps, extents)
+        return _returned(xp, d, taps, extents, xp.dtype_of(x))
 
     return forward, backward
 
@@ -220,7 +220,7 @@ def resize_nearest_grad(
     xp: Backend, d: Array, size: np.ndarray, *, align_corners: bool = False, half_pixel_centers: bool = False
 ) -> Array:
     for axis, n in zip((1, 2), ints(size), strict=True):
-        d = spread(xp, d, axis, nearest(n, xp.shape(d)[axis], align_corners, half_pixel_centers), n)
+        d = scatter_taps(xp, d, axis, nearest(n, xp.shape(d)[axis], align_corners, half_pixel_centers), n)
     return d
 
 
@@ -241,8 +241,8 @@ def scale_and_translate(
     xp: Backend, x: Array, size: np.ndarray, scale: np.ndarray, translation: np.ndarray, *,
     kernel_type: str = "lanczos3", antialias: bool = True,
 ) -> Array:  # fmt: skip
-    along = _spans(xp.shape(x)[1:3], ints(size), scale, translation, kernel_type, antialias)
-    return _resized(xp, x, along)
+    taps_by_axis = _spans(xp.shape(x)[1:3], ints(size), scale, translation, kernel_type, antialias)
+    return _resized(xp, x, taps_by_axis)
 
 
 @rule("ScaleAndTranslateGrad", known=("scale", "translation"))
@@ -251,8 +251,8 @@ def scale_and_translate_grad(
     kernel_type: str = "lanczos3", antialias: bool = True,
 ) -> Array:  # fmt: skip
     extents = xp.shape(x)[1:3]
-    along = _spans(extents, xp.shape(d)[1:3], scale, translation, kernel_type, antialias)
-    return _returned(xp, d, along, extents, xp.dtype_of(d))
+    taps_by_axis = _spans(extents, xp.shape(d)[1:3], scale, translation, kernel_type, antialias)
+    return _returned(xp, d, taps_by_axis, extents, xp.dtype_of(d))
 
 
 @rule("FusedPadConv2D", known=("paddings",))
@@ -270,6 +270,6 @@ def fused_resize_and_pad_convolution(
     xp: Backend, x: Array, size: np.ndarray, paddings: np.ndarray, w: Array, *, mode: str,
     strides: tuple[int, ...], padding: str, resize_align_corners: bool = False,
 ) -> Array:  # fmt: skip
-    along = [linear(n, o, resize_align_corners, False) for n, o in zip(xp.shape(x)[1:3], ints(size), strict=True)]
-    x = _resized(xp, x, along, xp.dtype_of(x))
+    taps = [linear(n, o, resize_align_corners, False) for n, o in zip(xp.shape(x)[1:3], ints(size), strict=True)]
+    x = _resized(xp, x, taps, xp.dtype_of(x))
     return fused_pad_convolution(xp, x, paddings, w, mode=mode, strides=strides, padding=padding)

@@ -67,12 +67,12 @@ def _by_eigenvalues(xp: ValueBackend, x: Value, name: str, node: GraphNode) -> V
     inverse = xp.inv(vectors)
     out = (vectors * xp.expand_dims(getattr(xp, name)(values), -2)) @ inverse
     condition = _frobenius(xp, vectors) * _frobenius(xp, inverse)
-    good = condition < _WORST_CONDITION
-    out = xp.where(good, out, xp.full_like(out, float("nan")))
+    is_well_conditioned = condition < _WORST_CONDITION
+    out = xp.where(is_well_conditioned, out, xp.full_like(out, float("nan")))
     out = xp.astype(out if dtypes.is_complex(dtype) else xp.real(out), dtype)
-    if xp.is_traced(x) or bool(xp.to_numpy(xp.all(good))):
+    if xp.is_traced(x) or bool(xp.to_numpy(xp.all(is_well_conditioned))):
         return out
-    return xp.where(good, out, xp.asarray(computed(node, [xp.to_numpy(x)])[0]))
+    return xp.where(is_well_conditioned, out, xp.asarray(computed(node, [xp.to_numpy(x)])[0]))
 
 
 def _frobenius(xp: Any, x: AnyArray) -> AnyArray:
@@ -87,9 +87,9 @@ def matrix_solve_ls(xp: ValueBackend, a: Value, b: Value, regularizer: Value, *,
     if not fast:
         u, s, vh = xp.svd(a)
         small = xp.max(s, axis=-1, keepdims=True) * (float(dtypes.finfo(s.dtype).eps) * max(n, m))
-        kept = xp.where(s > small, xp.reciprocal(s), xp.zeros_like(s))
+        inverse_s = xp.where(s > small, xp.reciprocal(s), xp.zeros_like(s))
         right = adjoint(xp, u) @ b
-        scaled = right * xp.astype(xp.expand_dims(kept, -1), right.dtype)
+        scaled = right * xp.astype(xp.expand_dims(inverse_s, -1), right.dtype)
         return adjoint(xp, vh) @ scaled
     conjugate = adjoint(xp, a)
     size = min(n, m)
@@ -114,15 +114,15 @@ def banded_triangular_solve(xp: Backend, bands: Array, b: Array, *, lower: bool 
     """Rows of `bands` are diagonals: the main one first below, last above."""
     *batch, k, n = xp.shape(bands)
     batch = list(np.broadcast_shapes(tuple(batch), xp.shape(b)[:-2]))
-    whole = xp.zeros((*batch, n, n), xp.dtype_of(bands))
-    gap = np.arange(n)[:, None] - np.arange(n)
+    dense = xp.zeros((*batch, n, n), xp.dtype_of(bands))
+    difference = np.arange(n)[:, None] - np.arange(n)
     for i, band in enumerate(xp.unstack(bands, -2)):
-        away = i if lower else k - 1 - i
-        mask = gap == (away if lower else -away)
+        diagonal = i if lower else k - 1 - i
+        mask = difference == (diagonal if lower else -diagonal)
         row = xp.expand_dims(band, -1)  # an entry stands in the row of its matrix
-        whole = xp.where(xp.asarray(mask), row, whole)
+        dense = xp.where(xp.asarray(mask), row, dense)
     b = xp.broadcast_to(b, (*batch, *xp.shape(b)[-2:]))
-    return xp.triangular_solve(whole, b, lower=lower, adjoint=adjoint)
+    return xp.triangular_solve(dense, b, lower=lower, adjoint=adjoint)
 
 
 @rule("TridiagonalSolve")

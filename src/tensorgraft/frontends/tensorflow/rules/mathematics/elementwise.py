@@ -41,20 +41,7 @@ OTHERWISE = {
 }
 SAME = {
     *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "sin", "sinh", "tan", "tanh", "exp", "expm1"),
-    *(
-        "log",
-        "log1p",
-        "sqrt",
-        "rsqrt",
-        "square",
-        "sigmoid",
-        "erf",
-        "erfc",
-        "lgamma",
-        "ceil",
-        "floor",
-        "sign",
-    ),
+    *("log", "log1p", "sqrt", "rsqrt", "square", "sigmoid", "erf", "erfc", "lgamma", "ceil", "floor", "sign"),
     *("logical_not", "logical_and", "logical_or", "maximum", "minimum", "atan2"),
     *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "real", "imag"),
 }
@@ -156,8 +143,8 @@ def bias_add(xp: Backend, x: Array, bias: Array, *, data_format: str = "NHWC") -
 
 @rule("BiasAddGrad")
 def bias_add_grad(xp: Backend, d: Array, *, data_format: str = "NHWC") -> Array:
-    kept = 1 if data_format == "NCHW" else xp.ndim(d) - 1
-    return xp.sum(d, axis=tuple(a for a in range(xp.ndim(d)) if a != kept))
+    channel_axis = 1 if data_format == "NCHW" else xp.ndim(d) - 1
+    return xp.sum(d, axis=tuple(a for a in range(xp.ndim(d)) if a != channel_axis))
 
 
 # ---- division and powers ---------------------------------------------------------------------------------------------

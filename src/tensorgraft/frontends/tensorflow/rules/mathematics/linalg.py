@@ -16,8 +16,8 @@ from tensorgraft.hub.backend import Backend
 @rule("MatrixBandPart", known=("lower", "upper"))
 def matrix_band_part(xp: Backend, x: Array, lower: np.ndarray, upper: np.ndarray) -> Array:
     n, m = xp.shape(x)[-2:]
-    gap = np.arange(n)[:, None] - np.arange(m)
-    mask = ((gap <= int(lower)) | (int(lower) < 0)) & ((-gap <= int(upper)) | (int(upper) < 0))
+    difference = np.arange(n)[:, None] - np.arange(m)
+    mask = ((difference <= int(lower)) | (int(lower) < 0)) & ((-difference <= int(upper)) | (int(upper) < 0))
     return xp.where(xp.asarray(mask), x, xp.zeros_like(x))
 
 
@@ -29,13 +29,13 @@ def _offsets(k: np.ndarray) -> range:
     return range(high, low - 1, -1)
 
 
-def _places(n: int, m: int, k: np.ndarray, align: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _band_positions(n: int, m: int, k: np.ndarray, align: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return, for each diagonal of a band from the uppermost and each place in it, row, column, and whether there is
     one."""
     offsets = _offsets(k)
     longest = max(min(n + min(d, 0), m - max(d, 0)) for d in offsets)
     rows = np.zeros((len(offsets), longest), np.int64)
-    columns, inside = np.zeros_like(rows), np.zeros(rows.shape, bool)
+    columns, in_matrix = np.zeros_like(rows), np.zeros(rows.shape, bool)
     for i, d in enumerate(offsets):
         length = min(n + min(d, 0), m - max(d, 0))
         left = align.split("_")[0 if d > 0 else 1] == "LEFT" or (d == 0 and length == longest)
@@ -43,17 +43,17 @@ def _places(n: int, m: int, k: np.ndarray, align: str) -> tuple[np.ndarray, np.n
         at = np.arange(length)
         rows[i, start : start + length] = at + max(-d, 0)
         columns[i, start : start + length] = at + max(d, 0)
-        inside[i, start : start + length] = True
-    return rows, columns, inside
+        in_matrix[i, start : start + length] = True
+    return rows, columns, in_matrix
 
 
 @rule("MatrixDiagPartV3", "MatrixDiagPartV2", known=("k",))
 def matrix_diag_part(xp: Backend, x: Array, k: np.ndarray, padding: Array, *, align: str = "LEFT_LEFT") -> Array:
     *batch, n, m = xp.shape(x)
-    rows, columns, inside = _places(n, m, k, align)
+    rows, columns, in_matrix = _band_positions(n, m, k, align)
     flat = xp.reshape(x, (*batch, n * m))
     out = xp.take(flat, xp.asarray(rows * m + columns), len(batch))
-    out = xp.where(xp.asarray(inside), out, padding)
+    out = xp.where(xp.asarray(in_matrix), out, padding)
     return xp.reshape(out, (*batch, rows.shape[1])) if rows.shape[0] == 1 else out
 
 
@@ -85,8 +85,8 @@ def matrix_diag(
     if len(offsets) > 1:
         batch = batch[:-1]
     n, m = _extents(int(rows), int(columns), longest, offsets)
-    whole = xp.broadcast_to(padding, (*batch, n, m))
-    return _with_diagonals(xp, whole, diagonals, k, align)
+    matrix = xp.broadcast_to(padding, (*batch, n, m))
+    return _with_diagonals(xp, matrix, diagonals, k, align)
 
 
 def _extents(n: int, m: int, longest: int, offsets: range) -> tuple[int, int]:
@@ -99,13 +99,13 @@ def _extents(n: int, m: int, longest: int, offsets: range) -> tuple[int, int]:
 
 def _with_diagonals(xp: Backend, x: Array, diagonals: Array, k: np.ndarray, align: str) -> Array:
     *batch, n, m = xp.shape(x)
-    rows, columns, inside = _places(n, m, k, align)
+    rows, columns, in_matrix = _band_positions(n, m, k, align)
     flat = xp.reshape(diagonals, (*batch, rows.size))
-    kept = np.flatnonzero(inside)
+    flat_index = np.flatnonzero(in_matrix)
     source = np.zeros((n, m), np.int64)
     mask = np.zeros((n, m), bool)
-    source[rows.flat[kept], columns.flat[kept]] = kept
-    mask[rows.flat[kept], columns.flat[kept]] = True
+    source[rows.flat[flat_index], columns.flat[flat_index]] = flat_index
+    mask[rows.flat[flat_index], columns.flat[flat_index]] = True
     return xp.where(xp.asarray(mask), xp.take(flat, xp.asarray(source), len(batch)), x)
 
 
@@ -179,8 +179,8 @@ def svd(xp: Backend, x: Array, *, compute_uv: bool = True, full_matrices: bool =
     if compute_uv:
         u, s, vh = xp.svd(x, full=full_matrices)
         return [_of_dtype(xp, s, x), u, adjoint(xp, vh)]
-    nothing = xp.zeros((), xp.dtype_of(x))
-    return [_of_dtype(xp, xp.svdvals(x), x), nothing, nothing]
+    no_vectors = xp.zeros((), xp.dtype_of(x))
+    return [_of_dtype(xp, xp.svdvals(x), x), no_vectors, no_vectors]
 
 
 def _of_dtype(xp: Backend, values: Array, x: Array) -> Array:

@@ -26,13 +26,7 @@ def adjoint(xp: Any, x: AnyArray) -> AnyArray:
 
 @rule("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
 def batch_matmul(
-    xp: Backend,
-    a: Array,
-    b: Array,
-    *,
-    adj_x: bool = False,
-    adj_y: bool = False,
-    Tout: np.dtype | None = None,
+    xp: Backend, a: Array, b: Array, *, adj_x: bool = False, adj_y: bool = False, Tout: np.dtype | None = None
 ) -> Array:
     a = adjoint(xp, a) if adj_x else a
     b = adjoint(xp, b) if adj_y else b
@@ -47,44 +41,44 @@ def batch_matmul(
 
 @rule("Einsum")
 def einsum(xp: Backend, *operands: Array, equation: str) -> Array:
-    given, _, wanted = equation.replace(" ", "").partition("->")
-    labels = given.split(",")
+    inputs_text, _, output_labels = equation.replace(" ", "").partition("->")
+    labels = inputs_text.split(",")
     missing = (
         max(xp.ndim(x) - len(s.replace("...", "")) for s, x in zip(labels, operands, strict=True) if "..." in s)
-        if ("..." in given)
+        if ("..." in inputs_text)
         else 0
     )
     dots = [chr(ord("À") + i) for i in range(missing)]
 
     def spelt(s: str, n: int) -> list[str]:
-        before, has_dots, after = s.partition("...")
-        return [*before, *(dots[len(dots) - (n - len(before) - len(after)) :] if has_dots else ()), *after]
+        before, has_dots, after_dots = s.partition("...")
+        return [*before, *(dots[len(dots) - (n - len(before) - len(after_dots)) :] if has_dots else ()), *after_dots]
 
-    result = spelt(wanted, len(wanted.replace("...", "")) + missing)
+    result = spelt(output_labels, len(output_labels.replace("...", "")) + missing)
     parts = [_plain(xp, x, spelt(s, xp.ndim(x))) for s, x in zip(labels, operands, strict=True)]
     x, names = parts[0]
     if len(parts) == 1:
         x, names = _summed(xp, x, names, result)
     for y, other in parts[1:]:
         x, names = _product(xp, x, names, y, other, result)
-    once = list(dict.fromkeys(result))
-    absent = [name for name in once if name not in names]  # of extent 1, which broadcasting has made so
+    distinct = list(dict.fromkeys(result))
+    absent = [name for name in distinct if name not in names]  # of extent 1, which broadcasting has made so
     x = xp.reshape(x, (*xp.shape(x), *[1] * len(absent)))
     names = [*names, *absent]
-    return _spread(xp, xp.permute_dims(x, tuple(names.index(name) for name in once)), result)
+    return _with_diagonals(xp, xp.permute_dims(x, tuple(names.index(name) for name in distinct)), result)
 
 
-def _spread(xp: Backend, x: Array, names: Sequence[str]) -> Array:
+def _with_diagonals(xp: Backend, x: Array, names: Sequence[str]) -> Array:
     """Add the axes of labels that come again, as diagonals among zeros."""
-    own = list(dict.fromkeys(names))
+    distinct_names = list(dict.fromkeys(names))
     for k, name in enumerate(names):
         if name in names[:k]:
-            axis = own.index(name)
+            axis = distinct_names.index(name)
             n = xp.shape(x)[axis]
             column = xp.reshape(x, (*xp.shape(x)[:k], 1, *xp.shape(x)[k:]))
             diagonal = np.eye(n, dtype=bool).reshape([n if i in (axis, k) else 1 for i in range(xp.ndim(column))])
             x = xp.where(xp.asarray(diagonal), column, xp.zeros_like(column))
-            own.insert(k, name + str(k))
+            distinct_names.insert(k, name + str(k))
     return x
 
 
@@ -101,35 +95,35 @@ def _plain(xp: Backend, x: Array, names: Sequence[str]) -> tuple[Array, list[str
     return x, names
 
 
-def _summed(xp: Backend, x: Array, names: list[str], kept: Sequence[str]) -> tuple[Array, list[str]]:
-    axes = tuple(i for i, name in enumerate(names) if name not in kept)
-    return (xp.sum(x, axis=axes) if axes else x), [name for name in names if name in kept]
+def _summed(xp: Backend, x: Array, names: list[str], kept_labels: Sequence[str]) -> tuple[Array, list[str]]:
+    axes = tuple(i for i, name in enumerate(names) if name not in kept_labels)
+    return (xp.sum(x, axis=axes) if axes else x), [name for name in names if name in kept_labels]
 
 
 def _product(
-    xp: Backend, x: Array, mine: list[str], y: Array, other: list[str], result: Sequence[str]
+    xp: Backend, x: Array, x_labels: list[str], y: Array, other: list[str], result: Sequence[str]
 ) -> tuple[Array, list[str]]:
-    x, mine = _summed(xp, x, mine, [*other, *result])
-    y, other = _summed(xp, y, other, [*mine, *result])
-    for name in [n for n in mine if n in other]:  # what broadcasts has extent 1 on one side
-        at, beside = mine.index(name), other.index(name)
-        m, n = xp.shape(x)[at], xp.shape(y)[beside]
+    x, x_labels = _summed(xp, x, x_labels, [*other, *result])
+    y, other = _summed(xp, y, other, [*x_labels, *result])
+    for name in [n for n in x_labels if n in other]:  # what broadcasts has extent 1 on one side
+        at, y_axis = x_labels.index(name), other.index(name)
+        m, n = xp.shape(x)[at], xp.shape(y)[y_axis]
         if m != n and m == 1:
-            x, mine = xp.squeeze(x, at), [label for label in mine if label != name]
+            x, x_labels = xp.squeeze(x, at), [label for label in x_labels if label != name]
         elif m != n:
-            y, other = xp.squeeze(y, beside), [label for label in other if label != name]
-    both = [name for name in mine if name in other]
-    batch = [name for name in both if name in result]
-    contracted = [name for name in both if name not in result]
+            y, other = xp.squeeze(y, y_axis), [label for label in other if label != name]
+    shared = [name for name in x_labels if name in other]
+    batch = [name for name in shared if name in result]
+    contracted = [name for name in shared if name not in result]
 
-    def places(names: list[str], some: list[str]) -> tuple[int, ...]:
-        return tuple(names.index(name) for name in some)
+    def axes_of(names: list[str], labels: list[str]) -> tuple[int, ...]:
+        return tuple(names.index(name) for name in labels)
 
     out = xp.dot_general(
         x,
         y,
-        (places(mine, contracted), places(other, contracted)),
-        (places(mine, batch), places(other, batch)),
+        (axes_of(x_labels, contracted), axes_of(other, contracted)),
+        (axes_of(x_labels, batch), axes_of(other, batch)),
     )
-    free = [n for n in mine if n not in both] + [n for n in other if n not in both]
+    free = [n for n in x_labels if n not in shared] + [n for n in other if n not in shared]
     return out, [*batch, *free]

@@ -17,11 +17,11 @@ from tensorgraft.hub.backend import Backend
 def _fit(xp: Backend, x: Array, sizes: Sequence[int], axes: Sequence[int]) -> Array:
     """Cut `x` to the sizes along axes, or append zeros."""
     for n, axis in zip(sizes, axes, strict=True):
-        have = xp.shape(x)[axis]
-        if have > n:
+        length = xp.shape(x)[axis]
+        if length > n:
             x = xp.take_slice(x, axis, 0, n)
-        elif have < n:
-            x = xp.pad(x, 0, [(0, n - have if a == axis else 0, 0) for a in range(xp.ndim(x))])
+        elif length < n:
+            x = xp.pad(x, 0, [(0, n - length if a == axis else 0, 0) for a in range(xp.ndim(x))])
     return x
 
 
@@ -112,9 +112,9 @@ def audio_spectrogram(
     frames = max(1 + (xp.shape(x)[0] - window_size) // stride, 0)
     starts = np.arange(frames)[:, None] * stride + np.arange(window_size)
     window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window_size) / window_size)
-    seen = xp.take(xp.matrix_transpose(x), xp.asarray(starts), 1)
-    seen = xp.multiply(xp.astype(seen, dtypes.float64), xp.asarray(window))
-    spectrum = xp.abs(xp.rfft(_fit(xp, seen, [n], [2]), 2))
+    framed = xp.take(xp.matrix_transpose(x), xp.asarray(starts), 1)
+    framed = xp.multiply(xp.astype(framed, dtypes.float64), xp.asarray(window))
+    spectrum = xp.abs(xp.rfft(_fit(xp, framed, [n], [2]), 2))
     return xp.astype(xp.square(spectrum) if magnitude_squared else spectrum, dtypes.float32)
 
 
@@ -141,10 +141,10 @@ def _mel_filters(bins: int, rate: float, channels: int, low: float, high: float)
 
     centres = np.linspace(mel(low), mel(high), channels + 2)
     step = 0.5 * rate / (bins - 1)
-    kept = np.arange(int(1.5 + low / step), min(int(high / step), bins - 1) + 1)
-    at = mel(kept * step)
-    after = np.searchsorted(centres[1:-1], at) + 1  # the first centre that is not below
-    share = (centres[after] - at) / (centres[after] - centres[after - 1])
+    used_bins = np.arange(int(1.5 + low / step), min(int(high / step), bins - 1) + 1)
+    at = mel(used_bins * step)
+    upper = np.searchsorted(centres[1:-1], at) + 1  # the first centre that is not below
+    share = (centres[upper] - at) / (centres[upper] - centres[upper - 1])
     out = np.zeros((bins, channels + 2))
-    out[kept, after - 1], out[kept, after] = share, 1 - share
+    out[used_bins, upper - 1], out[used_bins, upper] = share, 1 - share
     return out[:, 1:-1]

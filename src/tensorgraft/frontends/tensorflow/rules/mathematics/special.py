@@ -41,7 +41,7 @@ for _name, _fn in FUNCTIONS.items():
 # ---- at the ends of what they are defined for, where libraries differ ------------------------------------------------
 
 
-def _chosen(xp: Any, y: AnyArray, *cases: tuple[AnyArray, float | AnyArray]) -> AnyArray:
+def _first_case(xp: Any, y: AnyArray, *cases: tuple[AnyArray, float | AnyArray]) -> AnyArray:
     """The value of the first case that holds, otherwise `y`."""
     for condition, value in reversed(cases):
         y = xp.where(condition, xp.full_like(y, value) if isinstance(value, float | int) else value, y)
@@ -49,7 +49,7 @@ def _chosen(xp: Any, y: AnyArray, *cases: tuple[AnyArray, float | AnyArray]) -> 
 
 
 def _left_of_zero(value: float, fn: Callable[..., Array]) -> Callable[..., Array]:
-    return lambda xp, x: _chosen(xp, fn(xp, x), (xp.less(x, 0), value))
+    return lambda xp, x: _first_case(xp, fn(xp, x), (xp.less(x, 0), value))
 
 
 SECOND_KIND = {
@@ -66,7 +66,7 @@ for _name, _fn in SECOND_KIND.items():
 @rule("BesselY1")
 def bessel_y1(xp: Backend, x: Array) -> Array:
     y = _in_double(_left_of_zero(-math.inf, functools.partial(special.y1, monic=True)))(xp, x)
-    return y if xp.dtype_of(x) == dtypes.float64 else _chosen(xp, y, (xp.equal(x, 0), math.nan))
+    return y if xp.dtype_of(x) == dtypes.float64 else _first_case(xp, y, (xp.equal(x, 0), math.nan))
 
 
 @with_operators
@@ -76,12 +76,12 @@ def _is_pole(xp: ValueBackend, x: Value) -> Value:
 
 @rule("Erfinv")
 def erf_inv(xp: Backend, x: Array) -> Array:
-    return _chosen(xp, xp.erf_inv(x), (xp.equal(x, 0), 0))  # not -0
+    return _first_case(xp, xp.erf_inv(x), (xp.equal(x, 0), 0))  # not -0
 
 
 @rule("Digamma")
 def digamma(xp: Any, x: AnyArray) -> AnyArray:
-    return _chosen(xp, xp.digamma(x), (_is_pole(xp, x), math.nan))
+    return _first_case(xp, xp.digamma(x), (_is_pole(xp, x), math.nan))
 
 
 @rule("Zeta")
@@ -89,16 +89,16 @@ def digamma(xp: Any, x: AnyArray) -> AnyArray:
 def zeta(xp: ValueBackend, s: Value, q: Value) -> Value:
     """Hurwitz's zeta function. A pole is infinite for even powers, whose terms have one sign, else NaN; left of it
     powers have to be whole."""
-    pole, whole = _is_pole(xp, q), s == xp.floor(s)
+    pole, is_integer = _is_pole(xp, q), s == xp.floor(s)
     even = xp.floor(s * 0.5) * 2 == s
-    return _chosen(
+    return _first_case(
         xp,
         xp.zeta(s, q),
         (s == 1, math.inf),
         (~(s >= 1), math.nan),
         (pole & even, math.inf),
         (pole, math.nan),
-        ((q <= 0) & ~whole, math.nan),
+        ((q <= 0) & ~is_integer, math.nan),
         (xp.isinf(s) & (q < 1), math.inf),
         (xp.isinf(s) & (q == 1), 1),
         ((q == math.inf) | (xp.isinf(s) & (q > 1)), 0),
@@ -111,10 +111,12 @@ def polygamma(xp: ValueBackend, n: Value, x: Value) -> Value:
     """Compute (-1)^(n+1) n! zeta(n + 1, x); NaN for orders that are no natural numbers."""
     dtype = x.dtype
     n, x = (xp.astype(v, dtypes.float64) for v in (n, x))
-    after, half = n + 1, n * 0.5
-    size = xp.exp(xp.lgamma(after)) * zeta(xp, after, x)
+    order, half = n + 1, n * 0.5
+    big = xp.exp(xp.lgamma(order)) * zeta(xp, order, x)
     even = (half == xp.floor(half)) & xp.isfinite(n)
-    y = _chosen(xp, xp.where(even, -size, size), (~((n == xp.floor(n)) & (n >= 0)), math.nan), (n == 0, digamma(xp, x)))
+    y = _first_case(
+        xp, xp.where(even, -big, big), (~((n == xp.floor(n)) & (n >= 0)), math.nan), (n == 0, digamma(xp, x))
+    )
     return xp.astype(y, dtype)
 
 
@@ -127,7 +129,7 @@ def _gamma_edges(xp: ValueBackend, a: Value, x: Value) -> Value:
 @rule("Igamma")
 def igamma(xp: Backend, a: Array, x: Array) -> Array:
     infinite, last = xp.isinf(a), xp.isinf(x)
-    return _chosen(
+    return _first_case(
         xp, xp.igamma(a, x),
         (xp.equal(x, 0), 0), (_gamma_edges(xp, a, x), math.nan), (infinite, 0), (last, 1),
     )  # fmt: skip
@@ -136,7 +138,7 @@ def igamma(xp: Backend, a: Array, x: Array) -> Array:
 @rule("Igammac")
 def igammac(xp: Backend, a: Array, x: Array) -> Array:
     infinite, last = xp.isinf(a), xp.isinf(x)
-    return _chosen(
+    return _first_case(
         xp, xp.igammac(a, x), (_gamma_edges(xp, a, x), math.nan), (last, 0), (infinite, 1), (xp.equal(x, 0), 1)
     )
 
@@ -165,8 +167,8 @@ def random_gamma_grad(xp: Backend, alpha: Array, sample: Array) -> Array:
 @with_operators
 def population_count(xp: ValueBackend, x: Value) -> Value:
     dtype = x.dtype
-    total, one = xp.zeros_like(x), xp.ones_like(x)
+    total, one_like = xp.zeros_like(x), xp.ones_like(x)
     for bit in range(dtype.itemsize * 8):
         shifted = x >> xp.full_like(x, bit) if bit else x
-        total = total + (shifted & one)
+        total = total + (shifted & one_like)
     return xp.astype(total, dtypes.uint8)

@@ -78,11 +78,11 @@ def sparse_cross_entropy(xp: ValueBackend, logits: Value, labels: Value) -> list
     logs = xp.log_softmax(logits, -1)
     hot = xp.one_hot(labels, n, dtypes.bool_)
     loss = -xp.sum(_zeros_where(xp, ~hot, logs), axis=-1)
-    inside = (labels >= 0) & (labels < n)
+    in_range = (labels >= 0) & (labels < n)
     nan = xp.full((), float("nan"), dtype)
-    loss = xp.where(inside, loss, nan)
-    back = xp.exp(logs) - xp.astype(hot, dtype)
-    return [loss, xp.where(xp.expand_dims(inside, -1), back, nan)]
+    loss = xp.where(in_range, loss, nan)
+    gradient = xp.exp(logs) - xp.astype(hot, dtype)
+    return [loss, xp.where(xp.expand_dims(in_range, -1), gradient, nan)]
 
 
 @rule("SoftmaxCrossEntropyWithLogits")
@@ -155,8 +155,8 @@ def relu_grad(xp: Backend, d: Array, x: Array) -> Array:
 @rule("Relu6Grad")
 @with_operators
 def relu6_grad(xp: ValueBackend, d: Value, x: Value) -> Value:
-    inside = (x > 0) & (x < 6)
-    return _where(xp, inside, d)
+    in_range = (x > 0) & (x < 6)
+    return _where(xp, in_range, d)
 
 
 @rule("LeakyReluGrad")

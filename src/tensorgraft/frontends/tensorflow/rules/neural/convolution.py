@@ -31,11 +31,11 @@ def pads(
     if padding == "EXPLICIT":
         pairs = [(explicit[i], explicit[i + 1]) for i in range(0, len(explicit), 2)]
         return pairs[2:] if data_format.startswith("NC") else pairs[1:-1]
-    found = []
+    pad_widths = []
     for n, k, s, d in zip(extents, window, strides, dilations, strict=True):
         total = max((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0)
-        found.append((total // 2, total - total // 2))
-    return found
+        pad_widths.append((total // 2, total - total // 2))
+    return pad_widths
 
 
 def channels_first(xp: Backend, x: Array, data_format: str) -> Array:
@@ -80,12 +80,12 @@ class ConvolutionForm:
         n = len(taps)
         parts = xp.swapaxes(xp.reshape(w, (groups, o // groups, c, *taps)), 1, 2)
         mirrored = xp.flip(xp.reshape(parts, (groups * c, o // groups, *taps)), tuple(range(2, n + 2)))
-        around = []
+        pad_widths = []
         rows = zip(self.extents, xp.shape(d)[2:], taps, self.strides, self.dilations, self.pads, strict=True)
         for size, out, k, s, dilation, (low, _) in rows:
-            reach = dilation * (k - 1)
-            around.append((reach - low, size - ((out - 1) * s + 1) + low))
-        return xp.convolution(d, mirrored, (1,) * n, around, self.strides, self.dilations, groups)
+            extent = dilation * (k - 1)
+            pad_widths.append((extent - low, size - ((out - 1) * s + 1) + low))
+        return xp.convolution(d, mirrored, (1,) * n, pad_widths, self.strides, self.dilations, groups)
 
     def weights(self, xp: Backend, x: Array, d: Array, groups: int) -> Array:
         low = tuple(low for low, _ in self.pads)
@@ -121,14 +121,14 @@ def convolution_of_any_rank(
     xp: Backend, x: Array, w: Array, *, strides: Ints, padding: str, dilations: Ints = (),
     explicit_paddings: Ints = (), data_format: str = "CHANNELS_LAST", batch_dims: int = 1, groups: int = 1,
 ) -> Array:  # fmt: skip
-    lead = xp.shape(x)[:batch_dims]
-    x = xp.reshape(x, (math.prod(lead), *xp.shape(x)[batch_dims:]))
+    batch_shape = xp.shape(x)[:batch_dims]
+    x = xp.reshape(x, (math.prod(batch_shape), *xp.shape(x)[batch_dims:]))
     form = "NHWC" if data_format == "CHANNELS_LAST" else "NCHW"
     out = convolution(
         xp, x, w, strides=strides, padding=padding, dilations=dilations, explicit_paddings=explicit_paddings,
         data_format=form,
     )  # fmt: skip
-    return xp.reshape(out, (*lead, *xp.shape(out)[1:]))
+    return xp.reshape(out, (*batch_shape, *xp.shape(out)[1:]))
 
 
 @rule("Conv2DBackpropInput", "Conv3DBackpropInputV2", known=("sizes",))
@@ -138,8 +138,8 @@ def convolution_inputs(
 ) -> Array:  # fmt: skip
     shape = ints(sizes)
     if len(shape) < xp.ndim(d):  # the spatial extents alone
-        lead, channels = xp.shape(d)[0], xp.shape(w)[-2]
-        shape = (lead, channels, *shape) if data_format.startswith("NC") else (lead, *shape, channels)
+        batch_size, channels = xp.shape(d)[0], xp.shape(w)[-2]
+        shape = (batch_size, channels, *shape) if data_format.startswith("NC") else (batch_size, *shape, channels)
     form = _form(shape, xp.shape(w), strides, dilations, padding, explicit_paddings, data_format)
     groups = _channels(shape, data_format) // xp.shape(w)[-2]
     out = form.inputs(xp, _filters(xp, w), channels_first(xp, d, data_format), groups)
@@ -198,24 +198,24 @@ def depthwise_filters(
     return xp.permute_dims(xp.reshape(out, (c, m, h, width)), (2, 3, 0, 1))
 
 
-def window_counts(extents: Sequence[int], window: Ints, strides: Ints, around: Pads) -> np.ndarray:
+def window_counts(extents: Sequence[int], window: Ints, strides: Ints, pad_widths: Pads) -> np.ndarray:
     """Return the number of elements in each window that are no padding."""
     counts = np.ones((), np.int64)
-    for n, k, s, (low, high) in zip(extents, window, strides, around, strict=True):
+    for n, k, s, (low, high) in zip(extents, window, strides, pad_widths, strict=True):
         first = np.arange((n + low + high - k) // s + 1) * s - low
         counts = np.multiply.outer(counts, np.minimum(first + k, n) - np.maximum(first, 0))
     return counts
 
 
 def inside_of(
-    extents: Sequence[int], starts: Sequence[int], out: Sequence[int], strides: Sequence[int], around: Pads
+    extents: Sequence[int], starts: Sequence[int], out: Sequence[int], strides: Sequence[int], pad_widths: Pads
 ) -> np.ndarray:
     """Return a mask of the results for which a tap at `starts` in the padded array sees no padding: (*out,)."""
-    seen = np.ones((), bool)
-    for n, i, o, s, (low, _) in zip(extents, starts, out, strides, around, strict=True):
+    mask = np.ones((), bool)
+    for n, i, o, s, (low, _) in zip(extents, starts, out, strides, pad_widths, strict=True):
         at = i + np.arange(o) * s - low
-        seen = np.logical_and.outer(seen, (at >= 0) & (at < n))
-    return seen
+        mask = np.logical_and.outer(mask, (at >= 0) & (at < n))
+    return mask
 
 
 def positions(window: Ints) -> list[Ints]:

@@ -18,16 +18,16 @@ from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 # ---- local response --------------------------------------------------------------------------------------------------
 
 
-def _around(xp: Any, x: AnyArray, radius: int) -> AnyArray:
-    others: int = xp.ndim(x) - 1
-    window = (*(1,) * others, 2 * radius + 1)
-    once = (1,) * len(window)
-    return xp.reduce_window(x, "sum", window, once, [*[(0, 0)] * others, (radius, radius)], once)
+def _window_sums(xp: Any, x: AnyArray, radius: int) -> AnyArray:
+    leading_ndim: int = xp.ndim(x) - 1
+    window = (*(1,) * leading_ndim, 2 * radius + 1)
+    unit_steps = (1,) * len(window)
+    return xp.reduce_window(x, "sum", window, unit_steps, [*[(0, 0)] * leading_ndim, (radius, radius)], unit_steps)
 
 
 def _scale(xp: ValueBackend, x: Value, radius: int, bias: float, alpha: float) -> Value:
     wide = xp.astype(x, dtypes.accumulator(x.dtype))
-    return _around(xp, xp.square(wide), radius) * alpha + bias
+    return _window_sums(xp, xp.square(wide), radius) * alpha + bias
 
 
 @rule("LRN")
@@ -50,7 +50,7 @@ def lrn_grad(
     dtype, wide = x.dtype, scale.dtype
     d, x, y = (xp.astype(v, wide) for v in (d, x, y))
     direct = d * scale ** xp.full_like(scale, -beta)
-    shared = _around(xp, d * y / scale, depth_radius)
+    shared = _window_sums(xp, d * y / scale, depth_radius)
     out = direct - x * shared * (2 * alpha * beta)
     return xp.astype(out, dtype)
 
@@ -60,19 +60,19 @@ def lrn_grad(
 
 def _sums(xp: Backend, x: Array, weights: Array, strides: Ints, rates: Ints, padding: str) -> Any:
     """Yield, for each tap, (its position, the sum of it and of what it sees, where that begins)."""
-    taps, strides, rates, around = _layout(xp, x, weights, strides, rates, padding)
+    taps, strides, rates, pad_widths = _layout(xp, x, weights, strides, rates, padding)
     lowest = dtypes.lowest(xp.dtype_of(x))
-    padded = xp.pad(x, 0, [(0, 0, 0), *[(a, b, 0) for a, b in around], (0, 0, 0)])
+    padded = xp.pad(x, 0, [(0, 0, 0), *[(a, b, 0) for a, b in pad_widths], (0, 0, 0)])
     n, h, w, c = xp.shape(padded)
     out = [(m - r * (k - 1) - 1) // s + 1 for m, k, s, r in zip((h, w), taps, strides, rates, strict=True)]
     for at in positions(tuple(taps)):
         low = [p * r for p, r in zip(at, rates, strict=True)]
         stop = [b + (o - 1) * s + 1 for b, o, s in zip(low, out, strides, strict=True)]
-        here = xp.add(xp.slice(padded, (0, *low, 0), (n, *stop, c), (1, *strides, 1)), _tap(xp, weights, at))
-        inside = inside_of(xp.shape(x)[1:3], low, out, strides, around)[:, :, None]
-        if not inside.all():
-            here = xp.where(xp.asarray(inside), here, xp.full_like(here, lowest))
-        yield at, here, (low, out, (h, w))
+        sums = xp.add(xp.slice(padded, (0, *low, 0), (n, *stop, c), (1, *strides, 1)), _tap(xp, weights, at))
+        in_bounds = inside_of(xp.shape(x)[1:3], low, out, strides, pad_widths)[:, :, None]
+        if not in_bounds.all():
+            sums = xp.where(xp.asarray(in_bounds), sums, xp.full_like(sums, lowest))
+        yield at, sums, (low, out, (h, w))
 
 
 def _tap(xp: Backend, w: Array, at: Ints) -> Array:
@@ -87,34 +87,34 @@ def _layout(xp: Backend, x: Array, w: Array, strides: Ints, rates: Ints, padding
 
 @rule("Dilation2D")
 def dilation(xp: Backend, x: Array, w: Array, *, strides: Ints, rates: Ints, padding: str) -> Array:
-    best: Any = None
-    for _, here, _ in _sums(xp, x, w, strides, rates, padding):
-        best = here if best is None else xp.maximum(best, here)
-    return best
+    greatest: Any = None
+    for _, sums, _ in _sums(xp, x, w, strides, rates, padding):
+        greatest = sums if greatest is None else xp.maximum(greatest, sums)
+    return greatest
 
 
 def _winners(xp: Backend, x: Array, w: Array, d: Array, strides: Ints, rates: Ints, padding: str) -> Any:
     """Yield, for each tap, (its position, the derivative where it was the first maximum, where its slice begins)."""
     rows = list(_sums(xp, x, w, strides, rates, padding))
-    best = rows[0][1]
-    for _, here, _ in rows[1:]:
-        best = xp.maximum(best, here)
-    free, zero = xp.full(xp.shape(best), True, dtypes.bool_), xp.zeros_like(d)
-    for at, here, where in rows:
-        chosen = xp.logical_and(free, xp.equal(here, best))
-        free = xp.logical_and(free, xp.logical_not(chosen))
-        yield at, xp.where(chosen, d, zero), where
+    greatest = rows[0][1]
+    for _, sums, _ in rows[1:]:
+        greatest = xp.maximum(greatest, sums)
+    free, zero = xp.full(xp.shape(greatest), True, dtypes.bool_), xp.zeros_like(d)
+    for at, sums, where in rows:
+        is_winner = xp.logical_and(free, xp.equal(sums, greatest))
+        free = xp.logical_and(free, xp.logical_not(is_winner))
+        yield at, xp.where(is_winner, d, zero), where
 
 
 @rule("Dilation2DBackpropInput")
 def dilation_input(xp: Backend, x: Array, w: Array, d: Array, *, strides: Ints, rates: Ints, padding: str) -> Array:
     total: Any = None
-    _, s, _, around = _layout(xp, x, w, strides, rates, padding)
+    _, s, _, pad_widths = _layout(xp, x, w, strides, rates, padding)
     for _, share, (low, out, extents) in _winners(xp, x, w, d, strides, rates, padding):
         config = [(a, n - a - ((o - 1) * t + 1), t - 1) for a, n, o, t in zip(low, extents, out, s, strict=True)]
         part = xp.pad(share, 0, [(0, 0, 0), *config, (0, 0, 0)])
         total = part if total is None else xp.add(total, part)
-    for axis, (a, _) in enumerate(around, 1):
+    for axis, (a, _) in enumerate(pad_widths, 1):
         total = xp.take_slice(total, axis, a, a + xp.shape(x)[axis])
     return total
 
@@ -133,16 +133,16 @@ def _windows(
 ) -> tuple[np.ndarray, np.ndarray, Pads]:
     """Return, for each tap and result, (the flat position of what it sees, whether there is something), and the
     padding."""
-    around = pads(shape, ksize, strides, (1,) * len(shape), padding)
+    pad_widths = pads(shape, ksize, strides, (1,) * len(shape), padding)
     flat = np.arange(int(np.prod(shape))).reshape(shape)
     flat = flat if with_batch else flat % max(int(np.prod(shape[1:])), 1)
-    padded = np.pad(flat, around, constant_values=-1)
+    padded = np.pad(flat, pad_widths, constant_values=-1)
     out = [(n - k) // s + 1 for n, k, s in zip(padded.shape, ksize, strides, strict=True)]
-    seen = [
+    sources = [
         padded[tuple(slice(i, i + (o - 1) * s + 1, s) for i, o, s in zip(at, out, strides, strict=True))]
         for at in positions(ksize)
     ]
-    return np.stack(seen), np.stack(seen) >= 0, around
+    return np.stack(sources), np.stack(sources) >= 0, pad_widths
 
 
 @rule("MaxPoolWithArgmax")
@@ -152,37 +152,37 @@ def max_pool_with_argmax(
 ) -> list[Array]:  # fmt: skip
     """The first of equal values counts."""
     shape = tuple(xp.shape(x))
-    places, inside, _ = _windows(xp, shape, tuple(ksize), tuple(strides), padding, True)
+    positions, in_bounds, _ = _windows(xp, shape, tuple(ksize), tuple(strides), padding, True)
     flat = xp.reshape(x, (xp.size(x),))
-    seen = xp.gather(flat, (xp.asarray(np.maximum(places, 0)),))
-    dtype, there = xp.dtype_of(x), xp.asarray(inside)
-    seen = xp.where(there, seen, xp.full_like(seen, dtypes.lowest(dtype)))
+    windows = xp.gather(flat, (xp.asarray(np.maximum(positions, 0)),))
+    dtype, is_element = xp.dtype_of(x), xp.asarray(in_bounds)
+    windows = xp.where(is_element, windows, xp.full_like(windows, dtypes.lowest(dtype)))
     if dtypes.is_integer(dtype):  # of which the lowest may be meant
-        greatest = xp.equal(seen, xp.max(seen, axis=0, keepdims=True))
-        best = xp.argmax(xp.astype(xp.logical_and(greatest, there), dtypes.int32), axis=0, keepdims=True)
+        greatest = xp.equal(windows, xp.max(windows, axis=0, keepdims=True))
+        winner = xp.argmax(xp.astype(xp.logical_and(greatest, is_element), dtypes.int32), axis=0, keepdims=True)
     else:
-        best = xp.argmax(seen, axis=0, keepdims=True)
-    at = xp.squeeze(xp.take_along_axis(xp.asarray(np.maximum(places, 0)), best, 0), 0)
+        winner = xp.argmax(windows, axis=0, keepdims=True)
+    at = xp.squeeze(xp.take_along_axis(xp.asarray(np.maximum(positions, 0)), winner, 0), 0)
     if not include_batch_in_index:
         at = xp.remainder(at, xp.full_like(at, int(np.prod(shape[1:]))))
-    return [xp.max(seen, axis=0), xp.astype(at, Targmax)]
+    return [xp.max(windows, axis=0), xp.astype(at, Targmax)]
 
 
-def _with_batch(xp: Backend, places: Array, shape: Ints, included: bool) -> Array:
-    places = xp.astype(places, dtypes.int64)
+def _with_batch(xp: Backend, positions: Array, shape: Ints, included: bool) -> Array:
+    positions = xp.astype(positions, dtypes.int64)
     if included:
-        return places
-    batch = xp.shape(places)[0]
-    lead = xp.multiply(xp.iota(batch, dtypes.int64), int(np.prod(shape[1:])))
-    return xp.add(places, xp.reshape(lead, (batch, *[1] * (xp.ndim(places) - 1))))
+        return positions
+    batch = xp.shape(positions)[0]
+    offsets = xp.multiply(xp.iota(batch, dtypes.int64), int(np.prod(shape[1:])))
+    return xp.add(positions, xp.reshape(offsets, (batch, *[1] * (xp.ndim(positions) - 1))))
 
 
 @rule("MaxPoolGradWithArgmax")
 def max_pool_grad_with_argmax(
-    xp: Backend, x: Array, d: Array, places: Array, *, include_batch_in_index: bool = False
+    xp: Backend, x: Array, d: Array, positions: Array, *, include_batch_in_index: bool = False
 ) -> Array:
     shape = tuple(xp.shape(x))
-    at = _with_batch(xp, places, shape, include_batch_in_index)
+    at = _with_batch(xp, positions, shape, include_batch_in_index)
     flat = xp.scatter(xp.zeros((xp.size(x),), xp.dtype_of(d)), (at,), d, mode="add")
     return xp.reshape(flat, shape)
 

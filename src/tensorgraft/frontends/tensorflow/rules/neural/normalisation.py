@@ -17,7 +17,7 @@ def _axes(xp: Any, x: Array, data_format: str) -> tuple[tuple[int, ...], tuple[i
     return tuple(a for a in range(n) if a != channel), tuple(-1 if a == channel else 1 for a in range(n))
 
 
-def _along(xp: Any, v: AnyArray, shape: tuple[int, ...]) -> AnyArray:
+def _broadcastable(xp: Any, v: AnyArray, shape: tuple[int, ...]) -> AnyArray:
     return xp.reshape(v, tuple(xp.size(v) if n < 0 else n for n in shape))
 
 
@@ -54,8 +54,8 @@ def fused_batch_norm(
                 old * keep + new * exponential_avg_factor for old, new in ((mean, batch_mean), (variance, unbiased))
             ]
     factor = xp.rsqrt(batch_variance + epsilon) * scale
-    y = (wide - _along(xp, batch_mean, shape)) * _along(xp, factor, shape)
-    y = xp.astype(y + _along(xp, offset, shape), x.dtype)
+    y = (wide - _broadcastable(xp, batch_mean, shape)) * _broadcastable(xp, factor, shape)
+    y = xp.astype(y + _broadcastable(xp, offset, shape), x.dtype)
     rest = [batch_mean, batch_variance, xp.zeros((0,), dtypes.float32)]
     return [y, *running, *rest][: len(node.dtypes)]
 
@@ -78,13 +78,13 @@ def fused_batch_norm_grad(
     dtype = x.dtype
     d, wide = xp.astype(d, dtypes.float32), xp.astype(x, dtypes.float32)
     inverse = xp.rsqrt(variance + epsilon)
-    centred = (wide - _along(xp, mean, shape)) * _along(xp, inverse, shape)
+    centred = (wide - _broadcastable(xp, mean, shape)) * _broadcastable(xp, inverse, shape)
     offset_grad = xp.sum(d, axis=axes)
     scale_grad = xp.sum(d * centred, axis=axes)
     if is_training:
         count = xp.count(x, axes)
-        share = (_along(xp, offset_grad, shape) + centred * _along(xp, scale_grad, shape)) / count
+        share = (_broadcastable(xp, offset_grad, shape) + centred * _broadcastable(xp, scale_grad, shape)) / count
         d = d - share
-    x_grad = xp.astype(d * _along(xp, inverse * scale, shape), dtype)
-    nothing = xp.zeros((0,) if dtype == dtypes.float16 else (), dtypes.float32)  # places of the kernels of GPUs
-    return [x_grad, scale_grad, offset_grad, nothing, nothing]
+    x_grad = xp.astype(d * _broadcastable(xp, inverse * scale, shape), dtype)
+    unused = xp.zeros((0,) if dtype == dtypes.float16 else (), dtypes.float32)  # places of the kernels of GPUs
+    return [x_grad, scale_grad, offset_grad, unused, unused]

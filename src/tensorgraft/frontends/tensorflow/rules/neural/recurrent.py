@@ -71,10 +71,10 @@ def lstm_block_cell_grad(
     """Return (that of the state before, of the four gates before their functions, of the three peepholes)."""
 
     def scaled(*factors: Value) -> Value:
-        whole = factors[0]
+        result = factors[0]
         for factor in factors[1:]:
-            whole = whole * factor
-        return whole
+            result = result * factor
+        return result
 
     def of_sigmoid(y: Value) -> Value:
         return y * (1 - y)
@@ -113,15 +113,15 @@ def block_lstm_grad(
     dw, db, peepholes = xp.zeros_like(w), xp.zeros_like(b), [xp.zeros_like(v) for v in (wci, wcf, wco)]
     for t in reversed(range(min(int(steps), total))):
         before, out = (cs[t - 1], hs[t - 1]) if t else (c, h)
-        dc, gates, *more = lstm_block_cell_grad(
+        dc, gates, *peephole_terms = lstm_block_cell_grad(
             xp, rows[t], before, out, w, wci, wcf, wco, b, i[t], cs[t], f[t], o[t], ci[t], co[t],
             d_cs[t] + dc, d_hs[t] + dh, use_peephole=use_peephole,
         )  # fmt: skip
-        both = gates @ xp.matrix_transpose(w)
-        dx[t], dh = xp.take_slice(both, 1, 0, width), xp.take_slice(both, 1, width, both.shape[1])
+        joint = gates @ xp.matrix_transpose(w)
+        dx[t], dh = xp.take_slice(joint, 1, 0, width), xp.take_slice(joint, 1, width, joint.shape[1])
         dw = dw + xp.matrix_transpose(xp.concat([rows[t], out], axis=1)) @ gates
         db = db + xp.sum(gates, axis=0)
-        peepholes = [a + p for a, p in zip(peepholes, more, strict=True)]
+        peepholes = [a + p for a, p in zip(peepholes, peephole_terms, strict=True)]
     if second:
         dw, db = (_second_order(xp, v) for v in (dw, db))
     return [xp.stack(dx, axis=0), dc, dh, dw, *peepholes, db]
@@ -132,8 +132,8 @@ def block_lstm_grad(
 def gru_block_cell(
     xp: ValueBackend, x: Value, h: Value, w_ru: Value, w_c: Value, b_ru: Value, b_c: Value
 ) -> list[Value]:
-    both = xp.sigmoid(xp.concat([x, h], axis=1) @ w_ru + b_ru)
-    r, u = xp.split(both, [h.shape[1]] * 2, 1)
+    gates = xp.sigmoid(xp.concat([x, h], axis=1) @ w_ru + b_ru)
+    r, u = xp.split(gates, [h.shape[1]] * 2, 1)
     c = xp.tanh(xp.concat([x, h * r], axis=1) @ w_c + b_c)
     return [r, u, c, u * h + (1 - u) * c]
 

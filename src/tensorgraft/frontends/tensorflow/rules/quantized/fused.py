@@ -37,7 +37,7 @@ def _largest(xp: Any, low: AnyArray, high: AnyArray) -> AnyArray:
     return xp.maximum(xp.abs(low), xp.abs(high))
 
 
-def _fits(xp: Any, x: AnyArray, dtype: np.dtype) -> AnyArray:
+def _saturated(xp: Any, x: AnyArray, dtype: np.dtype) -> AnyArray:
     """Round float32 to integers: halves to even, held."""
     return narrowed(xp, wide(xp, xp.clip(xp.round(double(xp, x)), *map(float, limits(INT32)))), dtype)
 
@@ -63,10 +63,10 @@ def _finished(
     if out_type == dtypes.float32:
         return [out]
     if out_type == INT32:
-        return [_fits(xp, out * (1.0 / xp.max(unit)), INT32), *own_range]  # one scale for all channels
+        return [_saturated(xp, out * (1.0 / xp.max(unit)), INT32), *own_range]  # one scale for all channels
     first, last = ranges
     step = _largest(xp, first, last) / float(limits(out_type)[1])
-    return [_fits(xp, out * (1.0 / step), out_type), first, last]
+    return [_saturated(xp, out * (1.0 / step), out_type), first, last]
 
 
 # ---- convolutions ----------------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def _convolution(relu: bool, has_bias: bool, by_channel: bool) -> Callable[..., 
         if xp.dtype_of(w) == UINT8:
             return quantized_convolution(xp, x, w, low, high, w_low, w_high, strides=strides, padding=padding)
         explicit = tuple(padding_list)
-        around = pads(
+        pad_widths = pads(
             xp.shape(x)[1:3],
             xp.shape(w)[:2],
             strides[1:3],
@@ -92,9 +92,9 @@ def _convolution(relu: bool, has_bias: bool, by_channel: bool) -> Callable[..., 
         )
         groups = 1
         if by_channel:
-            height, width, channels, several = xp.shape(w)
-            w, groups = xp.reshape(w, (height, width, 1, channels * several)), channels
-        total = convolved(xp, x, w, strides[1:3], around, dilations[1:3], groups)
+            height, width, channels, multiplier = xp.shape(w)
+            w, groups = xp.reshape(w, (height, width, 1, channels * multiplier)), channels
+        total = convolved(xp, x, w, strides[1:3], pad_widths, dilations[1:3], groups)
         dtype = xp.dtype_of(x)
         units = (
             xp.divide(_largest(xp, low, high), float(limits(dtype)[1])),
@@ -172,4 +172,4 @@ def requantize_per_channel(
 ) -> list[Value]:
     scale = _largest(xp, low, high) / _largest(xp, first, last) / float(1 << 31)
     scale = scale * float(limits(out_type)[1])
-    return [_fits(xp, single(xp, x) * scale, out_type), first, last]
+    return [_saturated(xp, single(xp, x) * scale, out_type), first, last]

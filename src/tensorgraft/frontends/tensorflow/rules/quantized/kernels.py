@@ -109,25 +109,25 @@ def quantized_matmul(
 
 
 def convolved(
-    xp: Any, x: AnyArray, w: AnyArray, strides: Ints, around: Pads, dilations: Ints = (1, 1), groups: int = 1
+    xp: Any, x: AnyArray, w: AnyArray, strides: Ints, pad_widths: Pads, dilations: Ints = (1, 1), groups: int = 1
 ) -> AnyArray:
     """Integers (batch, height, width, channels) with filters (height, width, in, out), in int32. float64 has them all
     as they are."""
     x, w = xp.permute_dims(double(xp, x), (0, 3, 1, 2)), xp.permute_dims(double(xp, w), (3, 2, 0, 1))
-    out = xp.convolution(x, w, strides, around, (1, 1), dilations, groups)
+    out = xp.convolution(x, w, strides, pad_widths, (1, 1), dilations, groups)
     return xp.astype(wide(xp, xp.permute_dims(out, (0, 2, 3, 1))), INT32)
 
 
 def quantized_convolution(xp: Any, x: Any, w: Any, *ranges: Any, strides: Ints, padding: str) -> list[Any]:
-    window, (along, across) = xp.shape(w)[:2], strides[1:3]
-    around = []
-    for n, k, s in zip(xp.shape(x)[1:3], window, (along, across), strict=True):
+    window, (row_stride, column_stride) = xp.shape(w)[:2], strides[1:3]
+    pad_widths = []
+    for n, k, s in zip(xp.shape(x)[1:3], window, (row_stride, column_stride), strict=True):
         out = -(-n // s) if padding == "SAME" else (n - k) // s + 1
         total = (out - 1) * s + k - n
         low = int((total + int(padding == "VALID")) / 2)  # where not all is seen, the windows are in the middle
-        around.append((low, total - low))
+        pad_widths.append((low, total - low))
     left, right = _centred(xp, x, *ranges[:2]), _centred(xp, w, *ranges[2:])
-    return [convolved(xp, left, right, (along, across), around), *_range_of_products(xp, x, w, *ranges)]
+    return [convolved(xp, left, right, (row_stride, column_stride), pad_widths), *_range_of_products(xp, x, w, *ranges)]
 
 
 # ---- activations, pooling, shape -------------------------------------------------------------------------------------
@@ -148,17 +148,17 @@ def quantized_relu6(xp: Backend, x: Array, low: Array, high: Array) -> list[Arra
 def quantized_max_pool(
     xp: Backend, x: Array, low: Array, high: Array, *, ksize: Ints, strides: Ints, padding: str
 ) -> list[Array]:
-    around = pads(xp.shape(x), ksize, strides, (1,) * 4, padding)
-    return [xp.reduce_window(x, "max", ksize, strides, around, (1,) * 4), low, high]
+    pad_widths = pads(xp.shape(x), ksize, strides, (1,) * 4, padding)
+    return [xp.reduce_window(x, "max", ksize, strides, pad_widths, (1,) * 4), low, high]
 
 
 @rule("QuantizedAvgPool")
 def quantized_avg_pool(
     xp: Backend, x: Array, low: Array, high: Array, *, ksize: Ints, strides: Ints, padding: str
 ) -> list[Array]:
-    around = pads(xp.shape(x), ksize, strides, (1,) * 4, padding)
-    total = xp.reduce_window(single(xp, x), "sum", ksize, strides, around, (1,) * 4)
-    counts = xp.asarray(window_counts(xp.shape(x), ksize, strides, around).astype(np.float32))
+    pad_widths = pads(xp.shape(x), ksize, strides, (1,) * 4, padding)
+    total = xp.reduce_window(single(xp, x), "sum", ksize, strides, pad_widths, (1,) * 4)
+    counts = xp.asarray(window_counts(xp.shape(x), ksize, strides, pad_widths).astype(np.float32))
     return [xp.astype(xp.round(xp.divide(total, counts)), xp.dtype_of(x)), low, high]
 
 
@@ -174,16 +174,16 @@ def quantized_concat(xp: ValueBackend, axis: np.ndarray, *operands: Value) -> li
     values, lows, highs = operands[:n], operands[n : 2 * n], operands[2 * n :]
     dtype = values[0].dtype
     low, high = lows[0], highs[0]
-    for more, most in zip(lows[1:], highs[1:], strict=True):
-        low, high = xp.minimum(low, more), xp.maximum(high, most)
+    for next_low, most in zip(lows[1:], highs[1:], strict=True):
+        low, high = xp.minimum(low, next_low), xp.maximum(high, most)
     if dtype.kind == "i":
         high = xp.maximum(abs(low), abs(high))
         low = -high
     parts = []
     for x, first, last in zip(values, lows, highs, strict=True):
-        same = (first == low) & (last == high)
+        same_range = (first == low) & (last == high)
         moved = codes_narrow(xp, numbers_narrow(xp, x, first, last, dtype), low, high, dtype)
-        parts.append(xp.where(same, x, moved))
+        parts.append(xp.where(same_range, x, moved))
     return [xp.concat(parts, axis=int(axis)), low, high]
 
 
@@ -196,25 +196,25 @@ def quantized_resize(
     """Resize bilinearly: uint8 in fixed point; int32, converted to float32 first, in float64."""
     dtype = x.dtype
     taps = [linear(n, out, align_corners, half_pixel_centers) for n, out in zip(x.shape[1:3], ints(size), strict=True)]
-    (rows, down), (columns, across) = taps
-    one = 1 << 7
+    (rows, down), (columns, column_taps) = taps
+    unit = 1 << 7
 
     def corners(calc: np.dtype, x: Value) -> list[list[Value]]:
-        found = [xp.take(xp.astype(x, calc), xp.asarray(rows[:, i]), 1) for i in (0, 1)]
-        return [[xp.take(row, xp.asarray(columns[:, i]), 2) for i in (0, 1)] for row in found]
+        row_pixels = [xp.take(xp.astype(x, calc), xp.asarray(rows[:, i]), 1) for i in (0, 1)]
+        return [[xp.take(row, xp.asarray(columns[:, i]), 2) for i in (0, 1)] for row in row_pixels]
 
-    parts = across[None, None, :, 1, None], down[None, :, 1, None, None]
+    parts = column_taps[None, None, :, 1, None], down[None, :, 1, None, None]
     if dtype != UINT8:
         calc = dtypes.float64 if dtype == INT32 else dtypes.float32
         w, h = (xp.asarray(v.astype(calc)) for v in parts)
         sides = [a + (b - a) * w for a, b in corners(calc, single(xp, x))]
         out = sides[0] + (sides[1] - sides[0]) * h
         return [narrowed(xp, wide(xp, out + 0.5), dtype) if dtype == INT32 else out, low, high]
-    w, h = (xp.asarray(np.trunc(v * np.float32(one)).astype(np.int32)) for v in parts)
-    whole = xp.full((), one, INT32)
-    sides = [a * one + (b - a) * w for a, b in corners(INT32, x)]
-    out = sides[0] + truncated_divide(xp, sides[1] - sides[0], whole) * h
-    return [xp.astype(truncated_divide(xp, out + one // 2, whole), dtype), low, high]
+    w, h = (xp.asarray(np.trunc(v * np.float32(unit)).astype(np.int32)) for v in parts)
+    unit_array = xp.full((), unit, INT32)
+    sides = [a * unit + (b - a) * w for a, b in corners(INT32, x)]
+    out = sides[0] + truncated_divide(xp, sides[1] - sides[0], unit_array) * h
+    return [xp.astype(truncated_divide(xp, out + unit // 2, unit_array), dtype), low, high]
 
 
 # ---- to another range ------------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def quantized_resize(
 
 def _actual_range(xp: Backend, x: Array, low: Array, high: Array) -> tuple[Array, Array]:
     """Return the range of the numbers that occur in `x`, with a lower end of at most 0."""
-    first, last = (numbers(xp, found, low, high, INT32) for found in (xp.min(x), xp.max(x)))
+    first, last = (numbers(xp, extreme, low, high, INT32) for extreme in (xp.min(x), xp.max(x)))
     return xp.minimum(first, xp.zeros_like(first)), last
 
 
@@ -234,11 +234,11 @@ def _requantized(
         return codes_narrow(xp, numbers_narrow(xp, x, low, high, INT32), first, last, dtype)
     bits = 16  # in fixed point
     span, target = high - low, last - first
-    nothing = target == 0
-    safe = xp.where(nothing, xp.ones_like(target), target)
+    is_empty = target == 0
+    safe = xp.where(is_empty, xp.ones_like(target), target)
 
     def fixed(v: Value) -> Value:
-        return wide(xp, xp.where(nothing, xp.zeros_like(v), v))
+        return wide(xp, xp.where(is_empty, xp.zeros_like(v), v))
 
     scale = fixed(255.0 * (1 << bits) * double(xp, span) / double(xp, safe))
     centre = single(xp, double(xp, low + high) / 2.0)
@@ -292,8 +292,8 @@ def quantized_batch_norm(
         return codes(xp, v, first, last, INT32)
 
     product = fixed(numbers(xp, x, low, high, UINT8)) * fixed(scale)
-    one = fixed(xp.ones_like(low))
-    return [truncated_divide(xp, product, one) + fixed(offset), first, last]
+    unit = fixed(xp.ones_like(low))
+    return [truncated_divide(xp, product, unit) + fixed(offset), first, last]
 
 
 @rule("QuantizedInstanceNorm")

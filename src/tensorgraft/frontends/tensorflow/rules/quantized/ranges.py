@@ -25,11 +25,11 @@ def limits(dtype: np.dtype) -> tuple[int, int]:
 
 
 @with_operators
-def away(xp: ValueBackend, x: Value) -> Value:
+def round_half_away(xp: ValueBackend, x: Value) -> Value:
     """Rounded, halves away from zero."""
-    whole = xp.trunc(x)
-    half = abs(x - whole) >= 0.5
-    return xp.where(half, whole + xp.copysign(xp.ones_like(x), x), whole)
+    truncated = xp.trunc(x)
+    half = abs(x - truncated) >= 0.5
+    return xp.where(half, truncated + xp.copysign(xp.ones_like(x), x), truncated)
 
 
 def wide(xp: Any, x: AnyArray) -> AnyArray:
@@ -69,10 +69,12 @@ def _span(xp: Any, low: AnyArray, high: AnyArray, dtype: np.dtype) -> tuple[AnyA
 def codes_unheld(xp: Any, x: AnyArray, low: AnyArray, high: AnyArray, dtype: np.dtype) -> AnyArray:
     """Return the codes of numbers as int64, not held to those of the dtype."""
     span, steps = _span(xp, low, high, dtype)
-    nothing = xp.equal(low, high)
-    scale = xp.divide(steps, xp.where(nothing, xp.ones_like(span), span))
-    code = xp.subtract(away(xp, xp.multiply(double(xp, x), scale)), away(xp, xp.multiply(double(xp, low), scale)))
-    code = xp.where(nothing, xp.zeros_like(code), code)
+    is_empty = xp.equal(low, high)
+    scale = xp.divide(steps, xp.where(is_empty, xp.ones_like(span), span))
+    code = xp.subtract(
+        round_half_away(xp, xp.multiply(double(xp, x), scale)), round_half_away(xp, xp.multiply(double(xp, low), scale))
+    )
+    code = xp.where(is_empty, xp.zeros_like(code), code)
     return xp.add(wide(xp, code), limits(dtype)[0])
 
 
@@ -91,11 +93,11 @@ def numbers(xp: ValueBackend, x: Value, low: Value, high: Value, dtype: np.dtype
     span, steps = _span(xp, low, high, dtype)
     scale = span / steps
     short = single(xp, scale)
-    nothing = low == high
-    first = away(xp, low / xp.where(nothing, xp.ones_like(short), short)) * short
+    is_empty = low == high
+    first = round_half_away(xp, low / xp.where(is_empty, xp.ones_like(short), short)) * short
     offset = double(xp, x) - float(limits(dtype)[0])
     out = single(xp, double(xp, first) + offset * scale)
-    return xp.where(nothing, xp.broadcast_to(low, out.shape), out)
+    return xp.where(is_empty, xp.broadcast_to(low, out.shape), out)
 
 
 # ---- arrays, in float32 ----------------------------------------------------------------------------------------------
@@ -105,8 +107,8 @@ def numbers(xp: ValueBackend, x: Value, low: Value, high: Value, dtype: np.dtype
 def numbers_narrow(xp: ValueBackend, x: Value, low: Value, high: Value, dtype: np.dtype) -> Value:
     steps = float(2 ** (8 * dtype.itemsize)) - 1.0
     scale = single(xp, double(xp, high - low) / steps)
-    nothing = low == high
-    first = xp.where(nothing, low, away(xp, low / xp.where(nothing, xp.ones_like(scale), scale)) * scale)
+    is_empty = low == high
+    first = xp.where(is_empty, low, round_half_away(xp, low / xp.where(is_empty, xp.ones_like(scale), scale)) * scale)
     first = first - scale * float(limits(dtype)[0])
     return first + single(xp, x) * scale
 
@@ -114,12 +116,12 @@ def numbers_narrow(xp: ValueBackend, x: Value, low: Value, high: Value, dtype: n
 def codes_narrow(xp: Any, x: AnyArray, low: AnyArray, high: AnyArray, dtype: np.dtype) -> AnyArray:
     least, most = limits(dtype)
     steps = float(2 ** (8 * dtype.itemsize)) - 1.0
-    nothing = xp.equal(low, high)
+    is_empty = xp.equal(low, high)
     span = double(xp, xp.subtract(high, low))
-    scale = single(xp, xp.divide(steps, xp.where(nothing, xp.ones_like(span), span)))
-    scale = xp.where(nothing, xp.zeros_like(scale), scale)
-    first = xp.subtract(away(xp, xp.multiply(low, scale)), float(least))
-    code = xp.subtract(away(xp, xp.multiply(x, scale)), first)
+    scale = single(xp, xp.divide(steps, xp.where(is_empty, xp.ones_like(span), span)))
+    scale = xp.where(is_empty, xp.zeros_like(scale), scale)
+    first = xp.subtract(round_half_away(xp, xp.multiply(low, scale)), float(least))
+    code = xp.subtract(round_half_away(xp, xp.multiply(x, scale)), first)
     top = 2147483520.0 if dtype == INT32 else float(most)  # the last float32 that is an int32
     return xp.astype(wide(xp, xp.clip(code, float(least), top)), dtype)
 

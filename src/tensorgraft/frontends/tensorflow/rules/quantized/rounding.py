@@ -8,11 +8,11 @@ import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.quantized.ranges import (
-    away,
     codes_narrow,
     limits,
     narrowed,
     numbers_narrow,
+    round_half_away,
     single,
     wide,
 )
@@ -29,19 +29,19 @@ def _nudged(xp: ValueBackend, low: Value, high: Value, num_bits: int, narrow: bo
     first, last = float(narrow), float(2**num_bits - 1)
     scale = (high - low) / (last - first)
     zero = first - low / scale
-    held = xp.clip(away(xp, zero), first, last)
-    return (first - held) * scale, (last - held) * scale, scale
+    zero_step = xp.clip(round_half_away(xp, zero), first, last)
+    return (first - zero_step) * scale, (last - zero_step) * scale, scale
 
 
 @with_operators
 def _fake(xp: ValueBackend, x: Value, low: Value, high: Value, num_bits: int, narrow: bool) -> Value:
-    nothing = (low == 0) & (high == 0)
-    safe = xp.where(nothing, xp.ones_like(high), high)
+    is_empty = (low == 0) & (high == 0)
+    safe = xp.where(is_empty, xp.ones_like(high), high)
     first, last, scale = _nudged(xp, low, safe, num_bits, narrow)
-    held = xp.minimum(xp.maximum(x, first), last) - first
-    steps = xp.floor(held * (1.0 / scale) + 0.5)
+    clamped = xp.minimum(xp.maximum(x, first), last) - first
+    steps = xp.floor(clamped * (1.0 / scale) + 0.5)
     out = steps * scale + first
-    return xp.where(nothing, xp.zeros_like(out), out)
+    return xp.where(is_empty, xp.zeros_like(out), out)
 
 
 @with_operators
@@ -49,12 +49,12 @@ def _fake_gradients(
     xp: ValueBackend, d: Value, x: Value, low: Value, high: Value, num_bits: int, narrow: bool
 ) -> tuple[Value, Value, Value]:
     """Return (that of x, and what those of both ends sum up)."""
-    nothing = (low == 0) & (high == 0)
-    first, last, _ = _nudged(xp, low, xp.where(nothing, xp.ones_like(high), high), num_bits, narrow)
-    below = (x < first) & ~nothing
-    above = (x > last) & ~nothing
-    inside = ~(below | above)
-    shares = [d * xp.astype(mask, d.dtype) for mask in (inside, below, above)]
+    is_empty = (low == 0) & (high == 0)
+    first, last, _ = _nudged(xp, low, xp.where(is_empty, xp.ones_like(high), high), num_bits, narrow)
+    below = (x < first) & ~is_empty
+    above = (x > last) & ~is_empty
+    in_range = ~(below | above)
+    shares = [d * xp.astype(mask, d.dtype) for mask in (in_range, below, above)]
     return shares[0], shares[1], shares[2]
 
 
@@ -117,16 +117,16 @@ def _on_grid(
     inverse = 1.0 / scale
     high = xp.where(by_low, inverse * most, high)
     low = xp.where(by_low, low, inverse * least if least else zero)
-    held = xp.minimum(xp.maximum(x, low), high) * scale
-    rounded = xp.round(held) if mode == "HALF_TO_EVEN" else xp.floor(held + 0.5)
+    scaled = xp.minimum(xp.maximum(x, low), high) * scale
+    rounded = xp.round(scaled) if mode == "HALF_TO_EVEN" else xp.floor(scaled + 0.5)
     return rounded * inverse
 
 
 def _quantised_and_back(
-    xp: Backend, x: Array, low: Array, high: Array, bits: int, signed: bool, given: bool, mode: str, narrow: bool,
+    xp: Backend, x: Array, low: Array, high: Array, bits: int, signed: bool, has_range: bool, mode: str, narrow: bool,
     axis: int,
 ) -> Array:  # fmt: skip
-    if not given:
+    if not has_range:
         over = tuple(a for a in range(xp.ndim(x)) if a != axis) if axis != -1 else None
         low, high = xp.min(x, axis=over), xp.max(x, axis=over)
     low, high = _channels(xp, low, x, axis), _channels(xp, high, x, axis)
@@ -159,8 +159,8 @@ def quantize_and_dequantize_v3(
 def quantize_and_dequantize_v4_grad(
     xp: ValueBackend, d: Value, x: Value, low: Value, high: Value, *, axis: int = -1
 ) -> list[Value]:
-    inside = (x >= _channels(xp, low, x, axis)) & (x <= _channels(xp, high, x, axis))
-    return [d * xp.astype(inside, d.dtype), xp.zeros_like(low), xp.zeros_like(high)]
+    in_range = (x >= _channels(xp, low, x, axis)) & (x <= _channels(xp, high, x, axis))
+    return [d * xp.astype(in_range, d.dtype), xp.zeros_like(low), xp.zeros_like(high)]
 
 
 # ---- integers with a range -------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def quantize_v2(
         low, high, scale = _scaled_range(xp, low, high, float(least + int(narrow_range)), float(most))
         a, b, scale = (_channels(xp, v, x, axis) for v in (low, high, scale))
         out = xp.maximum(xp.minimum(x, b), a) * scale
-        out = away(xp, out) if round_mode == "HALF_AWAY_FROM_ZERO" else xp.round(out)
+        out = round_half_away(xp, out) if round_mode == "HALF_AWAY_FROM_ZERO" else xp.round(out)
         return [xp.astype(wide(xp, out), T), low, high]  # 2**31 wraps
     if mode == "MIN_FIRST":
         return [codes_narrow(xp, x, a, b, T), low, high]
@@ -221,7 +221,7 @@ def quantize_v2(
     out = (xp.maximum(xp.minimum(x, b), a) - a) * scale
     if T.kind == "u":
         return [narrowed(xp, wide(xp, out + 0.5), T), low, high]
-    return [xp.astype(wide(xp, away(xp, out - (most - least + 1) / 2.0)), T), low, high]
+    return [xp.astype(wide(xp, round_half_away(xp, out - (most - least + 1) / 2.0)), T), low, high]
 
 
 def _by_onednn(xp: ValueBackend, x: Value, low: Value, high: Value, dtype: np.dtype, mode: str) -> list[Value]:
@@ -239,7 +239,7 @@ def _scaled_range(xp: ValueBackend, low: Value, high: Value, first: float, last:
     """Return (low, high, steps for one) of a range that is widened at one end until zero is a step of it."""
     scale = xp.full_like(high, np.finfo(np.float32).max)
     for end, steps in ((low, first), (high, last)):
-        same = end * steps > 0
-        each = steps / xp.where(same, end, xp.ones_like(end))
-        scale = xp.minimum(scale, xp.where(same, each, scale))
+        same_sign = end * steps > 0
+        steps_per_unit = steps / xp.where(same_sign, end, xp.ones_like(end))
+        scale = xp.minimum(scale, xp.where(same_sign, steps_per_unit, scale))
     return first / scale, last / scale, scale

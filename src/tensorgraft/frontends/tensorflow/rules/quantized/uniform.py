@@ -9,14 +9,22 @@ import numpy as np
 
 from tensorgraft.frontends.tensorflow.rule import rule
 from tensorgraft.frontends.tensorflow.rules.neural.convolution import Ints
-from tensorgraft.frontends.tensorflow.rules.quantized.ranges import INT8, INT32, away, double, limits, single, wide
+from tensorgraft.frontends.tensorflow.rules.quantized.ranges import (
+    INT8,
+    INT32,
+    double,
+    limits,
+    round_half_away,
+    single,
+    wide,
+)
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 
-def _along(xp: Any, v: AnyArray, rank: int, axis: int) -> AnyArray:
+def _broadcastable(xp: Any, v: AnyArray, rank: int, axis: int) -> AnyArray:
     """Scales or zero points for an array of so many axes."""
     return v if xp.ndim(v) == 0 else xp.reshape(v, tuple(-1 if a == axis else 1 for a in range(rank)))
 
@@ -24,8 +32,8 @@ def _along(xp: Any, v: AnyArray, rank: int, axis: int) -> AnyArray:
 @with_operators
 def _codes(xp: ValueBackend, x: Value, scale: Value, zero: Value, least: int, most: int, dtype: np.dtype) -> Value:
     steps = xp.floor(x * (1.0 / scale) + 0.5)
-    held = wide(xp, xp.clip(double(xp, steps), *map(float, limits(INT32))))
-    return xp.astype(xp.clip(held + wide(xp, zero), least, most), dtype)
+    clamped = wide(xp, xp.clip(double(xp, steps), *map(float, limits(INT32))))
+    return xp.astype(xp.clip(clamped + wide(xp, zero), least, most), dtype)
 
 
 @rule("UniformQuantize")
@@ -33,13 +41,13 @@ def uniform_quantize(
     xp: Backend, x: Array, scale: Array, zero: Array, *, Tout: np.dtype, quantization_axis: int = -1,
     quantization_min_val: int, quantization_max_val: int,
 ) -> Array:  # fmt: skip
-    scale, zero = (_along(xp, v, xp.ndim(x), quantization_axis) for v in (scale, zero))
+    scale, zero = (_broadcastable(xp, v, xp.ndim(x), quantization_axis) for v in (scale, zero))
     return _codes(xp, x, scale, zero, quantization_min_val, quantization_max_val, Tout)
 
 
 @rule("UniformDequantize")
 def uniform_dequantize(xp: Backend, x: Array, scale: Array, zero: Array, *, quantization_axis: int = -1) -> Array:
-    scale, zero = (_along(xp, v, xp.ndim(x), quantization_axis) for v in (scale, zero))
+    scale, zero = (_broadcastable(xp, v, xp.ndim(x), quantization_axis) for v in (scale, zero))
     return xp.multiply(single(xp, xp.subtract(xp.astype(x, INT32), zero)), scale)
 
 
@@ -78,7 +86,7 @@ def _requantized(
 ) -> Array:  # fmt: skip
     rank = xp.ndim(x)
     (scale, zero), (new_scale, new_zero) = (
-        tuple(_along(xp, v, rank, axis) for v in (a, b)) for a, b, axis in (source, target)
+        tuple(_broadcastable(xp, v, rank, axis) for v in (a, b)) for a, b, axis in (source, target)
     )
     factor = xp.divide(double(xp, scale), double(xp, new_scale))
     return _rescaled(xp, xp.subtract(xp.astype(x, INT32), zero), factor, new_zero, least, most, dtype)
@@ -109,13 +117,13 @@ def uniform_add(
 ) -> Array:  # fmt: skip
     rank = max(xp.ndim(a), xp.ndim(b))
 
-    def moved(x: Array, own: Array, own_zero: Array, axis: int) -> Array:
+    def moved(x: Array, x_scale: Array, own_zero: Array, axis: int) -> Array:
         target = output_quantization_axis - (rank - xp.ndim(x)) if output_quantization_axis != -1 else -1
         none = xp.zeros_like(zero)
-        return _requantized(xp, x, (own, own_zero, axis), (scale, none, target), *limits(INT32), INT32)
+        return _requantized(xp, x, (x_scale, own_zero, axis), (scale, none, target), *limits(INT32), INT32)
 
     total = xp.add(moved(a, scale_a, zero_a, lhs_quantization_axis), moved(b, scale_b, zero_b, rhs_quantization_axis))
-    total = xp.add(total, _along(xp, zero, rank, output_quantization_axis))
+    total = xp.add(total, _broadcastable(xp, zero, rank, output_quantization_axis))
     return xp.clip(total, output_quantization_min_val, output_quantization_max_val)
 
 
@@ -123,7 +131,7 @@ def uniform_add(
 def uniform_clip(
     xp: Backend, x: Array, low: Array, high: Array, scale: Array, zero: Array, *, quantization_axis: int = -1
 ) -> Array:
-    low, high = (_along(xp, v, xp.ndim(x), quantization_axis) for v in (low, high))
+    low, high = (_broadcastable(xp, v, xp.ndim(x), quantization_axis) for v in (low, high))
     return xp.minimum(xp.maximum(x, low), high)
 
 
@@ -131,7 +139,7 @@ def uniform_clip(
 
 
 def _centred(xp: Any, x: AnyArray, zero: AnyArray, axis: int) -> AnyArray:
-    return xp.subtract(xp.astype(x, INT32), _along(xp, zero, xp.ndim(x), axis))
+    return xp.subtract(xp.astype(x, INT32), _broadcastable(xp, zero, xp.ndim(x), axis))
 
 
 @with_operators
@@ -156,14 +164,14 @@ def _rows_in_codes(xp: ValueBackend, x: Value) -> tuple[Value, Value, Value]:
     least, most = map(float, limits(INT8))
     low, high = (double(xp, f(x, axis=over, keepdims=True)) for f in (xp.min, xp.max))
     low, high = xp.minimum(low, xp.zeros_like(low)), xp.maximum(high, xp.zeros_like(high))
-    nothing = low == high
+    is_empty = low == high
     exact = (high - low) / (most - least)
-    exact = xp.where(nothing, xp.ones_like(exact), exact)
+    exact = xp.where(is_empty, xp.ones_like(exact), exact)
     by_low, by_high = low / exact, high / exact
     nearer = abs(by_low) + abs(least) < abs(by_high) + abs(most)
     zero = xp.where(nearer, least - by_low, most - by_high)
-    zero = away(xp, xp.clip(zero, least, most))
-    zero = xp.astype(wide(xp, xp.where(nothing, xp.zeros_like(zero), zero)), INT32)
+    zero = round_half_away(xp, xp.clip(zero, least, most))
+    zero = xp.astype(wide(xp, xp.where(is_empty, xp.zeros_like(zero), zero)), INT32)
     scale = single(xp, exact)
     return _codes(xp, x, scale, zero, int(least), int(most), INT8), scale, zero
 
@@ -186,13 +194,13 @@ class _Layout:
     ) -> None:  # fmt: skip
         rank = len(a_shape)
         space = rank - 2
-        said = _fields(dimension_numbers)
-        self.input = self._axes(said, "input_batch", "input_feature", "input_spatial", rank)
-        self.kernel = self._axes(said, "kernel_output_feature", "kernel_input_feature", "kernel_spatial", rank)
-        self.output = self._axes(said, "output_batch", "output_feature", "output_spatial", rank)
-        ones = (1,) * space
-        self.strides, self.spread = window_strides or ones, lhs_dilation or ones
-        self.dilations = rhs_dilation or ones
+        fields = _fields(dimension_numbers)
+        self.input = self._axes(fields, "input_batch", "input_feature", "input_spatial", rank)
+        self.kernel = self._axes(fields, "kernel_output_feature", "kernel_input_feature", "kernel_spatial", rank)
+        self.output = self._axes(fields, "output_batch", "output_feature", "output_spatial", rank)
+        unit_steps = (1,) * space
+        self.strides, self.spread = window_strides or unit_steps, lhs_dilation or unit_steps
+        self.dilations = rhs_dilation or unit_steps
         self.groups, self.batch_groups = feature_group_count, batch_group_count
         self.pads = []
         for i in range(space):
@@ -203,13 +211,13 @@ class _Layout:
             self.pads.append(pair or (total // 2, total - total // 2))
 
     @staticmethod
-    def _axes(said: dict[str, Ints], first: str, second: str, rest: str, rank: int) -> Ints:
-        if not said:
+    def _axes(fields: dict[str, Ints], first: str, second: str, rest: str, rank: int) -> Ints:
+        if not fields:
             return tuple(range(rank))
         return (
-            *said.get(f"{first}_dimension", (0,)),
-            *said.get(f"{second}_dimension", (0,)),
-            *said[f"{rest}_dimensions"],
+            *fields.get(f"{first}_dimension", (0,)),
+            *fields.get(f"{second}_dimension", (0,)),
+            *fields[f"{rest}_dimensions"],
         )
 
     def apply(self, xp: Any, a: AnyArray, b: AnyArray) -> AnyArray:
@@ -230,15 +238,15 @@ def _fields(numbers: str | bytes) -> dict[str, Ints]:
         "kernel_input_feature_dimension", "kernel_output_feature_dimension", "kernel_spatial_dimensions",
         "output_batch_dimension", "output_feature_dimension", "output_spatial_dimensions",
     ]  # fmt: skip
-    found: dict[str, Ints] = {}
+    fields: dict[str, Ints] = {}
     i = 0
     while i < len(data):
         name, kind = names[(data[i] >> 3) - 1], data[i] & 7
         count = data[i + 1] if kind == 2 else 1  # axes are small: a byte each
         i += 1 + (kind == 2)
-        found[name] = (*found.get(name, ()), *data[i : i + count])
+        fields[name] = (*fields.get(name, ()), *data[i : i + count])
         i += count
-    return found
+    return fields
 
 
 @rule("UniformQuantizedConvolution")
@@ -254,8 +262,8 @@ def uniform_convolution(
         feature_group_count, batch_group_count, dimension_numbers,
     )  # fmt: skip
     total = layout.apply(xp, _centred(xp, a, zero_a, -1), _centred(xp, b, zero_b, rhs_quantization_axis))
-    factor = _along(xp, _product_scale(xp, scale_a, scale_b, scale), xp.ndim(total), 1)
-    zero = _along(xp, zero, xp.ndim(total), 1)
+    factor = _broadcastable(xp, _product_scale(xp, scale_a, scale_b, scale), xp.ndim(total), 1)
+    zero = _broadcastable(xp, zero, xp.ndim(total), 1)
     out = _rescaled(xp, total, factor, zero, output_quantization_min_val, output_quantization_max_val, Tout)
     return layout.finish(xp, out)
 
@@ -276,11 +284,12 @@ def uniform_convolution_hybrid(
     centred = xp.permute_dims(xp.astype(codes, INT32) - zero, tuple(int(i) for i in np.argsort(layout.input)))
     total = layout.apply(xp, centred, _centred(xp, b, zero_b, rhs_quantization_axis))
     if batch_group_count > 1:  # which group of the batch a channel is of
-        lead, channels = total.shape[:2]
-        per = xp.reshape(scale, (batch_group_count, lead))
+        batch_size, channels = total.shape[:2]
+        per = xp.reshape(scale, (batch_group_count, batch_size))
         per = xp.broadcast_to(
-            xp.expand_dims(xp.permute_dims(per, (1, 0)), 2), (lead, batch_group_count, channels // batch_group_count)
+            xp.expand_dims(xp.permute_dims(per, (1, 0)), 2),
+            (batch_size, batch_group_count, channels // batch_group_count),
         )
-        scale = xp.reshape(per, (lead, channels, *[1] * (total.ndim - 2)))
-    out = single(xp, total) * scale * _along(xp, scale_b, total.ndim, 1)
+        scale = xp.reshape(per, (batch_size, channels, *[1] * (total.ndim - 2)))
+    out = single(xp, total) * scale * _broadcastable(xp, scale_b, total.ndim, 1)
     return layout.finish(xp, out)

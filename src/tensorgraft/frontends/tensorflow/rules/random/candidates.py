@@ -47,17 +47,17 @@ def _by_weights(weights: np.ndarray) -> Sampler:
     low = [i for i, p in enumerate(parts) if p < 1.0]
     high = [i for i, p in enumerate(parts) if p >= 1.0]
     while high and low:
-        few, many = low.pop(), high.pop()
-        other[few] = many
-        parts[many] -= 1.0 - parts[few]
-        (low if parts[many] < 1.0 else high).append(many)
+        under, over = low.pop(), high.pop()
+        other[under] = over
+        parts[over] -= 1.0 - parts[under]
+        (low if parts[over] < 1.0 else high).append(over)
     for i in (*high, *low):
         parts[i], other[i] = 1.0, i
-    own = np.asarray(parts, np.float32)
+    aliases_share = np.asarray(parts, np.float32)
 
     def draw(stream: WordStream) -> int:
         share, at = stream.number(), stream.below(n)
-        return at if share < own[at] else other[at]
+        return at if share < aliases_share[at] else other[at]
 
     sums = np.float32(0)
     for w in weights:
@@ -72,7 +72,7 @@ def _expected(share: np.ndarray, count: int, tries: int) -> np.ndarray:
     return -np.expm1(np.float32(tries) * np.log1p(-share))
 
 
-def _drawn(
+def _candidates(
     xp: Backend, node: GraphNode, sampler: Sampler, classes: Any, cell: VariableCell, count: int, unique: bool, n: int
 ) -> list[Array]:
     """Return (candidates, how often the true classes are expected among them, how often they themselves)."""
@@ -80,20 +80,20 @@ def _drawn(
         raise ValueError(f"{node.op}: {count} unique classes cannot be sampled from {n}")
     draw, probable = sampler
 
-    def on_arrays(truth: np.ndarray, key: np.ndarray, counter: np.ndarray) -> list[np.ndarray]:
-        if truth.size and not 0 <= truth.min() <= truth.max() < n:
+    def on_arrays(true_classes: np.ndarray, key: np.ndarray, counter: np.ndarray) -> list[np.ndarray]:
+        if true_classes.size and not 0 <= true_classes.min() <= true_classes.max() < n:
             raise ValueError(f"{node.op}: true classes are out of range [0, {n})")
         stream, tries = WordStream(key, counter), 0
-        found: dict[int, None] = {}
-        several: list[int] = []
-        while len(found if unique else several) < count:
+        distinct: dict[int, None] = {}
+        draws: list[int] = []
+        while len(distinct if unique else draws) < count:
             tries += 1
             value = draw(stream)
-            found[value] = None
-            several.append(value)
-        chosen = np.asarray(list(found) if unique else several, np.int64)
-        shares = [_expected(probable(x), count, tries).astype(np.float32) for x in (truth, chosen)]
-        return [chosen, *shares]
+            distinct[value] = None
+            draws.append(value)
+        candidates = np.asarray(list(distinct) if unique else draws, np.int64)
+        shares = [_expected(probable(x), count, tries).astype(np.float32) for x in (true_classes, candidates)]
+        return [candidates, *shares]
 
     key, counter = reserve_numbers(xp, cell, (2048 * count + 3) // 4)
     shape = tuple(classes.shape)
@@ -117,7 +117,7 @@ def _declare(name: str, make: Callable[[int], Sampler]) -> None:
         range_max: int,
         node: GraphNode,
     ) -> list[Array]:
-        return _drawn(xp, node, make(range_max), classes, cell, num_sampled, unique, range_max)
+        return _candidates(xp, node, make(range_max), classes, cell, num_sampled, unique, range_max)
 
 
 _declare("UniformCandidateSampler", _uniform)
@@ -135,12 +135,12 @@ def fixed_unigram(
             unigrams = tuple(float(line.rstrip("\n").split(",")[-1]) for line in file if line.strip())
     reserved = [np.float32(0)] * sum(i % num_shards == shard for i in range(num_reserved_ids))
     first = len(reserved)
-    kept = [w for i, w in enumerate(unigrams, first) if i % num_shards == shard]
-    told = np.power(np.asarray(kept, np.float32), np.float32(distortion))
-    weights = np.asarray([*reserved, *told], np.float32)
+    own_weights = [w for i, w in enumerate(unigrams, first) if i % num_shards == shard]
+    distorted = np.power(np.asarray(own_weights, np.float32), np.float32(distortion))
+    weights = np.asarray([*reserved, *distorted], np.float32)
     if len(weights) != range_max:
         raise ValueError(f"{node.op}: range is {range_max} must be equal to weights size {len(weights)}")
-    return _drawn(xp, node, _by_weights(weights), classes, cell, num_sampled, unique, range_max)
+    return _candidates(xp, node, _by_weights(weights), classes, cell, num_sampled, unique, range_max)
 
 
 @rule("AllCandidateSampler", either=(0,), writes=True)

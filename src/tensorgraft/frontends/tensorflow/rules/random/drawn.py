@@ -93,21 +93,21 @@ def _distorted(
     ) -> list[np.ndarray]:
         height, width = int(size[0]), int(size[1])
         scale = np.asarray([height, width, height, width], F32)
-        shown = [(int(b[1]), int(b[0]), int(b[3]), int(b[2])) for b in boxes.reshape(-1, 4) * scale]
-        if not shown and not attributes.get("use_image_if_no_bounding_boxes", False):
+        object_boxes = [(int(b[1]), int(b[0]), int(b[3]), int(b[2])) for b in boxes.reshape(-1, 4) * scale]
+        if not object_boxes and not attributes.get("use_image_if_no_bounding_boxes", False):
             raise FailedCheckError(
                 "No bounding boxes provided as input. One must enable use_image_if_no_bounding_boxes if you wish to not"
                 " provide any bounding boxes."
             )
-        whole = (0, 0, width, height)
-        stream, found = WordStream(key, counter), whole
+        full_image = (0, 0, width, height)
+        stream, best_crop = WordStream(key, counter), full_image
         for _ in range(attributes.get("max_attempts", 100)):
             ratio = F32(stream.number() * (ratios[1] - ratios[0]) + ratios[0])
             crop = _crop(stream, width, height, areas, ratio)
-            if crop is not None and _covers(crop, shown or [whole], F32(share)):
-                found = crop
+            if crop is not None and _covers(crop, object_boxes or [full_image], F32(share)):
+                best_crop = crop
                 break
-        left, top, right, bottom = found
+        left, top, right, bottom = best_crop
         relative = np.asarray([top, left, bottom, right], F32) / scale
         begin, extent = [top, left, 0], [bottom - top, right - left, -1]
         return [np.asarray(begin, dtype), np.asarray(extent).astype(dtype), relative.reshape(1, 1, 4)]
@@ -175,9 +175,9 @@ def _pooled(name: str, reduce: Callable[[np.ndarray], np.ndarray]) -> None:
                 _regions(m, count, pseudo_random, WordStream(key, counter))
                 for m, count, key, counter in zip((height, width), counts, keys[::2], keys[1::2], strict=True)
             )
-            more = int(overlapping)
+            overlap = int(overlapping)
             cells = [
-                reduce(x[:, a : b + more, c : d + more].reshape(n, -1, depth))
+                reduce(x[:, a : b + overlap, c : d + overlap].reshape(n, -1, depth))
                 for a, b in itertools.pairwise(rows)
                 for c, d in itertools.pairwise(columns)
             ]
@@ -212,28 +212,28 @@ def _bounded(
         raise FailedCheckError("Invalid parameters")
     if (np.isinf(low) and low < 0) or high < mean:
         low, high, deviation = high, low, -deviation
-    one = dtype.type
-    low, high = one((low - mean) / deviation), one((high - mean) / deviation)
-    root = one(np.sqrt(low * low + one(4)))
-    cutoff = one(2) * one(np.exp(one(0.5) + (low * (low - root)) / one(4))) / (low + root)
-    span = one(high - low)
-    alpha = one((low + root) / one(2))
-    found: list[Any] = []
-    while len(found) < count:
+    scalar = dtype.type
+    low, high = scalar((low - mean) / deviation), scalar((high - mean) / deviation)
+    root = scalar(np.sqrt(low * low + scalar(4)))
+    cutoff = scalar(2) * scalar(np.exp(scalar(0.5) + (low * (low - root)) / scalar(4))) / (low + root)
+    span = scalar(high - low)
+    alpha = scalar((low + root) / scalar(2))
+    accepted: list[Any] = []
+    while len(accepted) < count:
         if (low < -_INSIDE and high >= 0) or (high > _INSIDE and low <= 0):
-            drawn = stream.normals(dtype)
-            found += [z for z in drawn if low <= z <= high]
+            numbers = stream.normals(dtype)
+            accepted += [z for z in numbers if low <= z <= high]
         elif span < cutoff:
             z = (stream.uniforms(dtype) * span + low).astype(dtype)
-            g = ((one(0) if low < 0 else low * low) - z * z) / one(2)
-            found += [v for v, keep in zip(z, stream.uniforms(dtype) <= np.exp(g), strict=True) if keep]
+            g = ((scalar(0) if low < 0 else low * low) - z * z) / scalar(2)
+            accepted += [v for v, keep in zip(z, stream.uniforms(dtype) <= np.exp(g), strict=True) if keep]
         else:
-            drawn = stream.uniforms(dtype)
-            z = -np.log(drawn[::2]) / alpha + low
+            numbers = stream.uniforms(dtype)
+            z = -np.log(numbers[::2]) / alpha + low
             x = alpha - z if low < alpha else np.full_like(z, low - alpha)
-            keep = (drawn[1::2] <= np.exp(-x * x / one(2))) & (z < high)
-            found += [v for v, k in zip(z, keep, strict=True) if k]
-    return (np.asarray(found[:count], dtype) * deviation + mean).astype(dtype)
+            keep = (numbers[1::2] <= np.exp(-x * x / scalar(2))) & (z < high)
+            accepted += [v for v, k in zip(z, keep, strict=True) if k]
+    return (np.asarray(accepted[:count], dtype) * deviation + mean).astype(dtype)
 
 
 def _parameters(parameters: Sequence[np.ndarray], shape: tuple[int, ...]) -> list[np.ndarray]:
@@ -247,19 +247,19 @@ def truncated(
 ) -> Array:  # fmt: skip
     """Draw truncated normal numbers as one thread of TensorFlow's does. A parameter is one for all, or for each row."""
     extents, dtype = ints(shape), np.dtype(node.dtypes[0])
-    rows, each = extents[0], math.prod(extents[1:])
+    rows, row_size = extents[0], math.prod(extents[1:])
     if all(math.prod(x.shape) == 1 for x in (mean, deviation)) and not any(x.ndim for x in (low, high)):
-        rows, each = -(-(rows * each) // 100), 100
+        rows, row_size = -(-(rows * row_size) // 100), 100
     total = math.prod(extents)
 
     def on_arrays(*operands: np.ndarray) -> list[np.ndarray]:
         *parameters, key, counter = operands
-        stream, whole = WordStream(key, counter), []
+        stream, blocks = WordStream(key, counter), []
         for b, row in enumerate(zip(*_parameters([p.reshape(-1) for p in parameters], (rows,)), strict=True)):
-            whole.append(_bounded(stream, min(each, total - b * each), dtype, *row))
-        return [np.concatenate(whole).reshape(extents)]
+            blocks.append(_bounded(stream, min(row_size, total - b * row_size), dtype, *row))
+        return [np.concatenate(blocks).reshape(extents)]
 
-    key, counter = reserve_numbers(xp, cell, rows * 2 * _TRIES * (each + 3) // 4)
+    key, counter = reserve_numbers(xp, cell, rows * 2 * _TRIES * (row_size + 3) // 4)
     operands = (mean, deviation, low, high, key, counter)
     return by_host(xp, node, on_arrays, operands, [ShapeDtype(extents, dtype)])[0]
 
@@ -273,12 +273,12 @@ def stateless_truncated(
 
     def on_arrays(*operands: np.ndarray) -> list[np.ndarray]:
         *parameters, key, counter = operands
-        lead = np.broadcast_shapes(*(p.shape for p in parameters))
-        count = math.prod(lead)
-        each = math.prod(extents) // max(count, 1)
+        batch = np.broadcast_shapes(*(p.shape for p in parameters))
+        count = math.prod(batch)
+        size = math.prod(extents) // max(count, 1)
         stream = WordStream(key, counter)
-        columns = [_bounded(stream, each, dtype, *row) for row in zip(*_parameters(parameters, lead), strict=True)]
-        return [np.stack(columns, 1).reshape(extents) if columns and each else np.zeros(extents, dtype)]
+        columns = [_bounded(stream, size, dtype, *row) for row in zip(*_parameters(parameters, batch), strict=True)]
+        return [np.stack(columns, 1).reshape(extents) if columns and size else np.zeros(extents, dtype)]
 
     operands = (mean, deviation, low, high, *philox.key_and_counter(xp, lifted(xp, seed)))
     return by_host(xp, node, on_arrays, operands, [ShapeDtype(extents, dtype)])[0]

@@ -52,16 +52,16 @@ def cipher(xp: ValueBackend, key: tuple[Value, Value], counter: tuple[Value, ...
 def skipped(xp: Backend, counter: Array, by: Array) -> tuple[Array, Array]:
     """The two parts of a counter, after `by` (uint64, any shape) more."""
     low, high = (xp.reshape(x, ()) for x in xp.unstack(xp.reshape(counter, (2,)), 0))
-    after = xp.add(low, by)
-    carry = xp.astype(xp.less(after, low), dtypes.uint64)
-    return after, xp.add(high, carry)
+    new_low = xp.add(low, by)
+    carry = xp.astype(xp.less(new_low, low), dtypes.uint64)
+    return new_low, xp.add(high, carry)
 
 
-def words(xp: Any, key: AnyArray, counter: AnyArray, groups: int, stride: int = 1, each: int = 1) -> AnyArray:
-    """Return uint32 (groups, 4 * each): `each` numbers of the counter in a row, from every `stride`th on."""
+def words(xp: Any, key: AnyArray, counter: AnyArray, groups: int, stride: int = 1, group_size: int = 1) -> AnyArray:
+    """Return uint32 (groups, 4 * group_size): `group_size` numbers of the counter in a row, from each `stride`th on."""
     first = xp.multiply(xp.iota(groups, dtypes.uint64), xp.full((), stride, dtypes.uint64))
-    at = xp.add(xp.expand_dims(first, 1), xp.iota(each, dtypes.uint64))
-    return xp.reshape(words_at(xp, key, counter, at), (groups, 4 * each))
+    at = xp.add(xp.expand_dims(first, 1), xp.iota(group_size, dtypes.uint64))
+    return xp.reshape(words_at(xp, key, counter, at), (groups, 4 * group_size))
 
 
 def words_at(xp: Backend, key: Array, counter: Array, at: Array) -> Array:
@@ -94,9 +94,9 @@ _FORMS = {
 @with_operators
 def unit(xp: ValueBackend, bits: Value, dtype: np.dtype) -> Value:
     """Numbers of [1, 2) with these mantissas, less 1."""
-    kind, digits, one = _FORMS[dtype]
+    kind, digits, one_bits = _FORMS[dtype]
     wide = xp.astype(bits, dtypes.uint64)
-    wide = (wide & xp.full((), (1 << digits) - 1, dtypes.uint64)) | xp.full((), one, dtypes.uint64)
+    wide = (wide & xp.full((), (1 << digits) - 1, dtypes.uint64)) | xp.full((), one_bits, dtypes.uint64)
     shape = wide.shape
     values = xp.bitcast(xp.reshape(xp.astype(wide, kind), (math.prod(shape),)), dtype)
     return xp.reshape(values, shape) - 1
@@ -107,13 +107,13 @@ def doubled(xp: Any, w: AnyArray) -> AnyArray:
     return joined(xp, *(xp.take_slice(w, 1, i, xp.shape(w)[1], 2) for i in (1, 0)))
 
 
-def _cut(xp: Any, rows: AnyArray, shape: Shape) -> AnyArray:
+def _truncated_to(xp: Any, rows: AnyArray, shape: Shape) -> AnyArray:
     flat = xp.reshape(rows, (xp.size(rows),))
     return xp.reshape(xp.take_slice(flat, 0, 0, math.prod(shape)), shape)
 
 
-def _groups(shape: Shape, each: int) -> int:
-    return -(-math.prod(shape) // each)
+def _groups(shape: Shape, group_size: int) -> int:
+    return -(-math.prod(shape) // group_size)
 
 
 def uniform(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dtype) -> Array:
@@ -121,7 +121,7 @@ def uniform(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dty
         bits = doubled(xp, words(xp, key, counter, _groups(shape, 2)))
     else:
         bits = words(xp, key, counter, _groups(shape, 4))
-    return _cut(xp, unit(xp, bits, dtype), shape)
+    return _truncated_to(xp, unit(xp, bits, dtype), shape)
 
 
 def integers(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dtype) -> Array:
@@ -131,7 +131,7 @@ def integers(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dt
         bits = joined(xp, *(xp.take_slice(w, 1, i, 4, 2) for i in (0, 1)))
     else:
         bits = words(xp, key, counter, _groups(shape, 4))
-    return xp.astype(_cut(xp, bits, shape), dtype)
+    return xp.astype(_truncated_to(xp, bits, shape), dtype)
 
 
 def box_muller(xp: Any, w: AnyArray, dtype: np.dtype) -> AnyArray:
@@ -151,7 +151,7 @@ def normal(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dtyp
         rows = box_muller(xp, doubled(xp, words(xp, key, counter, _groups(shape, 2))), dtype)
     else:
         rows = box_muller(xp, words(xp, key, counter, _groups(shape, 4)), dtypes.float32)
-    return xp.astype(_cut(xp, rows, shape), dtype)
+    return xp.astype(_truncated_to(xp, rows, shape), dtype)
 
 
 @with_operators
@@ -159,13 +159,13 @@ def truncated_normal(xp: ValueBackend, key: Value, counter: Value, shape: Shape,
     """Between -2 and 2: of each group's candidates the first that lie there. TensorFlow reserves 256 words for each
     number; of 32 candidates, of which one in 22 falls out, fewer than four are left once in 1e35 times."""
     wide = dtypes.float64 if dtype == dtypes.float64 else dtypes.float32
-    each = 2 if dtype == dtypes.float64 else 4
-    w = words(xp, key, counter, _groups(shape, each), stride=64 * each, each=8 if each == 4 else 16)
-    candidates = box_muller(xp, doubled(xp, w) if each == 2 else w, wide)
-    good = abs(candidates) < 2.0
-    rank = xp.cumsum(xp.astype(good, dtypes.int32), axis=1)
-    chosen = []
-    for k in range(1, each + 1):
-        at = xp.argmax(xp.astype(good & (rank == k), dtypes.int32), axis=1)
-        chosen.append(xp.take_along_axis(candidates, xp.expand_dims(at, 1), 1))
-    return xp.astype(_cut(xp, xp.concat(chosen, axis=1), shape), dtype)
+    size = 2 if dtype == dtypes.float64 else 4
+    w = words(xp, key, counter, _groups(shape, size), stride=64 * size, group_size=8 if size == 4 else 16)
+    candidates = box_muller(xp, doubled(xp, w) if size == 2 else w, wide)
+    is_accepted = abs(candidates) < 2.0
+    rank = xp.cumsum(xp.astype(is_accepted, dtypes.int32), axis=1)
+    accepted = []
+    for k in range(1, size + 1):
+        at = xp.argmax(xp.astype(is_accepted & (rank == k), dtypes.int32), axis=1)
+        accepted.append(xp.take_along_axis(candidates, xp.expand_dims(at, 1), 1))
+    return xp.astype(_truncated_to(xp, xp.concat(accepted, axis=1), shape), dtype)

@@ -59,15 +59,15 @@ class Streams:
         n = self.xp.shape(self.first)[0]
         return Buffer(self.xp.zeros((n, self.each), self.dtype), self.xp.zeros((n,), dtypes.int32))
 
-    def take(self, draw: Draw, at: Any, buffer: Buffer, asked: Any) -> tuple[Any, Any, Buffer]:
+    def take(self, draw: Draw, at: Any, buffer: Buffer, is_asking: Any) -> tuple[Any, Any, Buffer]:
         """Return (a number for each that asks, its position in the counter, the buffer after it)."""
         xp = self.xp
-        fresh = xp.logical_and(asked, xp.equal(buffer.left, 0))
-        values = xp.where(xp.expand_dims(fresh, 1), draw(at), buffer.values)
-        left = xp.where(fresh, xp.full_like(buffer.left, self.each), buffer.left)
-        left = xp.subtract(left, xp.astype(asked, dtypes.int32))
+        is_refill = xp.logical_and(is_asking, xp.equal(buffer.left, 0))
+        values = xp.where(xp.expand_dims(is_refill, 1), draw(at), buffer.values)
+        left = xp.where(is_refill, xp.full_like(buffer.left, self.each), buffer.left)
+        left = xp.subtract(left, xp.astype(is_asking, dtypes.int32))
         number = xp.squeeze(xp.take_along_axis(values, xp.expand_dims(xp.astype(left, dtypes.int64), 1), 1), 1)
-        return number, xp.add(at, xp.astype(fresh, dtypes.uint64)), Buffer(values, left)
+        return number, xp.add(at, xp.astype(is_refill, dtypes.uint64)), Buffer(values, left)
 
 
 def _until_done(xp: Any, step: Callable[[Any], Any], init: tuple[Any, ...]) -> Any:
@@ -75,24 +75,24 @@ def _until_done(xp: Any, step: Callable[[Any], Any], init: tuple[Any, ...]) -> A
     return xp.while_loop(lambda s: xp.logical_not(xp.all(s[0])), step, init)
 
 
-def _spread(xp: Any, x: AnyArray, each: int) -> AnyArray:
-    """A parameter for each number: `each` numbers in a row have the same."""
+def _repeated(xp: Any, x: AnyArray, group_size: int) -> AnyArray:
+    """A parameter for each number: `group_size` numbers in a row have the same."""
     n = xp.size(x)
-    return xp.reshape(xp.broadcast_to(xp.reshape(x, (n, 1)), (n, each)), (n * each,))
+    return xp.reshape(xp.broadcast_to(xp.reshape(x, (n, 1)), (n, group_size)), (n * group_size,))
 
 
-def _parameters_last(xp: Any, drawn: AnyArray, count: int, shape: Shape) -> AnyArray:
+def _parameters_last(xp: Any, samples: AnyArray, count: int, shape: Shape) -> AnyArray:
     """Numbers, drawn parameter by parameter, with parameters last."""
-    rows = xp.reshape(drawn, (count, xp.size(drawn) // count))
+    rows = xp.reshape(samples, (count, xp.size(samples) // count))
     return xp.reshape(xp.permute_dims(rows, (1, 0)), shape)
 
 
-def _firsts(xp: Any, n: int, apart: int = RESERVED) -> Any:
-    return xp.multiply(xp.iota(n, dtypes.uint64), xp.full((), apart, dtypes.uint64))
+def _firsts(xp: Any, n: int, spacing: int = RESERVED) -> Any:
+    return xp.multiply(xp.iota(n, dtypes.uint64), xp.full((), spacing, dtypes.uint64))
 
 
-def _accepts(xp: Any, done: AnyArray, now: AnyArray, old: AnyArray, new: AnyArray) -> tuple[AnyArray, AnyArray]:
-    return xp.logical_or(done, now), xp.where(now, new, old)
+def _accepts(xp: Any, is_done: AnyArray, accepts: AnyArray, old: AnyArray, new: AnyArray) -> tuple[AnyArray, AnyArray]:
+    return xp.logical_or(is_done, accepts), xp.where(accepts, new, old)
 
 
 # ---- gamma -----------------------------------------------------------------------------------------------------------
@@ -104,33 +104,33 @@ def gamma(xp: ValueBackend, key: Value, counter: Value, shape: Shape, alpha: Val
     n = math.prod(shape)
     if not n:
         return xp.zeros(shape, dtype)
-    a = _spread(xp, xp.astype(alpha, dtypes.float64), n // count)
+    a = _repeated(xp, xp.astype(alpha, dtypes.float64), n // count)
     s = Streams(xp, key, counter, _firsts(xp, n), dtypes.float64)
-    small, one = a < 1.0, a == 1.0
+    small, is_exponential = a < 1.0, a == 1.0
     d = a + xp.where(small, xp.full_like(a, 2 / 3), xp.full_like(a, -1 / 3))
     c = xp.full_like(d, 1 / 3) / xp.sqrt(d)
     simple = -xp.log1p(-xp.squeeze(xp.take_slice(s.uniform(s.start()), 1, 1, 2), 1))
 
     def step(state: Any) -> Any:
-        done, result, at, normals, uniforms = state
+        is_done, result, at, normals, uniforms = state
         normals, uniforms = Buffer(*normals), Buffer(*uniforms)
-        asked = ~done
-        x, at, normals = s.take(s.normal, at, normals, asked)
+        asking = ~is_done
+        x, at, normals = s.take(s.normal, at, normals, asking)
         v = c * x + 1.0
-        asked = asked & (v > 0.0)
+        asking = asking & (v > 0.0)
         v = v * v * v
-        u, at, uniforms = s.take(s.uniform, at, uniforms, asked)
+        u, at, uniforms = s.take(s.uniform, at, uniforms, asking)
         square = x * x
-        quick = u < 1.0 - square * 0.0331 * square
-        safe = xp.where(asked, v, xp.ones_like(v))
+        accepts_early = u < 1.0 - square * 0.0331 * square
+        safe = xp.where(asking, v, xp.ones_like(v))
         bound = square * 0.5 + d * (1.0 - safe + xp.log(safe))
-        now = asked & (quick | (xp.log(u) < bound))
-        b, at, uniforms = s.take(s.uniform, at, uniforms, now & small)
+        accepts_now = asking & (accepts_early | (xp.log(u) < bound))
+        b, at, uniforms = s.take(s.uniform, at, uniforms, accepts_now & small)
         value = d * v
         value = xp.where(small, value * b ** (xp.ones_like(a) / a), value)
-        return *_accepts(xp, done, now, result, value), at, tuple(normals), tuple(uniforms)
+        return *_accepts(xp, is_done, accepts_now, result, value), at, tuple(normals), tuple(uniforms)
 
-    init = (one | xp.isnan(a), xp.where(one, simple, xp.full_like(a, math.nan)), s.start())
+    init = (is_exponential | xp.isnan(a), xp.where(is_exponential, simple, xp.full_like(a, math.nan)), s.start())
     result = _until_done(xp, step, (*init, tuple(s.empty()), tuple(s.empty())))[1]
     return _parameters_last(xp, xp.astype(result, dtype), count, shape)
 
@@ -163,10 +163,10 @@ def poisson(xp: ValueBackend, key: Value, counter: Value, shape: Shape, rate: Va
     if not n:
         return xp.zeros(shape, dtype)
     wide = dtypes.float64
-    r = _spread(xp, xp.astype(rate, wide), n // count)
+    r = _repeated(xp, xp.astype(rate, wide), n // count)
     s = Streams(xp, key, counter, _firsts(xp, n), wide)
-    good = xp.isfinite(r) & (r >= 0.0)
-    r = xp.where(good, r, xp.ones_like(r))
+    is_finite = xp.isfinite(r) & (r >= 0.0)
+    r = xp.where(is_finite, r, xp.ones_like(r))
     small = r < 10.0
     least = xp.exp(-r)
     large = xp.where(small, xp.full_like(r, 10.0), r)
@@ -177,32 +177,32 @@ def poisson(xp: ValueBackend, key: Value, counter: Value, shape: Shape, rate: Va
     box = 0.9277 - xp.full_like(b, 3.6224) / (b - 2.0)
 
     def step(state: Any) -> Any:
-        done, result, product, found, at, buffer = state
-        asked = ~done
-        u, at, buffer = s.take(s.uniform, at, Buffer(*buffer), asked)
-        product = xp.where(asked & small, product * u, product)
+        is_done, result, product, arrivals, at, buffer = state
+        asking = ~is_done
+        u, at, buffer = s.take(s.uniform, at, Buffer(*buffer), asking)
+        product = xp.where(asking & small, product * u, product)
         ends = small & (product <= least)
-        asked = asked & ~small
-        v, at, buffer = s.take(s.uniform, at, buffer, asked)
+        asking = asking & ~small
+        v, at, buffer = s.take(s.uniform, at, buffer, asking)
         u = u - 0.5
         shifted = 0.5 - abs(u)
         k = (a * 2.0 / shifted + b) * u
         k = xp.floor(k + large + 0.43)
-        quick = (shifted >= 0.07) & (v <= box)
-        never = (shifted < 0.013) & (v > shifted)
-        never = (k < 0.0) | never
+        accepts_early = (shifted >= 0.07) & (v <= box)
+        rejects_early = (shifted < 0.013) & (v > shifted)
+        rejects_early = (k < 0.0) | rejects_early
         ratio = a / (shifted * shifted) + b
         left = xp.log(v * inverse / ratio)
         k1 = xp.maximum(k, xp.zeros_like(k)) + 1.0
         right = -large + k * log_rate - xp.lgamma(k1)
-        accepted = quick | (~never & (left <= right))
-        value = xp.where(small, found, k)
-        now = ~done & xp.where(small, ends, accepted)
-        found = found + 1.0
-        return *_accepts(xp, done, now, result, value), product, found, at, tuple(buffer)
+        accepted = accepts_early | (~rejects_early & (left <= right))
+        value = xp.where(small, arrivals, k)
+        accepts_now = ~is_done & xp.where(small, ends, accepted)
+        arrivals = arrivals + 1.0
+        return *_accepts(xp, is_done, accepts_now, result, value), product, arrivals, at, tuple(buffer)
 
-    done, nan = ~good, xp.full_like(r, math.nan)
-    init = (done, nan, xp.ones_like(r), xp.zeros_like(r), s.start(), tuple(s.empty()))
+    is_done, nan = ~is_finite, xp.full_like(r, math.nan)
+    init = (is_done, nan, xp.ones_like(r), xp.zeros_like(r), s.start(), tuple(s.empty()))
     return _parameters_last(xp, xp.astype(_until_done(xp, step, init)[1], dtype), count, shape)
 
 
@@ -252,9 +252,9 @@ def _transformed_rejection(xp: ValueBackend, m: Value, q: Value) -> Callable[[Va
         u = u - 0.5
         shifted = 0.5 - abs(u)
         k = xp.floor((a * 2.0 / shifted + b) * u + c)
-        quick = (shifted >= 0.07) & (v <= box)
-        inside = (k >= 0.0) & (k <= m)
-        k = xp.where(inside, k, xp.zeros_like(k))
+        accepts_early = (shifted >= 0.07) & (v <= box)
+        in_range = (k >= 0.0) & (k <= m)
+        k = xp.where(in_range, k, xp.zeros_like(k))
         ratio = a / (shifted * shifted) + b
         left = xp.log(v * alpha / ratio)
         up, rest = m - mode + 1.0, m - k + 1.0
@@ -270,61 +270,61 @@ def _transformed_rejection(xp: ValueBackend, m: Value, q: Value) -> Callable[[Va
         right = terms[0]
         for term in terms[1:]:
             right = right + term
-        return k, quick | (inside & (left <= right))
+        return k, accepts_early | (in_range & (left <= right))
 
     return accept
 
 
 @with_operators
 def binomial(
-    xp: ValueBackend, key: Value, counter: Value, shape: Shape, counts: Value, odds: Value, dtype: np.dtype
+    xp: ValueBackend, key: Value, counter: Value, shape: Shape, counts: Value, probability: Value, dtype: np.dtype
 ) -> Value:
-    lead = np.broadcast_shapes(counts.shape, odds.shape)
-    count, n = math.prod(lead), math.prod(shape)
+    batch_shape = np.broadcast_shapes(counts.shape, probability.shape)
+    count, n = math.prod(batch_shape), math.prod(shape)
     if not n:
         return xp.zeros(shape, dtype)
-    counts, odds = (_spread(xp, xp.broadcast_to(x, lead), n // count) for x in (counts, odds))
-    flipped = odds > 0.5
-    p = xp.where(flipped, 1.0 - odds, odds)
-    many = counts * p >= 10.0  # in the dtype that is given
-    m, p, wide = xp.astype(counts, dtypes.float64), xp.astype(p, dtypes.float64), xp.astype(odds, dtypes.float64)
-    never = (m <= 0.0) | (wide <= 0.0)
-    always = ~never & (wide >= 1.0)
-    fixed = never | always | xp.isnan(wide)
+    counts, probability = (_repeated(xp, xp.broadcast_to(x, batch_shape), n // count) for x in (counts, probability))
+    flipped = probability > 0.5
+    p = xp.where(flipped, 1.0 - probability, probability)
+    by_rejection = counts * p >= 10.0  # in the dtype that is given
+    m, p, wide = xp.astype(counts, dtypes.float64), xp.astype(p, dtypes.float64), xp.astype(probability, dtypes.float64)
+    is_zero = (m <= 0.0) | (wide <= 0.0)
+    is_all = ~is_zero & (wide >= 1.0)
+    fixed = is_zero | is_all | xp.isnan(wide)
     number = xp.iota(n, dtypes.uint64)
-    apart = xp.where(many, xp.full_like(number, RESERVED), xp.full_like(number, 42))
-    s = Streams(xp, key, counter, number * apart, dtypes.float64)
+    spacing = xp.where(by_rejection, xp.full_like(number, RESERVED), xp.full_like(number, 42))
+    s = Streams(xp, key, counter, number * spacing, dtypes.float64)
     q = xp.where(fixed, xp.full_like(p, 0.5), p)
     step_of = xp.log1p(-q)
     accept = _transformed_rejection(xp, m, q)
 
     def step(state: Any) -> Any:
-        done, result, total, found, at, buffer = state
-        asked = ~done
-        u, at, buffer = s.take(s.uniform, at, Buffer(*buffer), asked)
+        is_done, result, total, successes, at, buffer = state
+        asking = ~is_done
+        u, at, buffer = s.take(s.uniform, at, Buffer(*buffer), asking)
         total = total + xp.ceil(xp.log(u) / step_of)
         ends = total > m
-        v, at, buffer = s.take(s.uniform, at, buffer, asked & many)
+        v, at, buffer = s.take(s.uniform, at, buffer, asking & by_rejection)
         k, accepted = accept(u, v)
-        now = ~done & xp.where(many, accepted, ends)
-        value = xp.where(many, k, found)
-        found = found + 1.0
-        return *_accepts(xp, done, now, result, value), total, found, at, tuple(buffer)
+        accepts_now = ~is_done & xp.where(by_rejection, accepted, ends)
+        value = xp.where(by_rejection, k, successes)
+        successes = successes + 1.0
+        return *_accepts(xp, is_done, accepts_now, result, value), total, successes, at, tuple(buffer)
 
     zeros = xp.zeros_like(m)
     init = (fixed, zeros, zeros, zeros, s.start(), tuple(s.empty()))
-    drawn = _until_done(xp, step, init)[1]
-    drawn = xp.where(flipped, m - drawn, drawn)
-    drawn = xp.where(never, zeros, xp.where(always, m, drawn))
-    drawn = xp.where(xp.isnan(wide), xp.full_like(m, math.nan), drawn)
-    return _parameters_last(xp, xp.astype(drawn, dtype), count, shape)
+    samples = _until_done(xp, step, init)[1]
+    samples = xp.where(flipped, m - samples, samples)
+    samples = xp.where(is_zero, zeros, xp.where(is_all, m, samples))
+    samples = xp.where(xp.isnan(wide), xp.full_like(m, math.nan), samples)
+    return _parameters_last(xp, xp.astype(samples, dtype), count, shape)
 
 
 @rule("StatelessRandomBinomial", known=("shape",), folds=False)
 def stateless_binomial(
-    xp: Backend, shape: np.ndarray, seed: Array, counts: Array, odds: Array, *, dtype: np.dtype = dtypes.int64
+    xp: Backend, shape: np.ndarray, seed: Array, counts: Array, probability: Array, *, dtype: np.dtype = dtypes.int64
 ) -> Array:
-    return binomial(xp, *philox.key_and_counter(xp, seed), ints(shape), counts, odds, dtype)
+    return binomial(xp, *philox.key_and_counter(xp, seed), ints(shape), counts, probability, dtype)
 
 
 @rule("StatefulRandomBinomial", known=("shape", "algorithm"), writes=True)
@@ -334,16 +334,16 @@ def stateful_binomial(
     algorithm: np.ndarray,
     shape: np.ndarray,
     counts: Array,
-    odds: Array,
+    probability: Array,
     *,
     dtype: np.dtype = dtypes.int64,
 ) -> Array:
     check_algorithm(algorithm)
     extents = ints(shape)
-    batches = math.prod(np.broadcast_shapes(xp.shape(counts), xp.shape(odds)))
-    each = math.prod(extents) // max(batches, 1)
-    key, counter = reserve_numbers(xp, cell, batches * 2 * 100 * (each + 3) // 4 * RESERVED)
-    return binomial(xp, key, counter, extents, counts, odds, dtype)
+    batches = math.prod(np.broadcast_shapes(xp.shape(counts), xp.shape(probability)))
+    row_size = math.prod(extents) // max(batches, 1)
+    key, counter = reserve_numbers(xp, cell, batches * 2 * 100 * (row_size + 3) // 4 * RESERVED)
+    return binomial(xp, key, counter, extents, counts, probability, dtype)
 
 
 # ---- categories ------------------------------------------------------------------------------------------------------
@@ -361,8 +361,8 @@ def _categories(xp: Backend, key: Array, counter: Array, logits: Array, samples:
     heights = xp.where(finite, xp.exp(xp.subtract(wide, most)), xp.zeros_like(wide))
     total = xp.cumsum(heights, axis=1)
     u = philox.uniform(xp, key, counter, (batch, samples), dtypes.float64)
-    wanted = xp.multiply(u, xp.take_slice(total, 1, classes - 1, classes))
-    return xp.astype(xp.searchsorted(total, wanted, right=True), dtype)
+    targets = xp.multiply(u, xp.take_slice(total, 1, classes - 1, classes))
+    return xp.astype(xp.searchsorted(total, targets, right=True), dtype)
 
 
 @rule("Multinomial", known=("samples",), writes=True)

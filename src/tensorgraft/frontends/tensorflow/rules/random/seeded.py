@@ -65,7 +65,7 @@ for _name, _draw in _DRAWS.items():
     rule(_name, known=("shape",), folds=False)(_from_seed)
 
 
-def _between(xp: Backend, key: Array, counter: Array, shape: tuple[int, ...], low: Array, high: Array) -> Array:
+def _integers_in(xp: Backend, key: Array, counter: Array, shape: tuple[int, ...], low: Array, high: Array) -> Array:
     """Draw integers in [low, high) as remainders of as many random bits as the dtype has."""
     dtype = xp.dtype_of(low)
     unsigned = np.dtype(f"uint{8 * dtype.itemsize}")
@@ -79,12 +79,12 @@ def uniform_int_v2(
     xp: Backend, shape: np.ndarray, key: Array, counter: Array, algorithm: np.ndarray, low: Array, high: Array
 ) -> Array:
     check_algorithm(algorithm)
-    return _between(xp, key, counter, ints(shape), low, high)
+    return _integers_in(xp, key, counter, ints(shape), low, high)
 
 
 @rule("StatelessRandomUniformInt", known=("shape",), folds=False)
 def uniform_int(xp: Backend, shape: np.ndarray, seed: Array, low: Array, high: Array) -> Array:
-    return _between(xp, *philox.key_and_counter(xp, seed), ints(shape), low, high)
+    return _integers_in(xp, *philox.key_and_counter(xp, seed), ints(shape), low, high)
 
 
 # ---- of states that are variables ------------------------------------------------------------------------------------
@@ -104,8 +104,8 @@ def _skip(xp: Backend, cell: VariableCell, by: Array) -> Array:
 def read_and_skip(xp: Backend, cell: VariableCell, algorithm: np.ndarray, delta: Array) -> Array:
     """256 numbers further for each of `delta`."""
     check_algorithm(algorithm)
-    each = xp.full((), 256, dtypes.uint64)
-    return _skip(xp, cell, xp.multiply(xp.reshape(xp.astype(delta, dtypes.uint64), ()), each))
+    skip = xp.full((), 256, dtypes.uint64)
+    return _skip(xp, cell, xp.multiply(xp.reshape(xp.astype(delta, dtypes.uint64), ()), skip))
 
 
 @rule("RngSkip", known=("algorithm",), writes=True)
@@ -124,7 +124,7 @@ RESERVED = 256  # numbers of the counter for each number that is drawn
 
 
 def _drawn_of_state(draw: Draw) -> tuple[Callable[..., Array], Callable[..., Array]]:
-    def own(xp: Backend, shape: np.ndarray, cell: VariableCell, *, dtype: np.dtype) -> Array:
+    def unshared(xp: Backend, shape: np.ndarray, cell: VariableCell, *, dtype: np.dtype) -> Array:
         extents = ints(shape)
         return draw(xp, *reserve_numbers(xp, cell, math.prod(extents) * RESERVED), extents, dtype)
 
@@ -132,9 +132,9 @@ def _drawn_of_state(draw: Draw) -> tuple[Callable[..., Array], Callable[..., Arr
         xp: Backend, cell: VariableCell, algorithm: np.ndarray, shape: np.ndarray, *, dtype: np.dtype = dtypes.float32
     ) -> Array:
         check_algorithm(algorithm)
-        return own(xp, shape, cell, dtype=dtype)
+        return unshared(xp, shape, cell, dtype=dtype)
 
-    return own, shared
+    return unshared, shared
 
 
 for _names, _draw in [
@@ -151,7 +151,7 @@ for _names, _draw in [
 @rule("RandomUniformInt", known=("shape",), writes=True)
 def random_uniform_int(xp: Backend, shape: np.ndarray, low: Array, high: Array, cell: VariableCell) -> Array:
     extents = ints(shape)
-    return _between(xp, *reserve_numbers(xp, cell, math.prod(extents) * RESERVED), extents, low, high)
+    return _integers_in(xp, *reserve_numbers(xp, cell, math.prod(extents) * RESERVED), extents, low, high)
 
 
 @rule("StatefulUniformInt", known=("shape", "algorithm"), writes=True)

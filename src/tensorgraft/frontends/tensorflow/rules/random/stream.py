@@ -55,24 +55,24 @@ class WordStream:
         if n & (n - 1) == 0:
             return draw() & (n - 1)
         rest = ((1 << bits) - 1) % n + 1
-        drawn = draw()
-        while drawn < rest:
-            drawn = draw()
-        return drawn % n
+        number = draw()
+        while number < rest:
+            number = draw()
+        return number % n
 
     def uniforms(self, dtype: np.dtype) -> np.ndarray:
         """Return the uniform numbers that one block gives: 4, or 2 doubles."""
         host, words = registry.get("numpy"), self.block()[None]
         with host.scope():
-            drawn: Any = philox.unit(host, philox.doubled(host, words) if dtype == dtypes.float64 else words, dtype)
-            return drawn[0]
+            numbers: Any = philox.unit(host, philox.doubled(host, words) if dtype == dtypes.float64 else words, dtype)
+            return numbers[0]
 
     def normals(self, dtype: np.dtype) -> np.ndarray:
         host, words = registry.get("numpy"), self.block()[None]
         with host.scope():
-            drawn: Any
+            numbers: Any
             if dtype == dtypes.float64:
-                drawn = philox.box_muller(host, philox.doubled(host, words), dtype)
-                return drawn[0]
-            drawn = philox.box_muller(host, words, dtypes.float32)
-            return drawn[0].astype(dtype)
+                numbers = philox.box_muller(host, philox.doubled(host, words), dtype)
+                return numbers[0]
+            numbers = philox.box_muller(host, words, dtypes.float32)
+            return numbers[0].astype(dtype)

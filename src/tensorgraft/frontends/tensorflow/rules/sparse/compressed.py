@@ -20,13 +20,13 @@ from tensorgraft.hub.backend import Backend
 
 
 @rule("DenseToCSRSparseMatrix", folds=False)
-def of_dense(xp: Backend, x: Array, places: Array) -> CompressedMatrix:
-    return CompressedMatrix(tuple(xp.shape(x)), places, gather_nd(xp, x, places))
+def of_dense(xp: Backend, x: Array, positions: Array) -> CompressedMatrix:
+    return CompressedMatrix(tuple(xp.shape(x)), positions, gather_nd(xp, x, positions))
 
 
 @rule("SparseTensorToCSRSparseMatrix", known=("shape",), folds=False)
-def of_sparse(xp: Backend, places: Array, values: Array, shape: np.ndarray) -> CompressedMatrix:
-    return CompressedMatrix(ints(shape), places, values)
+def of_sparse(xp: Backend, positions: Array, values: Array, shape: np.ndarray) -> CompressedMatrix:
+    return CompressedMatrix(ints(shape), positions, values)
 
 
 @rule("CSRSparseMatrixToDense", either=EVERY, folds=False)
@@ -36,23 +36,24 @@ def to_dense(xp: Backend, x: CompressedMatrix) -> Array:
 
 @rule("CSRSparseMatrixToSparseTensor", either=EVERY, folds=False)
 def to_sparse(xp: Backend, x: CompressedMatrix) -> list[Any]:
-    return [x.places, x.values, np.asarray(x.shape, np.int64)]
+    return [x.positions, x.values, np.asarray(x.shape, np.int64)]
 
 
 @rule("CSRSparseMatrixComponents", either=EVERY, folds=False)
 def components(xp: Backend, x: CompressedMatrix, index: Any) -> list[Any]:
-    """Return (where rows begin, columns, values) of one of a batch."""
+    """Return (where rows begin, columns, values) of the matrix, or of number `index` of a batch."""
     batch, part, rows, columns = x.batched(xp)
     values = lifted(xp, x.values)
     if batch > 1:
-        mine = np.flatnonzero(xp.to_numpy(part) == int(on_the_host(xp, index)))
-        rows, columns, values = (xp.take(v, xp.asarray(mine), 0) for v in (rows, columns, values))
+        in_matrix = np.flatnonzero(xp.to_numpy(part) == int(on_the_host(xp, index)))
+        rows, columns, values = (xp.take(v, xp.asarray(in_matrix), 0) for v in (rows, columns, values))
     steps = xp.asarray(np.arange(x.shape[-2] + 1))
     return [xp.astype(xp.searchsorted(rows, steps), dtypes.int32), xp.astype(columns, dtypes.int32), values]
 
 
 @rule("SparseMatrixNNZ", either=EVERY, folds=False)
-def entries(xp: Backend, x: CompressedMatrix) -> Any:
+def entry_counts(xp: Backend, x: CompressedMatrix) -> Any:
+    """Return how many entries a matrix has, or each of a batch."""
     batch, part, *_ = x.batched(xp)
     if len(x.shape) == 2:
         return np.asarray(xp.shape(part)[0], np.int32)
@@ -79,8 +80,8 @@ def product(
     batch, part, rows, columns = a.batched(xp)
     n, m = a.shape[-2:]
     flat = xp.reshape(b, (batch * m, xp.shape(b)[-1]))
-    taken = xp.take(flat, xp.add(xp.multiply(part, m), columns), 0)
-    parts = xp.multiply(xp.expand_dims(lifted(xp, a.values), 1), taken)
+    gathered = xp.take(flat, xp.add(xp.multiply(part, m), columns), 0)
+    parts = xp.multiply(xp.expand_dims(lifted(xp, a.values), 1), gathered)
     out = segment_total(xp, parts, xp.add(xp.multiply(part, n), rows), batch * n)
     out = xp.reshape(out, (*a.shape[:-1], xp.shape(b)[-1]))
     if conjugate_output and dtypes.is_complex(xp.dtype_of(out)):
@@ -100,29 +101,29 @@ def sparse_product(
         b = b.transposed(xp, adjoint_b)
     left, right = (np.stack([xp.to_numpy(v) for v in x.batched(xp)[1:]]) for x in (a, b))
     m, width = b.shape[-2:]
-    by_row = left[0] * m + left[2]  # of the other matrix
+    multiplied = left[0] * m + left[2]  # for each entry of a: the row of b that it is multiplied by
     rows = right[0] * m + right[1]
-    start, stop = np.searchsorted(rows, by_row), np.searchsorted(rows, by_row, side="right")
-    first = np.repeat(np.arange(by_row.size), stop - start)
+    start, stop = np.searchsorted(rows, multiplied), np.searchsorted(rows, multiplied, side="right")
+    first = np.repeat(np.arange(multiplied.size), stop - start)
     second = np.concatenate([np.arange(s, e) for s, e in zip(start, stop, strict=True)] or [np.zeros(0, np.int64)])
     second = second.astype(np.int64)
     where = np.stack([left[0][first], left[1][first], right[2][second]], axis=1)
-    places, at = np.unique(where, axis=0, return_inverse=True)
+    positions, at = np.unique(where, axis=0, return_inverse=True)
     factors = [xp.take(lifted(xp, x.values), xp.asarray(i), 0) for x, i in ((a, first), (b, second))]
-    values = segment_total(xp, xp.multiply(*factors), xp.asarray(np.ravel(at)), len(places))
-    return CompressedMatrix((*a.shape[:-1], width), xp.asarray(places[:, 3 - len(a.shape) :]), values)
+    values = segment_total(xp, xp.multiply(*factors), xp.asarray(np.ravel(at)), len(positions))
+    return CompressedMatrix((*a.shape[:-1], width), xp.asarray(positions[:, 3 - len(a.shape) :]), values)
 
 
-def _of_tensorflow(xp: Backend, x: CompressedMatrix) -> tf.Tensor:
-    places, values = (tf.constant(on_the_host(xp, v)) for v in x.arrays())
-    return tf.raw_ops.SparseTensorToCSRSparseMatrix(indices=places, values=values, dense_shape=list(x.shape))
+def _tensorflow_matrix(xp: Backend, x: CompressedMatrix) -> tf.Tensor:
+    positions, values = (tf.constant(on_the_host(xp, v)) for v in x.arrays())
+    return tf.raw_ops.SparseTensorToCSRSparseMatrix(indices=positions, values=values, dense_shape=list(x.shape))
 
 
 @rule("SparseMatrixOrderingAMD", either=EVERY, folds=False)
 def ordering(xp: Backend, x: CompressedMatrix) -> np.ndarray:
     """Order by TensorFlow, on the host: a heuristic, any result of which is as good."""
     with tf.init_scope():
-        return tf.raw_ops.SparseMatrixOrderingAMD(input=_of_tensorflow(xp, x)).numpy()
+        return tf.raw_ops.SparseMatrixOrderingAMD(input=_tensorflow_matrix(xp, x)).numpy()
 
 
 @rule("SparseMatrixSparseCholesky", either=EVERY, folds=False)
@@ -132,7 +133,7 @@ def cholesky(xp: Backend, x: CompressedMatrix, order: Any, *, node: Any) -> Comp
     with tf.init_scope():
         order = tf.constant(on_the_host(xp, order))
         factor = tf.raw_ops.SparseMatrixSparseCholesky(
-            input=_of_tensorflow(xp, x), permutation=order, type=tf.as_dtype(dtype)
+            input=_tensorflow_matrix(xp, x), permutation=order, type=tf.as_dtype(dtype)
         )
-        places, values, _ = tf.raw_ops.CSRSparseMatrixToSparseTensor(sparse_matrix=factor, type=tf.as_dtype(dtype))
-        return CompressedMatrix(x.shape, xp.asarray(places.numpy()), xp.asarray(values.numpy()))
+        positions, values, _ = tf.raw_ops.CSRSparseMatrixToSparseTensor(sparse_matrix=factor, type=tf.as_dtype(dtype))
+        return CompressedMatrix(x.shape, xp.asarray(positions.numpy()), xp.asarray(values.numpy()))

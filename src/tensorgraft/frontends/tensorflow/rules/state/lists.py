@@ -48,68 +48,75 @@ def from_tensor(xp: Backend, x: Any, shape: Any, *, element_dtype: np.dtype) -> 
 
 @rule("TensorListSetItem", either=EVERY, folds=False)
 def set_item(
-    xp: Backend, whole: TensorList, index: Any, x: Any, *, resize_if_index_out_of_bounds: bool = False
+    xp: Backend, tensor_list: TensorList, index: Any, x: Any, *, resize_if_index_out_of_bounds: bool = False
 ) -> TensorList:
-    return whole.set(xp, index, x, resize_if_index_out_of_bounds)
+    return tensor_list.set(xp, index, x, resize_if_index_out_of_bounds)
 
 
 @rule("TensorListGetItem", either=EVERY, folds=False)
-def get_item(xp: Backend, whole: TensorList, index: Any, shape: Any) -> Any:
-    return _shaped(whole, shape).get(xp, index)
+def get_item(xp: Backend, tensor_list: TensorList, index: Any, shape: Any) -> Any:
+    return _shaped(tensor_list, shape).get(xp, index)
 
 
-def _shaped(whole: TensorList, shape: Any) -> TensorList:
+def _shaped(tensor_list: TensorList, shape: Any) -> TensorList:
     """Return the list with the element shape that an operand says, where the list has not been written."""
-    said = _element(shape)
-    if whole.items is None or said is None or None in said or any(x is not None for x in whole.items):
-        return whole
-    return replace(whole, shape=said)
+    element_shape_ = _element(shape)
+    if (
+        tensor_list.items is None
+        or element_shape_ is None
+        or None in element_shape_
+        or any(x is not None for x in tensor_list.items)
+    ):
+        return tensor_list
+    return replace(tensor_list, shape=element_shape_)
 
 
 @rule("TensorListPushBack", either=EVERY, folds=False)
-def push_back(xp: Backend, whole: TensorList, x: Any) -> TensorList:
-    return whole.push(xp, x)
+def push_back(xp: Backend, tensor_list: TensorList, x: Any) -> TensorList:
+    return tensor_list.push(xp, x)
 
 
 @rule("TensorListPopBack", either=EVERY, folds=False)
-def pop_back(xp: Backend, whole: TensorList, shape: Any) -> list[Any]:
-    return list(_shaped(whole, shape).pop(xp))
+def pop_back(xp: Backend, tensor_list: TensorList, shape: Any) -> list[Any]:
+    return list(_shaped(tensor_list, shape).pop(xp))
 
 
 @rule("TensorListLength", either=EVERY, folds=False)
-def length(xp: Backend, whole: TensorList) -> Any:
-    return whole.count()
+def length(xp: Backend, tensor_list: TensorList) -> Any:
+    return tensor_list.count()
 
 
 @rule("TensorListElementShape", either=EVERY, folds=False)
-def element_shape(xp: Backend, whole: TensorList, *, shape_type: np.dtype) -> np.ndarray:
-    if whole.dtype is None:  # variants
+def element_shape(xp: Backend, tensor_list: TensorList, *, shape_type: np.dtype) -> np.ndarray:
+    if tensor_list.dtype is None:  # variants
         return np.zeros(0, shape_type)
-    if whole.items is None or any(x is not None for x in whole.items):
-        return np.asarray(whole.extents(), shape_type)
-    if whole.shape is None:
+    if tensor_list.items is None or any(x is not None for x in tensor_list.items):
+        return np.asarray(tensor_list.extents(), shape_type)
+    if tensor_list.shape is None:
         return np.asarray(-1, shape_type)
-    return np.asarray([-1 if n is None else n for n in whole.shape], shape_type)
+    return np.asarray([-1 if n is None else n for n in tensor_list.shape], shape_type)
 
 
 @rule("TensorListResize", either=EVERY, folds=False)
-def resize(xp: Backend, whole: TensorList, count: Any) -> TensorList:
-    return whole.resized(xp, _count(xp, count))
+def resize(xp: Backend, tensor_list: TensorList, count: Any) -> TensorList:
+    return tensor_list.resized(xp, _count(xp, count))
 
 
 @rule("TensorListStack", either=EVERY, folds=False)
-def stack(xp: Backend, whole: TensorList, shape: Any, *, num_elements: int = -1) -> Array:
-    if whole.dtype is None and whole.items is not None:
-        return whole.items
-    return _shaped(whole, shape).array(xp)
+def stack(xp: Backend, tensor_list: TensorList, shape: Any, *, num_elements: int = -1) -> Array:
+    if tensor_list.dtype is None and tensor_list.items is not None:
+        return tensor_list.items
+    return _shaped(tensor_list, shape).array(xp)
 
 
 @rule("TensorListConcatV2", "TensorListConcat", either=EVERY, folds=False)
-def concat(xp: Backend, whole: TensorList, shape: Any = None, *lead: Any, element_dtype: np.dtype) -> list[Any]:
-    if whole.items is not None:
-        rows = [lifted(xp, whole.item(xp, i)) for i in range(len(whole.items))]
+def concat(
+    xp: Backend, tensor_list: TensorList, shape: Any = None, *leading: Any, element_dtype: np.dtype
+) -> list[Any]:
+    if tensor_list.items is not None:
+        rows = [lifted(xp, tensor_list.item(xp, i)) for i in range(len(tensor_list.items))]
     else:
-        rows = xp.unstack(whole.array(xp), 0)
+        rows = xp.unstack(tensor_list.array(xp), 0)
     sizes = np.asarray([xp.shape(x)[0] for x in rows], np.int64)
     return [xp.concat(rows, axis=0), sizes]
 
@@ -121,8 +128,8 @@ def split(xp: Backend, x: Any, shape: Any, lengths: Any, *, element_dtype: np.dt
 
 
 @rule("TensorListGather", either=EVERY, folds=False)
-def gather(xp: Backend, whole: TensorList, indices: Any, shape: Any) -> Array:
-    return xp.take(_shaped(whole, shape).stacked(xp).stack, xp.astype(lifted(xp, indices), dtypes.int64), 0)
+def gather(xp: Backend, tensor_list: TensorList, indices: Any, shape: Any) -> Array:
+    return xp.take(_shaped(tensor_list, shape).stacked(xp).stack, xp.astype(lifted(xp, indices), dtypes.int64), 0)
 
 
 @rule("TensorListScatter", either=EVERY, folds=False)
@@ -136,14 +143,14 @@ def concat_lists(xp: Backend, a: Any, b: Any, *, element_dtype: np.dtype) -> Any
     if not isinstance(a, TensorList):
         return tuple(concat_lists(xp, x, y, element_dtype=element_dtype) for x, y in zip(a, b, strict=True))
     parts = [x.items if x.items is not None else tuple(xp.unstack(x.array(xp), 0)) for x in (a, b)]
-    return replace(a, items=parts[0] + parts[1], stack=None, length=None, same=None)
+    return replace(a, items=parts[0] + parts[1], stack=None, length=None, common=None)
 
 
 @rule("TensorListPushBackBatch", either=EVERY, folds=False)
 def push_back_batch(xp: Backend, lists: Any, x: Any) -> Any:
     """Push a row of `x` onto each of a tensor of lists."""
     rows = list(x) if is_known(x) else xp.unstack(x, 0)
-    return tuple(whole.push(xp, row) for whole, row in zip(lists, rows, strict=True))
+    return tuple(tensor_list.push(xp, row) for tensor_list, row in zip(lists, rows, strict=True))
 
 
 @rule("TensorListScatterV2", either=EVERY, folds=False)
@@ -154,11 +161,11 @@ def scatter(xp: Backend, x: Any, indices: Any, shape: Any, count: Any, *, elemen
 
 
 @rule("TensorListScatterIntoExistingList", either=EVERY, folds=False)
-def scatter_into(xp: Backend, whole: TensorList, x: Any, indices: Any) -> TensorList:
-    if is_known(indices) and whole.items is not None:
+def scatter_into(xp: Backend, tensor_list: TensorList, x: Any, indices: Any) -> TensorList:
+    if is_known(indices) and tensor_list.items is not None:
         for row, i in zip(xp.unstack(lifted(xp, x), 0), indices, strict=True):
-            whole = whole.set(xp, np.asarray(i), row)
-        return whole
-    whole = replace(whole, shape=tuple(x.shape)[1:]).stacked(xp)
+            tensor_list = tensor_list.set(xp, np.asarray(i), row)
+        return tensor_list
+    tensor_list = replace(tensor_list, shape=tuple(x.shape)[1:]).stacked(xp)
     at = xp.astype(lifted(xp, indices), dtypes.int64)
-    return replace(whole, stack=xp.scatter(whole.stack, (at,), lifted(xp, x)))
+    return replace(tensor_list, stack=xp.scatter(tensor_list.stack, (at,), lifted(xp, x)))

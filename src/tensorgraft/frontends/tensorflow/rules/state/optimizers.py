@@ -67,8 +67,8 @@ def centred_rms_prop(
 ) -> Any:
     s = _toward(xp, s, xp.square(d), _rest(xp, rho))
     g = _toward(xp, g, d, _rest(xp, rho))
-    spread = s - xp.square(g) + epsilon
-    m = m * beta + d * rate / xp.sqrt(spread)
+    variance = s - xp.square(g) + epsilon
+    m = m * beta + d * rate / xp.sqrt(variance)
     return v - m, g, s, m
 
 
@@ -152,17 +152,17 @@ def power_sign(xp: Any, v: Value, m: Value, rate: Value, logbase: Value, decay: 
 
 
 def _shrunk(xp: Any, x: Value, by: Value, l1: Value, below: Value) -> Value:
-    less = abs(x) - by
-    soft = xp.sign(x) * xp.maximum(less, xp.zeros_like(less))
+    excess = abs(x) - by
+    soft = xp.sign(x) * xp.maximum(excess, xp.zeros_like(excess))
     return xp.where(l1 > 0, soft, x) / below
 
 
 @with_operators
 def proximal_adagrad(xp: Any, v: Value, s: Value, rate: Value, l1: Value, l2: Value, d: Value) -> Any:
     s = s + xp.square(d)
-    own = rate * xp.rsqrt(s)
-    moved = v - d * own
-    return _shrunk(xp, moved, own * l1, l1, 1 + l2 * own), s
+    own_rate = rate * xp.rsqrt(s)
+    moved = v - d * own_rate
+    return _shrunk(xp, moved, own_rate * l1, l1, 1 + l2 * own_rate), s
 
 
 @with_operators
@@ -176,22 +176,22 @@ def ftrl_v2(
     xp: Any, v: Value, s: Value, line: Value, d: Value, rate: Value, l1: Value, l2: Value, shrinkage: Any,
     power: Value, *, multiply_linear_by_lr: bool = False,
 ) -> Any:  # fmt: skip
-    more = s + xp.square(d)
+    new_s = s + xp.square(d)
     if shrinkage is not None:
         d = d + v * shrinkage * 2
 
     def root(x: Value) -> Value:
         return x ** xp.broadcast_to(-power, x.shape)
 
-    moved = (root(more) - root(s)) * v
+    moved = (root(new_s) - root(s)) * v
     if multiply_linear_by_lr:
         line = line + (d * rate - moved)
-        l1, below = l1 * rate, root(more) + l2 * rate * 2
+        l1, below = l1 * rate, root(new_s) + l2 * rate * 2
     else:
         line = line + (d - moved / rate)
-        below = root(more) / rate + l2 * 2
-    held = xp.minimum(xp.maximum(line, -l1), l1)
-    return (held - line) / below, more, line
+        below = root(new_s) / rate + l2 * 2
+    clamped = xp.minimum(xp.maximum(line, -l1), l1)
+    return (clamped - line) / below, new_s, line
 
 
 def ftrl(
@@ -241,12 +241,12 @@ def _store(cells: Sequence[VariableCell], arrays: Sequence[Array]) -> None:
 def _on_rows(update: Update, count: int, at: int) -> Callable[..., list[Any]]:
     def step(xp: Backend, *operands: Any, **attributes: Any) -> list[Any]:
         cells, d, indices = operands[:count], operands[at], xp.astype(operands[at + 1], dtypes.int64)
-        before, behind = operands[count:at], operands[at + 2 :]
+        before, operands_after = operands[count:at], operands[at + 2 :]
 
-        def rows(arrays: Sequence[Array], places: Array, share: Array) -> list[Array]:
-            seen = [xp.gather(x, (places,)) for x in arrays]
-            new = update(xp, *seen, *before, share, *behind, **attributes)
-            return [xp.scatter(x, (places,), r) for x, r in zip(arrays, new, strict=True)]
+        def rows(arrays: Sequence[Array], positions: Array, share: Array) -> list[Array]:
+            gathered_rows = [xp.gather(x, (positions,)) for x in arrays]
+            new = update(xp, *gathered_rows, *before, share, *operands_after, **attributes)
+            return [xp.scatter(x, (positions,), r) for x, r in zip(arrays, new, strict=True)]
 
         arrays = [c.value for c in cells]
         if not xp.shape(indices)[0]:
@@ -255,11 +255,11 @@ def _on_rows(update: Update, count: int, at: int) -> Callable[..., list[Any]]:
             _store(cells, rows(arrays, indices, d))
             return []
 
-        def one(state: list[Array], row: Any) -> Any:
-            place, share = row
-            return rows(state, xp.reshape(place, (1,)), xp.expand_dims(share, 0)), place
+        def update_row(state: list[Array], row: Any) -> Any:
+            position, share = row
+            return rows(state, xp.reshape(position, (1,)), xp.expand_dims(share, 0)), position
 
-        _store(cells, xp.scan(one, arrays, (indices, d), length=xp.shape(indices)[0])[0])
+        _store(cells, xp.scan(update_row, arrays, (indices, d), length=xp.shape(indices)[0])[0])
         return []
 
     return step
@@ -273,10 +273,10 @@ def _with_signature(fn: Callable[..., Any], update: Update) -> Callable[..., Any
     """Give `fn` a signature with the attributes of the update."""
     import inspect
 
-    own = [p for p in inspect.signature(update).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    many = inspect.Parameter("operands", inspect.Parameter.VAR_POSITIONAL)
+    attributes = [p for p in inspect.signature(update).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    operands_ = inspect.Parameter("operands", inspect.Parameter.VAR_POSITIONAL)
     first = inspect.Parameter("xp", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    fn.__signature__ = inspect.Signature([first, many, *own])  # type: ignore[attr-defined]
+    fn.__signature__ = inspect.Signature([first, operands_, *attributes])  # type: ignore[attr-defined]
     return fn
 
 

@@ -19,8 +19,8 @@ WRITTEN = (
 )
 
 
-def _content(xp: Backend, table: LookupTable, *said: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    key, value = said
+def _content(xp: Backend, table: LookupTable, *key_and_value: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    key, value = key_and_value
     if (xp.in_trace() or xp.is_tracing()) and not table.is_fixed((key, value)):
         raise TracedValueError(WRITTEN)
     return table.content((key, value))
@@ -28,28 +28,28 @@ def _content(xp: Backend, table: LookupTable, *said: np.dtype) -> tuple[np.ndarr
 
 @rule("LookupTableFindV2", either=EVERY, folds=False)
 def find(xp: Backend, table: LookupTable, keys: Any, default: Any, *, Tin: np.dtype, Tout: np.dtype) -> Any:
-    held, values = _content(xp, table, Tin, Tout)
+    table_keys, values = _content(xp, table, Tin, Tout)
     if values.ndim != 1:
         raise NotImplementedError(
             "a look-up table has rows as values: only tables with one value for each key are supported"
         )
-    if not is_known(keys) and ("O" in (held.dtype.kind, values.dtype.kind)):
+    if not is_known(keys) and ("O" in (table_keys.dtype.kind, values.dtype.kind)):
         if xp.is_traced(keys):
             raise TracedValueError("a look-up table of strings is read on the host, but its keys are being traced")
         keys = xp.to_numpy(keys)
     if is_known(keys):
         if not is_known(default):
             default = xp.to_numpy(default)
-        pairs = dict(zip(held.tolist(), values, strict=True))
-        found = [pairs.get(k, default.reshape(-1)[0]) for k in map(_plain, np.asarray(keys).reshape(-1).tolist())]
-        return np.asarray(found, values.dtype).reshape(keys.shape)
+        pairs = dict(zip(table_keys.tolist(), values, strict=True))
+        matches = [pairs.get(k, default.reshape(-1)[0]) for k in map(_plain, np.asarray(keys).reshape(-1).tolist())]
+        return np.asarray(matches, values.dtype).reshape(keys.shape)
     default = xp.broadcast_to(lifted(xp, default), xp.shape(keys))
-    if not held.size:
+    if not table_keys.size:
         return default
-    order = np.argsort(held, kind="stable")
-    ascending = lifted(xp, held[order])
-    place = xp.clip(xp.astype(xp.searchsorted(ascending, keys), dtypes.int64), 0, held.size - 1)
-    return xp.where(xp.equal(xp.take(ascending, place, 0), keys), xp.take(lifted(xp, values[order]), place, 0), default)
+    order = np.argsort(table_keys, kind="stable")
+    ascending = lifted(xp, table_keys[order])
+    at = xp.clip(xp.astype(xp.searchsorted(ascending, keys), dtypes.int64), 0, table_keys.size - 1)
+    return xp.where(xp.equal(xp.take(ascending, at, 0), keys), xp.take(lifted(xp, values[order]), at, 0), default)
 
 
 def _plain(key: Any) -> Any:

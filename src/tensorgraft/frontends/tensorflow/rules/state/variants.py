@@ -72,8 +72,8 @@ def from_ragged_grad(xp: Backend, encoded: Any, splits: Any, shape: Any, *, Tval
     rows = [encoded] if isinstance(encoded, RaggedRows) else list(encoded)
     parts = [lifted(xp, row.values) for row in rows]
     parts = [x for x in parts if math.prod(xp.shape(x))]
-    whole = xp.concat(parts, axis=0) if parts else xp.zeros(extents, Tvalues)
-    return xp.reshape(whole, extents)
+    joined = xp.concat(parts, axis=0) if parts else xp.zeros(extents, Tvalues)
+    return xp.reshape(joined, extents)
 
 
 # ---- composite -------------------------------------------------------------------------------------------------------
@@ -98,38 +98,38 @@ def empty_map(xp: Backend) -> TensorMap:
 
 
 @rule("TensorMapInsert", either=EVERY, folds=False)
-def insert(xp: Backend, whole: TensorMap, key: Any, value: Any) -> TensorMap:
+def insert(xp: Backend, tensor_map: TensorMap, key: Any, value: Any) -> TensorMap:
     by, host = key_of(xp, key)
-    return TensorMap({**whole.items, by: (host, value)})
+    return TensorMap({**tensor_map.items, by: (host, value)})
 
 
 @rule("TensorMapLookup", either=EVERY, folds=False)
-def look_up(xp: Backend, whole: TensorMap, key: Any) -> Any:
+def look_up(xp: Backend, tensor_map: TensorMap, key: Any) -> Any:
     by, host = key_of(xp, key)
-    if by not in whole.items:
+    if by not in tensor_map.items:
         raise FailedCheckError(f"Trying to lookup non-existent key. Could not find key {host}.")
-    return whole.items[by][1]
+    return tensor_map.items[by][1]
 
 
 @rule("TensorMapErase", either=EVERY, folds=False)
-def erase(xp: Backend, whole: TensorMap, key: Any) -> TensorMap:
+def erase(xp: Backend, tensor_map: TensorMap, key: Any) -> TensorMap:
     by, host = key_of(xp, key)
-    if by not in whole.items:
+    if by not in tensor_map.items:
         raise FailedCheckError(f"Trying to erase non-existent item. Could not find key {host}.")
-    return TensorMap({k: item for k, item in whole.items.items() if k != by})
+    return TensorMap({k: item for k, item in tensor_map.items.items() if k != by})
 
 
 @rule("TensorMapHasKey", either=EVERY, folds=False)
-def has_key(xp: Backend, whole: TensorMap, key: Any) -> np.ndarray:
-    return np.asarray(key_of(xp, key)[0] in whole.items)
+def has_key(xp: Backend, tensor_map: TensorMap, key: Any) -> np.ndarray:
+    return np.asarray(key_of(xp, key)[0] in tensor_map.items)
 
 
 @rule("TensorMapSize", either=EVERY, folds=False)
-def size(xp: Backend, whole: TensorMap) -> np.ndarray:
-    return np.asarray(len(whole.items), np.int32)
+def size(xp: Backend, tensor_map: TensorMap) -> np.ndarray:
+    return np.asarray(len(tensor_map.items), np.int32)
 
 
 @rule("TensorMapStackKeys", either=EVERY, folds=False)
-def keys(xp: Backend, whole: TensorMap, *, key_dtype: np.dtype) -> np.ndarray:
+def keys(xp: Backend, tensor_map: TensorMap, *, key_dtype: np.dtype) -> np.ndarray:
     """Return the keys in the order in which they came: TensorFlow promises none."""
-    return np.stack([key for key, _ in whole.items.values()]) if whole.items else np.zeros((0,), key_dtype)
+    return np.stack([key for key, _ in tensor_map.items.values()]) if tensor_map.items else np.zeros((0,), key_dtype)

@@ -127,14 +127,10 @@ def like(xp: Any, value: Any, x: AnyArray) -> AnyArray:
     return number(xp, value, xp.dtype_of(x))
 
 
-def _swapped_scaled(xp: Any, x: Array, y: Array, alpha: Any = 1) -> Array:
-    return _scaled("subtract")(xp, y, x, alpha)
-
-
 ARITHMETIC = {"dynamic": ("other", "alpha"), "promotion": DEFAULT, "promote": BOTH}
 kernel("add.Tensor", "add.Scalar", **ARITHMETIC)(_scaled("add"))
 kernel("sub.Tensor", "sub.Scalar", **ARITHMETIC)(_scaled("subtract"))
-kernel("rsub.Tensor", "rsub.Scalar", **ARITHMETIC)(_swapped_scaled)
+kernel("rsub.Tensor", "rsub.Scalar", **ARITHMETIC)(lambda xp, x, y, alpha=1: _scaled("subtract")(xp, y, x, alpha))
 
 
 def _binary(table: dict[str, str | Callable[..., Any]], promotion: PROMOTION, names: tuple[str, ...] = BOTH) -> None:
@@ -147,11 +143,11 @@ def _logical(method: str) -> Callable[..., Any]:
     return lambda xp, x, y: getattr(xp, method)(xp.astype(x, dtypes.bool_), xp.astype(y, dtypes.bool_))
 
 
-def _fmax(best: str) -> Callable[..., Any]:
+def _fmax(extreme: str) -> Callable[..., Any]:
     def fn(xp: Any, x: Array, y: Array) -> Array:
         if not _inexact(xp, x):
-            return getattr(xp, best)(x, y)
-        out = getattr(xp, best)(x, y)
+            return getattr(xp, extreme)(x, y)
+        out = getattr(xp, extreme)(x, y)
         return xp.where(xp.isnan(x), y, xp.where(xp.isnan(y), x, out))
 
     return fn
@@ -261,12 +257,12 @@ kernel("pow.Tensor_Scalar", "pow_.Scalar", positions=("exponent",), moves=_uncom
 def _logit(xp: Any, x: Value, eps: float | None = None) -> Value:
     """Compute in the dtype of `x` throughout, as the CPU: in bfloat16 1 - 1e-5 is 1, whose logit is infinite."""
     x = x if _inexact(xp, x) else xp.astype(x, dtypes.float32)
-    one = xp.full_like(x, 1)
+    one_like = xp.full_like(x, 1)
     if eps is not None and eps >= 0:
         low = xp.full_like(x, eps)
-        high = one - low
+        high = one_like - low
         x = xp.where(x < low, low, xp.where(x > high, high, x))
-    return xp.log(x / (one - x))
+    return xp.log(x / (one_like - x))
 
 
 @kernel("nan_to_num")
@@ -337,8 +333,8 @@ def _check_parts(real: torch.Tensor, imag: torch.Tensor, out: torch.Tensor | Non
     if a != b:
         raise RuntimeError(f"Expected object of scalar type {a} but got scalar type {b} for second argument")
     if out is not None and out.dtype != real.dtype.to_complex():
-        got = scalar_name(out.dtype)
-        raise RuntimeError(f"Expected object of scalar type Complex{a} but got scalar type {got} for argument 'out'")
+        other = scalar_name(out.dtype)
+        raise RuntimeError(f"Expected object of scalar type Complex{a} but got scalar type {other} for argument 'out'")
 
 
 @kernel("complex", promotion=None, check=_check_parts)
@@ -396,14 +392,14 @@ _OF_NUMBERS = ("default", "Tensor", "Scalar", "Tensor_Scalar", "Scalar_Tensor", 
 def _overloads(name: str) -> Iterator[schema.Overload]:
     """Yield overloads of tensors and numbers (others are TorchScript's) neither taken apart nor registered above."""
     packet = getattr(torch.ops.aten, name, None)
-    for which in packet.overloads() if packet is not None else ():
-        if which in _OF_NUMBERS and (name if which == "default" else f"{name}.{which}") not in SPECS:
-            op = getattr(packet, which)
+    for overload in packet.overloads() if packet is not None else ():
+        if overload in _OF_NUMBERS and (name if overload == "default" else f"{name}.{overload}") not in SPECS:
+            op = getattr(packet, overload)
             if "Tensor" in schema.signature(op).types.values() and not schema.has_composite(op):
                 yield op
 
 
-def _same(method: str) -> Callable[..., Array]:
+def _hub_method(method: str) -> Callable[..., Array]:
     return lambda xp, *operands: getattr(xp, method)(*operands)
 
 
@@ -416,4 +412,4 @@ for _name, _kinds in ELEMENTWISE.items():
     for _op in _overloads(ATEN.get(_name, _name)):
         _operands = schema.signature(_op).names
         _several = {"dynamic": _operands, "promote": _operands} if len(_operands) > 1 else {}
-        kernel(schema.short_name(_op), promotion=_promotion, operation=_name, **_several)(_same(_name))
+        kernel(schema.short_name(_op), promotion=_promotion, operation=_name, **_several)(_hub_method(_name))

@@ -27,7 +27,7 @@ def refuse_narrow(xp: Any, *arrays: Array) -> None:
             raise NotImplementedError(f"linear algebra in {xp.dtype_of(x)}")
 
 
-def nothing(xp: Any, x: Array) -> Array:
+def empty_factor(xp: Any, x: Array) -> Array:
     """Return the empty array that PyTorch gives for a factor that was not asked for."""
     return xp.zeros((0,), xp.dtype_of(x))
 
@@ -36,22 +36,22 @@ def nothing(xp: Any, x: Array) -> Array:
 def check_errors(xp: Any, info: Array, api_name: str, is_matrix: bool) -> tuple[()]:
     """Raises torch.linalg.LinAlgError in PyTorch's own words, as soon as the values are known."""
 
-    def judge(values: np.ndarray) -> None:
+    def verify(values: np.ndarray) -> None:
         host = torch.from_numpy(np.array(values, np.int32))
         torch.ops.aten._linalg_check_errors(host, api_name, is_matrix=is_matrix)
 
-    check(xp, info, judge)
+    check(xp, info, verify)
     return ()
 
 
 def refuse_infinite(xp: Any, x: Array, error: Exception) -> None:
     """Iterative algorithms do not converge on NaN and infinities: LAPACK says so, others return NaN."""
 
-    def judge(finite: np.ndarray) -> None:
+    def verify(finite: np.ndarray) -> None:
         if not finite:
             raise error
 
-    check(xp, xp.all(xp.isfinite(x)), judge)
+    check(xp, xp.all(xp.isfinite(x)), verify)
 
 
 def _not_converged(xp: Any, x: Array, name: str) -> None:
@@ -85,8 +85,8 @@ def _failed_minor(xp: Any, x: Value) -> Value:
 
     lower = xp.tril(x)
     strict = xp.tril(x, -1)
-    whole = lower + adjoint(xp, strict)
-    start = (whole, xp.zeros(batch, dtypes.int32))
+    hermitian = lower + adjoint(xp, strict)
+    start = (hermitian, xp.zeros(batch, dtypes.int32))
     return xp.scan(step, start, xp.iota(n, dtypes.int64), length=n)[0][1]
 
 
@@ -139,7 +139,7 @@ def _qr(xp: Any, x: Array, mode: str = "reduced") -> tuple[Array, Array]:
         r = xp.zeros((*batch, rows, n), xp.dtype_of(x))
     else:
         q, r = xp.qr(x, full=mode == "complete")
-    return nothing(xp, x) if mode == "r" else q, r
+    return empty_factor(xp, x) if mode == "r" else q, r
 
 
 def _geqrf_meta(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -159,32 +159,32 @@ def _geqrf(xp: Any, x: Value) -> tuple[Value, Value]:
     rows = xp.iota(m, dtypes.int64)
 
     def step(a: Value, j: Value) -> tuple[Value, Value]:
-        here = xp.astype(rows == j, dtype)
+        unit = xp.astype(rows == j, dtype)
         column = a @ xp.astype(xp.iota(n, dtypes.int64) == j, dtype)
         below = column * xp.astype(rows > j, dtype)
-        alpha = xp.sum(column * here, axis=-1)
+        alpha = xp.sum(column * unit, axis=-1)
         tail = xp.sum(xp.square(abs(below)), axis=-1)
         size = xp.sqrt(xp.square(abs(alpha)) + tail)
         real = xp.real(alpha) if dtypes.is_complex(dtype) else alpha
         beta = xp.where(real < 0, size, -size)
-        done = tail == 0
+        is_done = tail == 0
         if dtypes.is_complex(dtype):
-            done = done & (xp.imag(alpha) == 0)
+            is_done = is_done & (xp.imag(alpha) == 0)
         beta = xp.astype(beta, dtype)
         safe = xp.where(beta == 0, xp.ones_like(beta), beta)
-        tau = xp.where(done, xp.zeros_like(alpha), (beta - alpha) / safe)
-        scale = xp.where(done, xp.ones_like(alpha), alpha - beta)
+        tau = xp.where(is_done, xp.zeros_like(alpha), (beta - alpha) / safe)
+        scale = xp.where(is_done, xp.ones_like(alpha), alpha - beta)
         v = below / xp.expand_dims(scale, -1)
-        v = xp.where(xp.expand_dims(done, -1), xp.zeros_like(v), v)
-        v = v + here
+        v = xp.where(xp.expand_dims(is_done, -1), xp.zeros_like(v), v)
+        v = v + unit
         row = xp.expand_dims(xp.conj(v) if dtypes.is_complex(dtype) else v, -2) @ a
         factor = xp.conj(tau) if dtypes.is_complex(dtype) else tau
         update = xp.expand_dims(xp.expand_dims(factor, -1), -1) * xp.expand_dims(v, -1) * row
         columns = xp.iota(n, dtypes.int64)
-        after = a - xp.where(columns > j, update, xp.zeros_like(update))
-        head = xp.where(done, alpha, beta)
-        own = xp.where(rows > j, v, xp.where(rows == j, xp.expand_dims(head, -1), column))
-        return xp.where(columns == j, xp.expand_dims(own, -1), after), tau
+        updated = a - xp.where(columns > j, update, xp.zeros_like(update))
+        head = xp.where(is_done, alpha, beta)
+        new_column = xp.where(rows > j, v, xp.where(rows == j, xp.expand_dims(head, -1), column))
+        return xp.where(columns == j, xp.expand_dims(new_column, -1), updated), tau
 
     a, taus = xp.scan(step, x, xp.iota(k, dtypes.int64), length=k)
     return a, xp.moveaxis(taus, 0, -1)
@@ -226,8 +226,8 @@ def lu(xp: Any, x: Array) -> tuple[Array, Array, Array]:
     *batch, m, n = xp.shape(x)
     if not xp.size(x):
         order = xp.broadcast_to(xp.iota(m, dtypes.int32), (*batch, m))
-        ones = xp.add(xp.iota(min(m, n), dtypes.int32), 1)
-        return x, xp.broadcast_to(ones, (*batch, min(m, n))), order
+        default_pivots = xp.add(xp.iota(min(m, n), dtypes.int32), 1)
+        return x, xp.broadcast_to(default_pivots, (*batch, min(m, n))), order
     packed, pivots, order = xp.lu(x)
     return packed, xp.add(pivots, 1), order
 
@@ -289,7 +289,7 @@ def order_of(xp: Any, pivots: Array, m: int) -> Array:
 def _lu_unpack(
     xp: Any, packed: Array, pivots: Array, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> tuple[Array, Array, Array]:
-    none = nothing(xp, packed)
+    none = empty_factor(xp, packed)
     lower, upper = _triangles(xp, packed) if unpack_data else (none, none)
     if not unpack_pivots:
         return none, lower, upper
@@ -307,16 +307,16 @@ def _svd(
 ) -> tuple[Array, Array, Array]:
     refuse_narrow(xp, x)
     *batch, m, n = xp.shape(x)
-    dtype, none = xp.dtype_of(x), nothing(xp, x)
+    dtype, none = xp.dtype_of(x), empty_factor(xp, x)
     if not xp.size(x):
 
-        def some(rows: int, columns: int) -> Array:
+        def basis(rows: int, columns: int) -> Array:
             return xp.broadcast_to(xp.eye(rows, columns, dtype), (*batch, rows, columns))
 
         s = xp.zeros((*batch, min(m, n)), dtypes.real_dtype(dtype))
         if not compute_uv:
             return none, s, none
-        return (some(m, m), s, some(n, n)) if full_matrices else (some(m, min(m, n)), s, some(min(m, n), n))
+        return (basis(m, m), s, basis(n, n)) if full_matrices else (basis(m, min(m, n)), s, basis(min(m, n), n))
     if driver is not None:  # the forms with out= come here, whose meta functions let it pass
         raise RuntimeError(
             "torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend."
@@ -325,14 +325,27 @@ def _svd(
     return xp.svd(x, full=full_matrices) if compute_uv else (none, xp.svdvals(x), none)
 
 
+@kernel("linalg_polar")
+@with_operators
+def _polar(xp: Any, x: Value) -> tuple[Value, Value]:
+    """U and H of x = U H: orthonormal columns, and a positive semidefinite matrix."""
+    refuse_narrow(xp, x)
+    n = x.shape[-1]
+    if not xp.size(x):
+        return x, xp.zeros((*x.shape[:-2], n, n), x.dtype)
+    _not_converged(xp, x, "linalg.svd")
+    u, s, vh = xp.svd(x)
+    return u @ vh, adjoint(xp, vh) @ (xp.astype(xp.expand_dims(s, -1), x.dtype) * vh)
+
+
 @kernel("_linalg_eigh")
 def _eigh(xp: Any, x: Array, UPLO: str = "L", compute_v: bool = True) -> tuple[Array, Array]:
     refuse_narrow(xp, x)
     if not xp.size(x):
-        return xp.zeros(xp.shape(x)[:-1], dtypes.real_dtype(xp.dtype_of(x))), x if compute_v else nothing(xp, x)
+        return xp.zeros(xp.shape(x)[:-1], dtypes.real_dtype(xp.dtype_of(x))), x if compute_v else empty_factor(xp, x)
     _not_converged(xp, x, "linalg.eigh")
     values, vectors = xp.eigh(x, lower=UPLO.upper() == "L")
-    return values, vectors if compute_v else nothing(xp, x)
+    return values, vectors if compute_v else empty_factor(xp, x)
 
 
 @kernel("linalg_eig")

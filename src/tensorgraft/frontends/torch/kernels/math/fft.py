@@ -51,10 +51,10 @@ def _c2r(xp: Any, x: Array, dim: list[int], normalization: int, last_dim_size: i
     _refuse_narrow(xp, x)
     last, n = dim[-1] % xp.ndim(x), last_dim_size
     x = _c2c(xp, x, dim[:-1], BY_N, False)
-    there, needed = xp.shape(x)[last], n // 2 + 1
-    if there > needed:
-        x = xp.take_slice(x, last, 0, needed)
-    elif there < needed:
-        x = xp.pad(x, 0, [(0, (needed - there) * (a == last), 0) for a in range(xp.ndim(x))])
+    length, expected = xp.shape(x)[last], n // 2 + 1
+    if length > expected:
+        x = xp.take_slice(x, last, 0, expected)
+    elif length < expected:
+        x = xp.pad(x, 0, [(0, (expected - length) * (a == last), 0) for a in range(xp.ndim(x))])
     out = xp.irfft(x, n, axis=last)
     return _scaled(xp, out, _points(xp, out, dim), normalization, True)

@@ -19,7 +19,7 @@ from tensorgraft.hub.value import AnyArray, Value, with_operators
 _ALPHA = (1 + math.sqrt(17)) / 8
 
 
-def _each(xp: Any, fn: Callable[..., Any], *arrays: Array, axes: tuple[int, ...]) -> Any:
+def _for_each_matrix(xp: Any, fn: Callable[..., Any], *arrays: Array, axes: tuple[int, ...]) -> Any:
     """Apply `fn` to every matrix or vector of a batch. `axes`: the number of axes of each array without the batch."""
     batch = xp.shape(arrays[0])[: xp.ndim(arrays[0]) - axes[0]]
     if not batch:
@@ -27,10 +27,10 @@ def _each(xp: Any, fn: Callable[..., Any], *arrays: Array, axes: tuple[int, ...]
     n = math.prod(batch)
     flat = tuple(xp.reshape(a, (n, *xp.shape(a)[len(batch) :])) for a in arrays)
     outputs = xp.map(lambda parts: fn(*parts), flat, n)
-    back = tuple(
+    in_batch = tuple(
         xp.reshape(a, (*batch, *xp.shape(a)[1:])) for a in (outputs if isinstance(outputs, tuple) else (outputs,))
     )
-    return back if isinstance(outputs, tuple) else back[0]
+    return in_batch if isinstance(outputs, tuple) else in_batch[0]
 
 
 def _column(xp: Any, a: AnyArray, k: AnyArray) -> AnyArray:
@@ -54,16 +54,16 @@ def _pivot(xp: Any, a: Value, k: Value, at: Value) -> tuple[Value, Value, Value]
         return xp.argmax(sizes, axis=0), xp.maximum(xp.max(sizes), 0)
 
     column = _column(xp, a, k)
-    here = size(_entry(xp, column, k))
-    best, column_max = greatest(column, at > k)
-    other = _column(xp, a, best)
-    _, row_max = greatest(other, (at >= k) & (at != best))
-    zero = (xp.maximum(here, column_max) == 0) | xp.isnan(here)
+    diagonal_size = size(_entry(xp, column, k))
+    greatest_row, column_max = greatest(column, at > k)
+    other = _column(xp, a, greatest_row)
+    _, row_max = greatest(other, (at >= k) & (at != greatest_row))
+    zero = (xp.maximum(diagonal_size, column_max) == 0) | xp.isnan(diagonal_size)
     ratio = column_max / xp.where(row_max == 0, xp.ones_like(row_max), row_max)
-    large = here >= column_max * _ALPHA * xp.minimum(ratio, 1)
-    stays = zero | large
-    single = size(_entry(xp, other, best)) >= row_max * _ALPHA
-    return zero, ~(stays | single), xp.where(stays, k, best)
+    large = diagonal_size >= column_max * _ALPHA * xp.minimum(ratio, 1)
+    keeps_column = zero | large
+    single = size(_entry(xp, other, greatest_row)) >= row_max * _ALPHA
+    return zero, ~(keeps_column | single), xp.where(keeps_column, k, greatest_row)
 
 
 def _factor(xp: Any, a: Value, hermitian: bool) -> tuple[Value, Value, Value]:
@@ -88,10 +88,10 @@ def _factor(xp: Any, a: Value, hermitian: bool) -> tuple[Value, Value, Value]:
         x, y = (xp.where(below, _column(xp, a, i), xp.zeros((), dtype)) for i in (k, next_))
         d, e = (_entry(xp, _column(xp, a, k), i) for i in (k, next_))
         f = _entry(xp, _column(xp, a, next_), next_)
-        one = xp.ones((), dtype)
-        e, divisor = xp.where(pair, e, one), xp.where(zero, one, d)
+        one_value = xp.ones((), dtype)
+        e, divisor = xp.where(pair, e, one_value), xp.where(zero, one_value, d)
         low, high = d / conj(e), f / e
-        scale = xp.where(pair, low * high - 1, one)
+        scale = xp.where(pair, low * high - 1, one_value)
         # of a pair (x y) times the inverse of ((d, e'), (e, f))
         v = (x * high - y) / (conj(e) * scale)
         w = (y * low - x) / (e * scale)
@@ -131,8 +131,8 @@ def _ldl_factor(
     upper = adjoint(xp, strict) if hermitian else xp.matrix_transpose(strict)
     diagonal = xp.tril(x) - strict
     diagonal = xp.astype(xp.real(diagonal), dtype) if hermitian else diagonal
-    whole = strict + diagonal + upper
-    packed, pivots, info = _each(xp, lambda a: _factor(xp, a, hermitian), whole, axes=(2,))
+    symmetric = strict + diagonal + upper
+    packed, pivots, info = _for_each_matrix(xp, lambda a: _factor(xp, a, hermitian), symmetric, axes=(2,))
     if check_errors:
         refuse_failed(xp, info, "torch.linalg.ldl_factor_ex", is_matrix=not batch)
     return packed, pivots, info
@@ -152,8 +152,8 @@ def _forward(xp: Any, packed: Value, pivots: Value) -> Value:
         last, pivot = xp.where(pair, next_, k), abs(number) - 1
         m = xp.take(m, xp.where(at == last, pivot, xp.where(at == pivot, last, at)), 0)
         below = at > last
-        for i, there in ((k, below), (next_, below & pair)):
-            column = xp.where(there, _column(xp, packed, i), xp.zeros((), dtype))
+        for i, applies in ((k, below), (next_, below & pair)):
+            column = xp.where(applies, _column(xp, packed, i), xp.zeros((), dtype))
             row = xp.take(m, xp.reshape(i, (1,)), 0)
             m = m - xp.expand_dims(column, 1) * row
         return last + 1, m
@@ -167,12 +167,12 @@ def _block_diagonal(xp: Any, packed: Value, pivots: Value, hermitian: bool) -> V
     """D: where a pair of pivots begins, the entry below the diagonal is D's own, not L's."""
     n, dtype = packed.shape[-1], packed.dtype
 
-    def begins(second: Value, number: Value) -> tuple[Value, Value]:
+    def pair_begins(second: Value, number: Value) -> tuple[Value, Value]:
         first = (number < 0) & ~second
         return first, first
 
     # the first of a pair is the first negative pivot, the third, ...
-    firsts = xp.scan(begins, xp.zeros((), dtypes.bool_), pivots, length=n)[1]
+    firsts = xp.scan(pair_begins, xp.zeros((), dtypes.bool_), pivots, length=n)[1]
     diagonal = packed * xp.eye(n, n, dtype)
     below = packed * xp.eye(n, n, dtype, k=-1) * xp.astype(firsts, dtype)
     above = adjoint(xp, below) if hermitian else xp.matrix_transpose(below)
@@ -188,8 +188,8 @@ def _ldl_solve(xp: Any, packed: Array, pivots: Array, b: Array, *, hermitian: bo
     b = xp.broadcast_to(b, (*batch, *xp.shape(b)[-2:]))
     if not xp.size(b):
         return b
-    m = _each(xp, lambda a, p: _forward(xp, a, p), packed, pivots, axes=(2, 1))
-    d = _each(xp, lambda a, p: _block_diagonal(xp, a, p, hermitian), packed, pivots, axes=(2, 1))
+    m = _for_each_matrix(xp, lambda a, p: _forward(xp, a, p), packed, pivots, axes=(2, 1))
+    d = _for_each_matrix(xp, lambda a, p: _block_diagonal(xp, a, p, hermitian), packed, pivots, axes=(2, 1))
     d = xp.broadcast_to(d, (*batch, *xp.shape(d)[-2:]))
-    back = adjoint(xp, m) if hermitian else xp.matrix_transpose(m)
-    return xp.matmul(back, xp.solve(d, xp.matmul(m, b)))
+    transposed_m = adjoint(xp, m) if hermitian else xp.matrix_transpose(m)
+    return xp.matmul(transposed_m, xp.solve(d, xp.matmul(m, b)))

@@ -21,16 +21,16 @@ def _gcd(xp: Any, x: Array, y: Array) -> Array:
     shape = xp.shape(xp.add(x, y))
     x, y = xp.broadcast_to(x, shape), xp.broadcast_to(y, shape)
 
-    def more(pair: tuple[Array, Array]) -> Array:
+    def not_done(pair: tuple[Array, Array]) -> Array:
         return xp.any(xp.not_equal(pair[1], 0))
 
     def step(pair: tuple[Array, Array]) -> tuple[Array, Array]:
         a, b = pair
-        done = xp.equal(b, 0)
-        rest = xp.fmod(a, xp.where(done, xp.ones_like(b), b))
-        return xp.where(done, a, b), xp.where(done, b, rest)
+        is_done = xp.equal(b, 0)
+        rest = xp.fmod(a, xp.where(is_done, xp.ones_like(b), b))
+        return xp.where(is_done, a, b), xp.where(is_done, b, rest)
 
-    divisor = xp.while_loop(more, step, (x, y))[0]
+    divisor = xp.while_loop(not_done, step, (x, y))[0]
     return xp.abs(divisor) if xp.dtype_of(divisor).kind == "i" else divisor
 
 
@@ -71,11 +71,11 @@ def _hash_tensor(xp: Any, x: Array, dim: Sequence[int] = (), *, keepdim: bool = 
     if mode:
         raise RuntimeError(f"Unknown hash_tensor mode: {mode}")
     axes = axes_of(dim, len(shape))
-    kept = tuple(a for a in range(len(shape)) if a not in axes)
+    kept_axes = tuple(a for a in range(len(shape)) if a not in axes)
     wide = dtypes.float64 if dtypes.is_floating(dtype) else dtypes.uint64
-    x = xp.permute_dims(x, (*axes, *kept)) if shape else x
+    x = xp.permute_dims(x, (*axes, *kept_axes)) if shape else x
     bits = xp.bitcast(xp.astype(xp.reshape(x, (xp.size(x),)), wide), dtypes.uint64)
-    rest = tuple(shape[a] for a in kept)
+    rest = tuple(shape[a] for a in kept_axes)
     bits = xp.reshape(bits, (math.prod(shape[a] for a in axes), math.prod(rest)))
     while (n := xp.shape(bits)[0]) != 1:
         half = (n + 1) // 2

@@ -22,7 +22,7 @@ from tensorgraft.hub.array import Array
 from tensorgraft.hub.value import Value, with_operators
 
 
-def _together(xp: Any, a: Array, b: Array) -> tuple[Array, Array]:
+def _broadcast_batches(xp: Any, a: Array, b: Array) -> tuple[Array, Array]:
     """Two (batches of) matrices with their batch axes broadcast."""
     sa, sb = xp.shape(a), xp.shape(b)
     batch = np.broadcast_shapes(sa[:-2], sb[:-2])
@@ -36,7 +36,7 @@ def _permuted(xp: Any, x: Array, order: Array) -> Array:
 
 def _lu_solve(xp: Any, packed: Array, order: Array, b: Array, adjoint_: bool) -> Array:
     """Solve A x = b, or A^H x = b, for A = P L U."""
-    packed, b = _together(xp, packed, b)
+    packed, b = _broadcast_batches(xp, packed, b)
     order = xp.broadcast_to(order, xp.shape(packed)[:-1])
     if not xp.size(b):
         return b
@@ -128,7 +128,7 @@ def _solve_triangular(
     refuse_narrow(xp, a)
     dtype = xp.dtype_of(a)  # in which the CPU copies `b` into the result
     b = xp.astype(xp.real(b) if dtypes.is_complex(xp.dtype_of(b)) and not dtypes.is_complex(dtype) else b, dtype)
-    a, b = _together(xp, a, b)
+    a, b = _broadcast_batches(xp, a, b)
     if not xp.size(b):
         return b
     return xp.triangular_solve(a, b, lower=not upper, left=left, unit_diagonal=unitriangular)
@@ -139,7 +139,7 @@ def _triangular_solve(
     xp: Any, b: Array, a: Array, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> tuple[Array, Array]:
     refuse_narrow(xp, a, b)
-    a, b = _together(xp, a, b)
+    a, b = _broadcast_batches(xp, a, b)
     x = b
     if xp.size(b):
         x = xp.triangular_solve(a, b, lower=not upper, transpose=transpose, unit_diagonal=unitriangular)
@@ -149,7 +149,7 @@ def _triangular_solve(
 @kernel("_cholesky_solve_helper")
 def _cholesky_solve(xp: Any, b: Array, factor: Array, upper: bool) -> Array:
     refuse_narrow(xp, factor, b)
-    factor, b = _together(xp, factor, b)
+    factor, b = _broadcast_batches(xp, factor, b)
     if not xp.size(b):
         return b
     y = xp.triangular_solve(factor, b, lower=not upper, adjoint=upper)
@@ -184,11 +184,11 @@ def _lstsq(
     eps = float(dtypes.finfo(a.dtype).eps)
     u, s, vh = xp.svd(a)
     least = xp.max(s, axis=-1, keepdims=True) * (rcond if rcond is not None else eps * max(m, n))
-    kept = s > least
-    inverse = xp.where(kept, 1 / xp.where(kept, s, xp.ones_like(s)), xp.zeros_like(s))
+    is_significant = s > least
+    inverse = xp.where(is_significant, 1 / xp.where(is_significant, s, xp.ones_like(s)), xp.zeros_like(s))
     inverse = xp.expand_dims(xp.astype(inverse, a.dtype), -1)
     x = adjoint(xp, vh) @ (inverse * (adjoint(xp, u) @ right))
-    rank = xp.sum(xp.astype(kept, dtypes.int64), axis=-1)
+    rank = xp.sum(xp.astype(is_significant, dtypes.int64), axis=-1)
     none = xp.zeros((0,), dtypes.real_dtype(a.dtype))
     residuals = none
     if m > n and driver != "gelsy" and (driver == "gels" or bool(xp.to_numpy(xp.all(rank == n)))):
@@ -202,6 +202,18 @@ def _lstsq(
 
 
 # ---- functions of matrices -------------------------------------------------------------------------------------------
+
+
+@kernel("linalg_matrix_sqrth")
+@with_operators
+def _matrix_sqrth(xp: Any, a: Value) -> Value:
+    """The square root of the lower triangle's Hermitian matrix; negative eigenvalues count as 0."""
+    if not xp.size(a):
+        return a
+    values, vectors = xp.eigh(a)
+    roots = xp.astype(xp.sqrt(xp.maximum(values, 0)), a.dtype)
+    return (vectors * xp.expand_dims(roots, -2)) @ adjoint(xp, vectors)
+
 
 # Higham 2005, "The scaling and squaring method for the matrix exponential revisited": degree and radius of the Pade
 # approximants that are exact to single and to double precision
@@ -240,7 +252,7 @@ def _matrix_exp(xp: Any, a: Value) -> Value:
     odd = a @ odd
     start = xp.solve(even - odd, even + odd)
 
-    def more(state: tuple[Value, Value]) -> Value:
+    def not_done(state: tuple[Value, Value]) -> Value:
         return xp.max(state[1]) > 0
 
     def squared(state: tuple[Value, Value]) -> tuple[Value, Value]:
@@ -248,4 +260,4 @@ def _matrix_exp(xp: Any, a: Value) -> Value:
         go = xp.expand_dims(xp.expand_dims(left > 0, -1), -1)
         return xp.where(go, x @ x, x), left - 1
 
-    return xp.while_loop(more, squared, (start, squarings))[0]
+    return xp.while_loop(not_done, squared, (start, squarings))[0]

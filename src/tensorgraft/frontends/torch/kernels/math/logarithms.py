@@ -17,13 +17,13 @@ def complex_logaddexp(xp: Any, x: Value, y: Value) -> Value:
     swap = xp.real(x) < xp.real(y)
     high, low = xp.where(swap, y, x), xp.where(swap, x, y)
     real = xp.real(high)
-    same = (real == xp.real(low)) & xp.isinf(real)
-    gap = low - xp.where(same, xp.zeros_like(high), high)
-    out = high + xp.log1p(xp.exp(gap))
+    equal_infinite = (real == xp.real(low)) & xp.isinf(real)
+    difference = low - xp.where(equal_infinite, xp.zeros_like(high), high)
+    out = high + xp.log1p(xp.exp(difference))
     infinite = xp.where(real < 0, y, _sum_of_infinite(xp, high, low))
-    out = xp.where(same, infinite, out)
-    bad = xp.isnan(x) | xp.isnan(y)
-    return xp.where(bad, xp.full_like(out, complex(np.nan, np.nan)), out)
+    out = xp.where(equal_infinite, infinite, out)
+    is_nan = xp.isnan(x) | xp.isnan(y)
+    return xp.where(is_nan, xp.full_like(out, complex(np.nan, np.nan)), out)
 
 
 def _sum_of_infinite(xp: Any, x: AnyArray, y: AnyArray) -> AnyArray:
@@ -33,6 +33,6 @@ def _sum_of_infinite(xp: Any, x: AnyArray, y: AnyArray) -> AnyArray:
         return xp.where(xp.equal(part, 0), part, xp.multiply(part, np.inf))
 
     real, imag = (xp.add(*(long(f(xp.imag(v))) for v in (x, y))) for f in (xp.cos, xp.sin))
-    either = xp.logical_or(xp.isinf(real), xp.isinf(imag))
-    size = xp.where(either, xp.full_like(real, np.inf), xp.full_like(real, np.nan))
+    either_infinite = xp.logical_or(xp.isinf(real), xp.isinf(imag))
+    size = xp.where(either_infinite, xp.full_like(real, np.inf), xp.full_like(real, np.nan))
     return xp.complex(size, xp.atan2(imag, real))

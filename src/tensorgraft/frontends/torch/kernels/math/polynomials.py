@@ -46,7 +46,7 @@ def _recur(xp: Any, x: Value, n: Value, rule: Recurrence) -> Value:
     """P_n(x); n int64, as many steps as the greatest n asks for whose polynomial is a number still."""
     dtype = x.dtype
 
-    def more(carry: tuple[Value, Value, Value]) -> Value:
+    def not_done(carry: tuple[Value, Value, Value]) -> Value:
         return xp.any((carry[0] < n) & ~xp.isnan(carry[2]))
 
     def step(carry: tuple[Value, Value, Value]) -> tuple[Value, Value, Value]:
@@ -55,11 +55,11 @@ def _recur(xp: Any, x: Value, n: Value, rule: Recurrence) -> Value:
         value = rule.alpha(x, k) * last - rule.beta(k) * before
         if rule.gamma is not None:
             value = value / rule.gamma(k)
-        goes = at < n
-        return at + 1, xp.where(goes, last, before), xp.where(goes, value, last)
+        is_active = at < n
+        return at + 1, xp.where(is_active, last, before), xp.where(is_active, value, last)
 
     start = (xp.full((), 1, dtypes.int64), xp.ones_like(x), rule.first(x))
-    last = xp.while_loop(more, step, start)[2]
+    last = xp.while_loop(not_done, step, start)[2]
     return xp.where(n < 0, xp.zeros_like(x), xp.where(n == 0, xp.ones_like(x), last))
 
 
@@ -99,10 +99,10 @@ def _polynomial(name: str) -> Callable[..., Array]:
         if not math.prod(shape):
             return x
         if chebyshev:
-            inside = (n > _ANGLE[name[-1]]) & (abs(x) < 1)
-            direct = _recur(xp, x, xp.where(inside, xp.zeros_like(n), n), rule)
-            safe = xp.where(inside, x, xp.full_like(x, 0.5))
-            return xp.where(inside, _by_angle(xp, name, safe, n), direct)
+            in_interval = (n > _ANGLE[name[-1]]) & (abs(x) < 1)
+            direct = _recur(xp, x, xp.where(in_interval, xp.zeros_like(n), n), rule)
+            safe = xp.where(in_interval, x, xp.full_like(x, 0.5))
+            return xp.where(in_interval, _by_angle(xp, name, safe, n), direct)
         if name.startswith("hermite"):
             limit = _HERMITE.get(dtype, 128)
             beyond = n > limit

@@ -19,7 +19,9 @@ def _product(xp: Any, a: Array, b: Array, dtype: np.dtype | None = None) -> Arra
     return xp.matmul(a, b, dtype or dtypes.accumulator(xp.dtype_of(a)))
 
 
-def _same(xp: Any, a: Array, b: Array, message: str = "expected m1 and m2 to have the same dtype, but got: {} != {}"):
+def _check_same_dtype(
+    xp: Any, a: Array, b: Array, message: str = "expected m1 and m2 to have the same dtype, but got: {} != {}"
+):
     if xp.dtype_of(a) != xp.dtype_of(b):
         raise RuntimeError(message.format(*(_CPP.get(xp.dtype_of(x).name, xp.dtype_of(x).name) for x in (a, b))))
     if dtypes.is_bool(xp.dtype_of(a)):
@@ -44,7 +46,7 @@ _CPP = {
 
 @kernel("mm", "bmm", "mv")
 def _matmul(xp: Any, a: Array, b: Array) -> Array:
-    _same(xp, a, b)
+    _check_same_dtype(xp, a, b)
     return _product(xp, a, b)
 
 
@@ -66,7 +68,7 @@ def _plus(xp: Any, x: Array, product: Array, beta: Any, alpha: Any) -> Array:
 
 @kernel("addmm", "baddbmm", "addmv", dynamic=("alpha",))
 def _addmm(xp: Any, x: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1) -> Array:
-    _same(xp, a, b)
+    _check_same_dtype(xp, a, b)
     return _plus(xp, x, _product(xp, a, b), beta, alpha)
 
 
@@ -77,7 +79,7 @@ def _addmm_dtype(xp: Any, x: Array, a: Array, b: Array, out_dtype: np.dtype, bet
 
 @kernel("addbmm", dynamic=("alpha",))
 def _addbmm(xp: Any, x: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1) -> Array:
-    _same(xp, a, b)
+    _check_same_dtype(xp, a, b)
     total = xp.dot_general(a, b, ((0, 2), (0, 1)), dtype=dtypes.accumulator(xp.dtype_of(a)))
     return _plus(xp, x, total, beta, alpha)
 
@@ -89,7 +91,7 @@ def _int_mm(xp: Any, a: Array, b: Array) -> Array:
 
 @kernel("dot")
 def _dot(xp: Any, a: Array, b: Array) -> Array:
-    _same(xp, a, b, "dot : expected both vectors to have same dtype, but found {} and {}")
+    _check_same_dtype(xp, a, b, "dot : expected both vectors to have same dtype, but found {} and {}")
     return _product(xp, a, b)
 
 
@@ -101,7 +103,7 @@ def _vdot(xp: Any, a: Array, b: Array) -> Array:
 @kernel("linear")
 def _linear(xp: Any, x: Array, weight: Array, bias: Array | None = None) -> Array:
     """Contract x (..., in) with weight (out, in) as they lie: neither is transposed."""
-    _same(xp, x, weight)
+    _check_same_dtype(xp, x, weight)
     out = xp.dot_general(x, weight, ((xp.ndim(x) - 1,), (1,)) if xp.ndim(weight) > 1 else ((xp.ndim(x) - 1,), (0,)),
                          dtype=dtypes.accumulator(xp.dtype_of(x)))  # fmt: skip
     return out if bias is None else xp.add(out, xp.astype(bias, xp.dtype_of(out)))
@@ -117,14 +119,14 @@ def _linear_backward_meta(
     if weight.dim() == 2 and weight.stride() != (weight.shape[1], 1):
         dw = column_major(dw)
     gradients = dx, dw, x.new_empty(weight.shape[:-1])
-    return tuple(d if asked else None for d, asked in zip(gradients, mask, strict=True))
+    return tuple(d if is_needed else None for d, is_needed in zip(gradients, mask, strict=True))
 
 
 @kernel("linear_backward", meta=_linear_backward_meta)
 def _linear_backward(
     xp: Any, x: Array, grad: Array, weight: Array, output_mask: list[bool]
 ) -> tuple[Array | None, Array | None, Array | None]:
-    lead, dtype = tuple(range(xp.ndim(x) - 1)), xp.dtype_of(x)
+    leading, dtype = tuple(range(xp.ndim(x) - 1)), xp.dtype_of(x)
     wide_dtype = dtypes.accumulator(dtype)
     if dtypes.is_complex(dtype):
         x, weight = xp.conj(x), xp.conj(weight)
@@ -135,8 +137,8 @@ def _linear_backward(
         flat = False
     last = xp.ndim(grad) - 1
     dx = xp.dot_general(grad, weight, ((last,), (0,)), dtype=wide_dtype) if output_mask[0] else None
-    dw = xp.dot_general(grad, x, (lead, lead), dtype=wide_dtype) if output_mask[1] else None
-    db = xp.sum(wide(xp, grad), axis=lead) if output_mask[2] else None
+    dw = xp.dot_general(grad, x, (leading, leading), dtype=wide_dtype) if output_mask[1] else None
+    db = xp.sum(wide(xp, grad), axis=leading) if output_mask[2] else None
     if flat:
         dw, db = (None if d is None else xp.squeeze(d, 0) for d in (dw, db))
     return tuple(None if d is None else xp.astype(d, dtype) for d in (dx, dw, db))  # type: ignore[return-value]
@@ -149,10 +151,10 @@ def _grouped_result(a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtyp
     """The tensor that PyTorch's CPU kernel returns; its meta function describes CUDA's, which takes bfloat16 only.
     (Strides need not be multiples of 16 bytes, which the CPU asks for though its results need not be either.)"""
     names = {torch.float32, torch.bfloat16, torch.float16}
-    for which, t in (("a", a), ("b", b)):
+    for operand_name, t in (("a", a), ("b", b)):
         if t.dtype not in names:
             kind = str(t.dtype).removeprefix("torch.").replace("float64", "Double").capitalize()
-            raise RuntimeError(f"Expected mat_{which} to be Float32, BFloat16 or Float16 matrix, got {kind}")
+            raise RuntimeError(f"Expected mat_{operand_name} to be Float32, BFloat16 or Float16 matrix, got {kind}")
     flat_a, flat_b = a.dim() == 2, b.dim() == 2
     if (offs is not None) != (flat_a or flat_b):
         raise RuntimeError("Have to provide offsets if there is a 2d matrix, or no offset if both matrices are 3d")
@@ -167,13 +169,13 @@ def _grouped_result(a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtyp
     groups = offs.size(0) if offs is not None else a.size(0)
     if any(t.dim() == 3 and t.size(0) != groups for t in (a, b)):
         raise RuntimeError("matrix batch sizes have to match" if flat_a or flat_b else "batched dimension has to match")
-    lead = (groups,) if flat_a == flat_b else ()
-    return a.new_empty((*lead, a.size(-2), b.size(-1)))
+    batch_shape = (groups,) if flat_a == flat_b else ()
+    return a.new_empty((*batch_shape, a.size(-2), b.size(-1)))
 
 
 @kernel("_grouped_mm", meta=_grouped_result)
 def _grouped_mm(
     xp: Any, a: Array, b: Array, offs: Array | None = None, bias: None = None, out_dtype: np.dtype | None = None
 ) -> Array:
-    _same(xp, a, b)
+    _check_same_dtype(xp, a, b)
     return _product(xp, a, b) if offs is None else xp.grouped_matmul(a, b, offs)

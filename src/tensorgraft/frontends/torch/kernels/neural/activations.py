@@ -59,8 +59,8 @@ def _leaky_relu(xp: Any, x: Array, negative_slope: Any = 0.01) -> Array:
 
 @with_operators
 def _shrink_backward(xp: Any, grad: Value, x: Value, lambd: float) -> Value:
-    inside = (x >= -lambd) & (x <= lambd)
-    return xp.where(inside, xp.zeros_like(grad), grad)
+    is_inside = (x >= -lambd) & (x <= lambd)
+    return xp.where(is_inside, xp.zeros_like(grad), grad)
 
 
 kernel("hardshrink_backward", promotion=DEFAULT, promote=("grad_out", "self"))(_shrink_backward)

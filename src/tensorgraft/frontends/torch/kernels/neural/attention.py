@@ -61,11 +61,11 @@ def _attention(
     hidden = _hidden(mask, mask_type)
     if hidden is not None:
         scores = scores.masked_fill(hidden, -math.inf)
-    seen = torch._safe_softmax(scores, -1) if hidden is not None else scores.softmax(-1)
-    out = F.linear((seen @ v).transpose(1, 2).flatten(2), proj_weight, proj_bias)
+    attention = torch._safe_softmax(scores, -1) if hidden is not None else scores.softmax(-1)
+    out = F.linear((attention @ v).transpose(1, 2).flatten(2), proj_weight, proj_bias)
     if not need_weights:
         return out, None
-    return out, seen.mean(1) if average_attn_weights else seen
+    return out, attention.mean(1) if average_attn_weights else attention
 
 
 def _encoder_layer(

@@ -9,7 +9,7 @@ import numpy as np
 
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.common import gradients, wide
-from tensorgraft.frontends.torch.kernels.neural.pooling import each, intervals, output_extent
+from tensorgraft.frontends.torch.kernels.neural.pooling import intervals, output_extent, per_dimension
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 
@@ -51,7 +51,7 @@ def _avg_pool(d: int) -> Any:
     ) -> Array:
         ndim, shape = xp.ndim(x), xp.shape(x)
         stride = stride or kernel_size
-        ks, ss, ps = (each(v, d) for v in (kernel_size, stride, padding))
+        ks, ss, ps = (per_dimension(v, d) for v in (kernel_size, stride, padding))
         pads, counts = [], []
         for n, k, s, p in zip(shape[-d:], ks, ss, ps, strict=True):
             out = output_extent(n, k, s, p, 1, ceil_mode)
@@ -66,7 +66,7 @@ def _avg_pool(d: int) -> Any:
     return pool
 
 
-def _spread(xp: Any, x: Array, factors: tuple[int, ...]) -> Array:
+def _repeated(xp: Any, x: Array, factors: tuple[int, ...]) -> Array:
     """Every element of the last axes repeated."""
     shape, d = xp.shape(x), len(factors)
     lead, rest = shape[:-d], shape[-d:]
@@ -89,7 +89,7 @@ def _avg_backward(d: int) -> Any:
     ) -> Array:
         ndim, shape = xp.ndim(x), xp.shape(x)
         stride = stride or kernel_size
-        ks, ss, ps = (each(v, d) for v in (kernel_size, stride, padding))
+        ks, ss, ps = (per_dimension(v, d) for v in (kernel_size, stride, padding))
         pads, counts = [], []
         for n, out, k, s, p in zip(shape[-d:], xp.shape(grad)[-d:], ks, ss, ps, strict=True):
             counts.append(_divisors(n, k, s, p, out, count_include_pad))
@@ -102,7 +102,7 @@ def _avg_backward(d: int) -> Any:
             and not any(ps)
             and all(n == o * k for n, o, k in zip(shape[-d:], xp.shape(grad)[-d:], ks, strict=True))
         ):
-            return _spread(xp, wide, ks)  # tiles: every place is in one window
+            return _repeated(xp, wide, ks)  # tiles: every place is in one window
         wide = xp.pad(wide, 0, [*[(0, 0, 0)] * (ndim - d), *pads])
         lead = (1,) * (ndim - d)
         return xp.reduce_window(wide, "sum", lead + ks, (1,) * ndim, [(0, 0)] * ndim, (1,) * ndim)
@@ -113,20 +113,20 @@ def _avg_backward(d: int) -> Any:
 def _adaptive_means(xp: Any, x: Array, axis: int, out: int) -> Array:
     """The means of windows, each of its own elements alone: infinities and NaN of others have no part."""
     starts, ends = intervals(xp.shape(x)[axis], out)
-    ahead, behind = xp.shape(x)[:axis], xp.shape(x)[axis + 1 :]
+    before, trailing = xp.shape(x)[:axis], xp.shape(x)[axis + 1 :]
     steps = np.arange(int((ends - starts).max(initial=1)))
-    places = np.minimum(starts[:, None] + steps, ends[:, None] - 1)
-    windows = xp.reshape(xp.take(x, xp.asarray(places.reshape(-1)), axis), (*ahead, *places.shape, *behind))
-    along = (*places.shape, *(1 for _ in behind))
-    inside = xp.asarray((steps < (ends - starts)[:, None]).reshape(along))
-    counts = xp.asarray((ends - starts).astype(xp.dtype_of(x)).reshape(out, *(1 for _ in behind)))
-    return xp.divide(xp.sum(xp.where(inside, windows, xp.zeros_like(windows)), axis=axis + 1), counts)
+    positions = np.minimum(starts[:, None] + steps, ends[:, None] - 1)
+    windows = xp.reshape(xp.take(x, xp.asarray(positions.reshape(-1)), axis), (*before, *positions.shape, *trailing))
+    mask_shape = (*positions.shape, *(1 for _ in trailing))
+    in_window = xp.asarray((steps < (ends - starts)[:, None]).reshape(mask_shape))
+    counts = xp.asarray((ends - starts).astype(xp.dtype_of(x)).reshape(out, *(1 for _ in trailing)))
+    return xp.divide(xp.sum(xp.where(in_window, windows, xp.zeros_like(windows)), axis=axis + 1), counts)
 
 
 def _adaptive_avg(d: int) -> Any:
     def pool(xp: Any, x: Array, output_size: Sequence[int]) -> Array:
         wide = xp.astype(x, dtypes.accumulator(xp.dtype_of(x)))
-        for axis, out in zip(range(xp.ndim(x) - d, xp.ndim(x)), each(output_size, d), strict=True):
+        for axis, out in zip(range(xp.ndim(x) - d, xp.ndim(x)), per_dimension(output_size, d), strict=True):
             shape = xp.shape(wide)
             n = shape[axis]
             if out and n % out == 0:

@@ -52,8 +52,8 @@ def _batch_norm(
     if training:
         mean, var = moments(xp, wide, axes)
         n = xp.count(x, axes)
-        news = (flat(xp, mean), flat(xp, var) * (n / (n - 1) if n > 1 else math.nan))
-        old_new = zip((running_mean, running_var), news, strict=True)
+        new_stats = (flat(xp, mean), flat(xp, var) * (n / (n - 1) if n > 1 else math.nan))
+        old_new = zip((running_mean, running_var), new_stats, strict=True)
         mixed = []
         for old, new in old_new:
             if old is not None:

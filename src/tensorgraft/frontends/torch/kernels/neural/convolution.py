@@ -19,12 +19,12 @@ Ints = tuple[int, ...]
 
 def _meta(x: torch.Tensor, w: torch.Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, *rest: Any) -> Any:
     """Raises what PyTorch raises, and its meta function does not."""
-    for wrong, message in (
+    for is_invalid, message in (
         (any(s <= 0 for s in stride), "non-positive stride is not supported"),
         (any(p < 0 for p in padding), "negative padding is not supported"),
         (any(d <= 0 for d in dilation), "dilation should be greater than zero"),
     ):
-        if wrong:
+        if is_invalid:
             raise RuntimeError(message)
     out = torch.ops.aten.convolution.default(x, w, bias, stride, padding, dilation, *rest)
     return _laid_out(out, x, w, stride, *rest)
@@ -65,13 +65,13 @@ def _convolution(
     groups: int,
 ) -> Array:
     n = xp.ndim(w) - 2
-    stride, padding, dilation = (_each(v, n) for v in (stride, padding, dilation))
+    stride, padding, dilation = (_per_dimension(v, n) for v in (stride, padding, dilation))
     if not xp.shape(x)[1] and not transposed:  # of no channels PyTorch makes none
         return xp.zeros(
             (xp.shape(x)[0], 0, *xp.shape(_forwards(xp, x, w, stride, padding, dilation, groups))[2:]), xp.dtype_of(x)
         )
     if transposed:
-        out = xp.transposed_convolution(x, w, stride, padding, dilation, _each(output_padding, n), groups)
+        out = xp.transposed_convolution(x, w, stride, padding, dilation, _per_dimension(output_padding, n), groups)
     else:
         out = _forwards(xp, x, w, stride, padding, dilation, groups)
     if bias is not None:
@@ -92,26 +92,20 @@ def _backward_meta(grad: torch.Tensor, x: torch.Tensor, w: torch.Tensor, *rest: 
 
 
 @kernel("convolution_backward", meta=masked(_backward_meta))
-def _convolution_backward(
-    xp: Any,
-    grad: Array,
-    x: Array,
-    w: Array,
-    *rest: Any,
-) -> tuple[Array | None, ...]:
+def _convolution_backward(xp: Any, grad: Array, x: Array, w: Array, *rest: Any) -> tuple[Array | None, ...]:
     """`rest`: bias sizes (not of the overrideable form), stride, padding, dilation, transposed, output padding, groups,
     output mask."""
     stride, padding, dilation, transposed, _, groups, mask = rest[-7:]
     n = xp.ndim(w) - 2
-    stride, padding, dilation = (_each(v, n) for v in (stride, padding, dilation))
+    stride, padding, dilation = (_per_dimension(v, n) for v in (stride, padding, dilation))
     grad_x = grad_w = grad_bias = None
     if mask[0] and transposed:
         full = _forwards(xp, grad, w, stride, padding, dilation, groups)
         # output padding may have made room for one more
         grad_x = xp.slice(full, (0,) * (n + 2), (*xp.shape(full)[:2], *xp.shape(x)[2:]), (1,) * (n + 2))
     elif mask[0]:
-        taken = zip(xp.shape(x)[2:], xp.shape(grad)[2:], xp.shape(w)[2:], stride, padding, dilation, strict=True)
-        rest_padding = tuple(i - ((o - 1) * s - 2 * p + d * (k - 1) + 1) for i, o, k, s, p, d in taken)
+        spatial = zip(xp.shape(x)[2:], xp.shape(grad)[2:], xp.shape(w)[2:], stride, padding, dilation, strict=True)
+        rest_padding = tuple(i - ((o - 1) * s - 2 * p + d * (k - 1) + 1) for i, o, k, s, p, d in spatial)
         grad_x = xp.transposed_convolution(grad, w, stride, padding, dilation, rest_padding, groups)
     if mask[1]:
         wide, narrow = (grad, x) if transposed else (x, grad)
@@ -130,7 +124,7 @@ def _overrideable(grad: torch.Tensor, x: torch.Tensor, w: torch.Tensor, *rest: A
 kernel("convolution_backward_overrideable", meta=masked(_overrideable))(_convolution_backward)
 
 
-def _each(values: Sequence[int], n: int) -> Ints:
+def _per_dimension(values: Sequence[int], n: int) -> Ints:
     return tuple(values) * n if len(values) == 1 else tuple(values)
 
 

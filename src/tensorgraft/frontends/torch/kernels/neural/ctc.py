@@ -32,8 +32,8 @@ class Lattice(NamedTuple):
 def _vector(xp: Any, numbers: Any) -> Any:
     if xp.is_array(numbers):
         return xp.reshape(xp.astype(numbers, dtypes.int64), (xp.size(numbers), 1))
-    each = [xp.full((1, 1), n, dtypes.int64) for n in numbers]
-    return xp.concat(each, axis=0) if each else xp.zeros((0, 1), dtypes.int64)
+    columns = [xp.full((1, 1), n, dtypes.int64) for n in numbers]
+    return xp.concat(columns, axis=0) if columns else xp.zeros((0, 1), dtypes.int64)
 
 
 @with_operators
@@ -47,8 +47,8 @@ def _lattice(
         first = xp.cumsum(labels, 0) - labels
         at = xp.clip(first + xp.iota(s, dtypes.int64), 0, max(s - 1, 0))
         targets = xp.gather(targets, (at,)) if s else xp.zeros((n, 0), dtypes.int64)
-    inside = xp.iota(s, dtypes.int64) < labels
-    targets = xp.where(inside, targets, xp.full((n, s), blank, dtypes.int64))
+    is_label = xp.iota(s, dtypes.int64) < labels
+    targets = xp.where(is_label, targets, xp.full((n, s), blank, dtypes.int64))
     blanks = xp.full((n, s), blank, dtypes.int64)
     states = xp.reshape(xp.stack([blanks, targets], axis=2), (n, 2 * s))
     states = xp.concat([states, xp.full((n, 1), blank, dtypes.int64)], axis=1)
@@ -79,11 +79,11 @@ def _alphas(xp: Any, of: Lattice) -> Array:
 
     def step(before: Array, x: tuple[Array, Array]) -> tuple[Array, Array]:
         time, emitted = x
-        stay = xp.logaddexp(before, _shifted(xp, before, 1, -math.inf))
-        moved = xp.logaddexp(stay, _where_minus(xp, of.skips, _shifted(xp, before, 2, -math.inf)))
-        after = xp.add(xp.where(xp.equal(time, 0), start, moved), emitted)
-        after = xp.where(xp.less(time, of.steps), after, before)
-        return after, after
+        stays = xp.logaddexp(before, _shifted(xp, before, 1, -math.inf))
+        moved = xp.logaddexp(stays, _where_minus(xp, of.skips, _shifted(xp, before, 2, -math.inf)))
+        new_alpha = xp.add(xp.where(xp.equal(time, 0), start, moved), emitted)
+        new_alpha = xp.where(xp.less(time, of.steps), new_alpha, before)
+        return new_alpha, new_alpha
 
     return xp.scan(step, start, (_times(xp, t), of.emitted), length=t)[1]
 
@@ -97,10 +97,10 @@ def _betas(xp: Any, of: Lattice) -> Value:
     start = _where_minus(xp, last, xp.zeros((n, length), of.emitted.dtype))
     skips = xp.astype(_shifted(xp, xp.astype(of.skips, dtypes.int32), -2, 0), dtypes.bool_)
 
-    def step(after: Value, x: tuple[Value, Value]) -> tuple[Value, Value]:
+    def step(next_beta: Value, x: tuple[Value, Value]) -> tuple[Value, Value]:
         time, emitted = x
-        stay = xp.logaddexp(after, _shifted(xp, after, -1, -math.inf))
-        moved = xp.logaddexp(stay, _where_minus(xp, skips, _shifted(xp, after, -2, -math.inf)))
+        stays = xp.logaddexp(next_beta, _shifted(xp, next_beta, -1, -math.inf))
+        moved = xp.logaddexp(stays, _where_minus(xp, skips, _shifted(xp, next_beta, -2, -math.inf)))
         left = of.steps - 1
         before = xp.where(time == left, start, moved) + emitted
         before = _where_minus(xp, time <= left, before)
@@ -174,13 +174,13 @@ def _ctc_loss_backward(
     alphas, betas = xp.permute_dims(log_alpha, (1, 0, 2)), _betas(xp, of)
     t, n, _ = alphas.shape
     nll = xp.reshape(loss, (n, 1))
-    both = (alphas > -math.inf) & (betas > -math.inf)
+    is_possible = (alphas > -math.inf) & (betas > -math.inf)
     share = xp.exp(alphas + betas - of.emitted + nll)
-    share = xp.where(both, share, xp.zeros_like(share))
-    places = xp.broadcast_to(of.states, share.shape)
-    of_classes = xp.put_along_axis(xp.zeros_like(log_probs), places, share, 2, mode="add")
+    share = xp.where(is_possible, share, xp.zeros_like(share))
+    states = xp.broadcast_to(of.states, share.shape)
+    of_classes = xp.put_along_axis(xp.zeros_like(log_probs), states, share, 2, mode="add")
     slope = (xp.exp(log_probs) - of_classes) * xp.reshape(grad, (n, 1))
-    inside = xp.reshape(_times(xp, t), (t, 1, 1)) < of.steps
+    in_time = xp.reshape(_times(xp, t), (t, 1, 1)) < of.steps
     if zero_infinity:
-        inside = inside & (nll < math.inf)
-    return xp.where(inside, slope, xp.zeros_like(slope))
+        in_time = in_time & (nll < math.inf)
+    return xp.where(in_time, slope, xp.zeros_like(slope))

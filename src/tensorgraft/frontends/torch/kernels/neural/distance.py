@@ -20,36 +20,36 @@ def _differences(xp: Any, x: Array, y: Array) -> Array:
 
 @kernel("_cdist_forward")
 def _cdist(xp: Any, x: Array, y: Array, p: float, compute_mode: int | None = None) -> Array:
-    gap = _differences(xp, x, y)
-    if not xp.shape(gap)[-1]:
-        return xp.zeros(xp.shape(gap)[:-1], xp.dtype_of(gap))
-    return vector_norm(xp, gap, p, (xp.ndim(gap) - 1,), False)
+    difference = _differences(xp, x, y)
+    if not xp.shape(difference)[-1]:
+        return xp.zeros(xp.shape(difference)[:-1], xp.dtype_of(difference))
+    return vector_norm(xp, difference, p, (xp.ndim(difference) - 1,), False)
 
 
 @with_operators
-def _slope(xp: Any, gap: Value, p: float, distance: Value) -> Value:
+def _slope(xp: Any, difference: Value, p: float, distance: Value) -> Value:
     """The derivative of the p-norm by each difference; 0 where PyTorch says so."""
-    zero = xp.zeros_like(gap)
+    zero = xp.zeros_like(difference)
     if p == 0:
         return zero
     if p == 1:
-        return xp.sign(gap)
-    size = abs(gap)
+        return xp.sign(difference)
+    size = abs(difference)
     flat = distance == 0
     if p == math.inf:
-        return xp.where(size == distance, xp.sign(gap), zero)
+        return xp.where(size == distance, xp.sign(difference), zero)
     safe = xp.where(flat, xp.ones_like(distance), distance)
     if p == 2:
-        return xp.where(flat, zero, gap / safe)
+        return xp.where(flat, zero, difference / safe)
     powers = xp.where(size == 0, xp.ones_like(size), size) ** (p - 1)
-    slope = xp.sign(gap) * powers * safe ** (1 - p)
+    slope = xp.sign(difference) * powers * safe ** (1 - p)
     return xp.where(flat | (size == 0), zero, slope)
 
 
 @kernel("_cdist_backward")
 def _cdist_backward(xp: Any, grad: Array, x: Array, y: Array, p: float, cdist: Array) -> Array:
-    gap = _differences(xp, x, y)
-    slope = _slope(xp, gap, p, xp.expand_dims(cdist, -1))
+    difference = _differences(xp, x, y)
+    slope = _slope(xp, difference, p, xp.expand_dims(cdist, -1))
     return _summed_to(xp, xp.sum(xp.multiply(xp.expand_dims(grad, -1), slope), axis=-2), xp.shape(x))
 
 
@@ -79,7 +79,7 @@ def _pdist_backward(xp: Any, grad: Array, x: Array, p: float, pdist: Array) -> A
     i, j = _pairs(xp, xp.shape(x)[0])
     if not xp.size(i) or not xp.size(x):
         return xp.zeros_like(x)
-    gap = xp.subtract(xp.take(x, i, 0), xp.take(x, j, 0))
-    part = xp.multiply(xp.expand_dims(grad, 1), _slope(xp, gap, p, xp.expand_dims(pdist, 1)))
+    difference = xp.subtract(xp.take(x, i, 0), xp.take(x, j, 0))
+    part = xp.multiply(xp.expand_dims(grad, 1), _slope(xp, difference, p, xp.expand_dims(pdist, 1)))
     out = xp.scatter(xp.zeros_like(x), (i,), part, mode="add")
     return xp.scatter(out, (j,), xp.negative(part), mode="add")

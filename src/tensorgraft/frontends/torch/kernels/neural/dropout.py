@@ -21,8 +21,8 @@ def _dropout(xp: Any, x: Array, p: float, train: bool | None, key: Array) -> tup
         return x, xp.ones(xp.shape(x), dtypes.bool_)
     if p == 1:
         return xp.zeros_like(x), xp.zeros(xp.shape(x), dtypes.bool_)
-    kept = xp.greater_equal(xp.uniform(key, xp.shape(x), dtypes.float32), p)
-    return xp.where(kept, xp.multiply(x, 1 / (1 - p)), xp.zeros_like(x)), kept
+    keep_mask = xp.greater_equal(xp.uniform(key, xp.shape(x), dtypes.float32), p)
+    return xp.where(keep_mask, xp.multiply(x, 1 / (1 - p)), xp.zeros_like(x)), keep_mask
 
 
 @kernel("native_dropout_backward", dynamic=("scale",))

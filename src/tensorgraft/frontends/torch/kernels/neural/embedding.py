@@ -32,13 +32,13 @@ def _embedding(
     sparse: bool = False,
 ) -> Array:
     n = xp.shape(weight)[0]
-    return xp.take(weight, within(xp, indices, n, lambda bad: IndexError("index out of range in self")), 0)
+    return xp.take(weight, within(xp, indices, n, lambda value: IndexError("index out of range in self")), 0)
 
 
 def _counts(xp: Any, indices: AnyArray, n: int) -> AnyArray:
     """Return how often each row is looked up, int64 (n,)."""
-    ones = xp.full(xp.shape(indices), 1, dtypes.int64)
-    return xp.scatter(xp.zeros((n,), dtypes.int64), (indices,), ones, mode="add")
+    one_each = xp.full(xp.shape(indices), 1, dtypes.int64)
+    return xp.scatter(xp.zeros((n,), dtypes.int64), (indices,), one_each, mode="add")
 
 
 @kernel("embedding_dense_backward", host=("indices",))
@@ -55,8 +55,8 @@ def _embedding_backward(
         real = xp.not_equal(indices, padding_idx)
         rows = xp.where(xp.expand_dims(real, 1), rows, xp.zeros_like(rows))
     if scale_grad_by_freq:
-        often = xp.gather(_counts(xp, indices, num_weights), (indices,))
-        rows = xp.divide(rows, xp.expand_dims(xp.astype(often, xp.dtype_of(rows)), 1))
+        occurrences = xp.gather(_counts(xp, indices, num_weights), (indices,))
+        rows = xp.divide(rows, xp.expand_dims(xp.astype(occurrences, xp.dtype_of(rows)), 1))
     return xp.scatter(table, (indices,), rows, mode="add")
 
 
@@ -64,8 +64,8 @@ def _embedding_backward(
 @with_operators
 def _embedding_renorm(xp: Any, weight: Value, indices: Value, max_norm: float, norm_type: float) -> list[Value]:
     n = weight.shape[0]
-    indices = within(xp, xp.reshape(indices, (xp.size(indices),)), n, lambda bad: IndexError(
-        f"select(): index {bad} out of range for tensor of size {list(weight.shape)} at dimension 0"
+    indices = within(xp, xp.reshape(indices, (xp.size(indices),)), n, lambda value: IndexError(
+        f"select(): index {value} out of range for tensor of size {list(weight.shape)} at dimension 0"
     ))  # fmt: skip
     if not xp.size(indices):
         return [weight]
@@ -82,7 +82,7 @@ def _embedding_renorm(xp: Any, weight: Value, indices: Value, max_norm: float, n
 
 
 def _check_offsets(xp: Any, offsets: Array, n: int) -> None:
-    def judge(ends: np.ndarray) -> None:
+    def verify(ends: np.ndarray) -> None:
         first, last = ends.tolist()
         if first != 0:
             raise RuntimeError(
@@ -93,29 +93,29 @@ def _check_offsets(xp: Any, offsets: Array, n: int) -> None:
             raise RuntimeError(f"offsets[-1] can not be greater than input's length {n} but got offsets[-1] of {last}")
 
     if rows := xp.shape(offsets)[0]:
-        check(xp, xp.gather(offsets, (xp.asarray(np.array([0, rows - 1])),)), judge)
+        check(xp, xp.gather(offsets, (xp.asarray(np.array([0, rows - 1])),)), verify)
 
 
-def _largest(xp: Any, chosen: Value, real: Value, bag_of: Value, bags: int) -> tuple[Value, Value]:
+def _largest(xp: Any, rows: Value, real: Value, bag_of: Value, bags: int) -> tuple[Value, Value]:
     """Return (the greatest numbers of each bag (bags, width), the first row that has them, or the number of rows for
     none)."""
-    n, column = chosen.shape[0], xp.expand_dims(real, 1)
+    n, column = rows.shape[0], xp.expand_dims(real, 1)
     # what is greater takes the place of what comes before it: NaN counts where it is the first of its bag, there alone
     at = xp.where(real, xp.iota(n, dtypes.int64), xp.full((), n, dtypes.int64))
-    begins = at == xp.take(xp.scatter(xp.full((bags,), n, dtypes.int64), (bag_of,), at, mode="min"), bag_of, 0)
-    lost = xp.isnan(chosen)
-    begun = lost & xp.expand_dims(begins, 1) & column
-    infinite = xp.full((), np.inf, chosen.dtype)
+    is_first = at == xp.take(xp.scatter(xp.full((bags,), n, dtypes.int64), (bag_of,), at, mode="min"), bag_of, 0)
+    is_nan = xp.isnan(rows)
+    nan_starts = is_nan & xp.expand_dims(is_first, 1) & column
+    infinite = xp.full((), np.inf, rows.dtype)
     least = -infinite
-    chosen = xp.where(column & ~lost, chosen, least)
-    high = xp.scatter(xp.broadcast_to(least, (bags, chosen.shape[1])), (bag_of,), chosen, mode="max")
-    zero = xp.zeros((bags, chosen.shape[1]), dtypes.int64)
-    spoilt = xp.scatter(zero, (bag_of,), xp.astype(begun, dtypes.int64), mode="add") > 0
-    high = xp.where(spoilt, xp.full((), np.nan, chosen.dtype), high)
-    largest = (chosen == xp.take(high, bag_of, 0)) & ~lost
-    here = begun | (largest & column)
-    position = xp.where(here, xp.expand_dims(xp.iota(n, dtypes.int64), 1), xp.full((), n, dtypes.int64))
-    first = xp.scatter(xp.full((bags, chosen.shape[1]), n, dtypes.int64), (bag_of,), position, mode="min")
+    rows = xp.where(column & ~is_nan, rows, least)
+    high = xp.scatter(xp.broadcast_to(least, (bags, rows.shape[1])), (bag_of,), rows, mode="max")
+    zero = xp.zeros((bags, rows.shape[1]), dtypes.int64)
+    spoilt = xp.scatter(zero, (bag_of,), xp.astype(nan_starts, dtypes.int64), mode="add") > 0
+    high = xp.where(spoilt, xp.full((), np.nan, rows.dtype), high)
+    largest = (rows == xp.take(high, bag_of, 0)) & ~is_nan
+    is_extreme = nan_starts | (largest & column)
+    position = xp.where(is_extreme, xp.expand_dims(xp.iota(n, dtypes.int64), 1), xp.full((), n, dtypes.int64))
+    first = xp.scatter(xp.full((bags, rows.shape[1]), n, dtypes.int64), (bag_of,), position, mode="min")
     return high, first
 
 
@@ -137,8 +137,8 @@ def _bag(
     n, (rows, width) = xp.size(indices), weight.shape
     bags = offsets.shape[0] - include_last_offset
     dtype = weight.dtype
-    indices = within(xp, indices, rows, lambda bad: RuntimeError(
-        f"Index 0 of input takes value {bad} which is not in the valid range [0, {rows})"
+    indices = within(xp, indices, rows, lambda value: RuntimeError(
+        f"Index 0 of input takes value {value} which is not in the valid range [0, {rows})"
     ))  # fmt: skip
     _check_offsets(xp, offsets, n)
     starts = xp.take_slice(xp.astype(offsets, dtypes.int64), 0, 0, bags)
@@ -154,17 +154,17 @@ def _bag(
     bag_of = xp.searchsorted(starts, xp.iota(n, dtypes.int64), right=True) - 1
     real = indices != padding_idx if padding_idx >= 0 else xp.full((n,), True, dtypes.bool_)
     size = xp.scatter(xp.zeros((bags,), index_dtype), (bag_of,), xp.astype(real, index_dtype), mode="add")
-    chosen = wide(xp, xp.take(weight, indices, 0))
+    rows_of_index = wide(xp, xp.take(weight, indices, 0))
     if per_sample_weights is not None:
-        chosen = chosen * xp.expand_dims(xp.astype(per_sample_weights, chosen.dtype), 1)
+        rows_of_index = rows_of_index * xp.expand_dims(xp.astype(per_sample_weights, rows_of_index.dtype), 1)
     column = xp.expand_dims(real, 1)
     if mode != MAX:
-        chosen = xp.where(column, chosen, xp.zeros_like(chosen))
-        out = xp.scatter(xp.zeros((bags, width), chosen.dtype), (bag_of,), chosen, mode="add")
+        rows_of_index = xp.where(column, rows_of_index, xp.zeros_like(rows_of_index))
+        out = xp.scatter(xp.zeros((bags, width), rows_of_index.dtype), (bag_of,), rows_of_index, mode="add")
         if mode == MEAN:
             out = out / xp.expand_dims(xp.astype(xp.maximum(size, 1), out.dtype), 1)
         return out, bag_of, size, size
-    high, first = _largest(xp, chosen, real, bag_of, bags)
+    high, first = _largest(xp, rows_of_index, real, bag_of, bags)
     present = first < n
     source = xp.take(indices, xp.where(present, first, xp.zeros_like(first)), 0)
     return (
@@ -216,21 +216,21 @@ def _bag_backward(
     if not n or not xp.size(grad):
         return table
     if mode == MAX:
-        some = xp.expand_dims(xp.greater(bag_size, 0), 1)
+        nonempty = xp.expand_dims(xp.greater(bag_size, 0), 1)
         rows = xp.astype(maximum_indices, dtypes.int64)
         columns = xp.reshape(xp.iota(width, dtypes.int64), (1, width))
-        return xp.scatter(table, (rows, columns), xp.where(some, grad, xp.zeros_like(grad)), mode="add")
+        return xp.scatter(table, (rows, columns), xp.where(nonempty, grad, xp.zeros_like(grad)), mode="add")
     indices, offset2bag = (xp.astype(i, dtypes.int64) for i in (indices, offset2bag))
     scale = xp.ones((n,), dtypes.float64)
     if per_sample_weights is not None:
         scale = xp.astype(per_sample_weights, dtypes.float64)
     if scale_grad_by_freq:
-        often = _counts(xp, indices, num_weights)
-        taken = indices
+        occurrences = _counts(xp, indices, num_weights)
+        row_index = indices
         if _divides_by_another_row():  # by that of the n-th of the sorted indices, for the n-th row that occurs
-            number = xp.cumsum(xp.astype(xp.greater(often, 0), dtypes.int64), 0)  # of rows that occur, from 1 on
-            taken = xp.take(xp.sort((indices,), 0)[0], xp.subtract(xp.take(number, indices, 0), 1), 0)
-        scale = xp.divide(scale, xp.astype(xp.take(often, taken, 0), dtypes.float64))
+            number = xp.cumsum(xp.astype(xp.greater(occurrences, 0), dtypes.int64), 0)  # of rows that occur, from 1 on
+            row_index = xp.take(xp.sort((indices,), 0)[0], xp.subtract(xp.take(number, indices, 0), 1), 0)
+        scale = xp.divide(scale, xp.astype(xp.take(occurrences, row_index, 0), dtypes.float64))
     if mode == MEAN:
         size = xp.maximum(xp.take(bag_size, offset2bag, 0), 1)
         scale = xp.divide(scale, xp.astype(size, dtypes.float64))

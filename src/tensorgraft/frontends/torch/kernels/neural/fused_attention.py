@@ -38,7 +38,7 @@ def install() -> None:
 
 
 @functools.cache
-def spread() -> None:
+def register_dtensor_rules() -> None:
     """Let tensors that are sharded over processes (`DTensor`) be attended to where they lie: a process has some of the
     samples, some of the heads, or all. (PyTorch says so of CUDA's operators, not of the CPU's.)"""
     from torch.distributed.tensor import DTensor, Replicate, Shard
@@ -50,13 +50,13 @@ def spread() -> None:
         samples, heads = [
             [Shard(d) if x.ndim > 2 and x.shape[d] > 1 else Replicate() for x in operands] for d in (0, 1)
         ]
-        ways: list[tuple[list[Any], list[Any]]] = [
+        placements: list[tuple[list[Any], list[Any]]] = [
             ([Replicate()] * results, [Replicate()] * len(operands)),
             ([Shard(0)] * results, samples),
         ]
         if query.shape[1] == key.shape[1] or key.shape[1] % query.mesh.size() == 0:  # groups stay whole
-            ways.append(([Shard(1)] * results, heads))
-        return ways
+            placements.append(([Shard(1)] * results, heads))
+        return placements
 
     for results, operator in ((2, _fused), (3, _fused_backward)):
         register_sharding(operator)(functools.partial(shardings, results))
@@ -74,7 +74,7 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    if query.dim() == key.dim() == value.dim() == 3 and _free() and _of_the_cpu().one_sample:
+    if query.dim() == key.dim() == value.dim() == 3 and _is_untransformed() and _of_the_cpu().one_sample:
         q, k, v = (x.unsqueeze(0) for x in (query, key, value))
         mask = attn_mask.unsqueeze(0) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
         if _is_fused(q, k, v, mask, dropout_p, is_causal, enable_gqa):
@@ -107,14 +107,14 @@ def _of_the_cpu() -> _Conditions:
         return _Conditions(one_sample, True)
 
 
-def _free() -> bool:
+def _is_untransformed() -> bool:
     """Say whether nobody traces, watches or transforms: an operator without forward mode and rules of vmap will do."""
     return not ((_modes() and _is_watched()) or tracing() or forward_ad._current_level >= 0 or _transform() is not None)
 
 
 def _is_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool, shared: bool) -> bool:
     """Say whether the CPU's conditions for its one kernel, and ours, are met."""
-    if dropout or not _free():
+    if dropout or not _is_untransformed():
         return False
     if not (q.dim() == k.dim() == v.dim() == 4 and q.dtype is k.dtype is v.dtype and q.dtype in _DTYPES):
         return False
@@ -172,8 +172,8 @@ def _backward(
     k, v = (x.to(wide).unsqueeze(2) for x in (key, value))
     scores = q @ k.mT * factor
     if is_causal:
-        seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-        scores = scores.masked_fill(~seen, -math.inf)
+        causal = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        scores = scores.masked_fill(~causal, -math.inf)
     if attn_mask is not None:
         scores = scores + attn_mask.expand(*query.shape[:3], key.shape[2]).unflatten(1, heads)
     p = torch._safe_softmax(scores, -1)

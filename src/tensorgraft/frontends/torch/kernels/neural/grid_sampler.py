@@ -24,9 +24,9 @@ ZEROS, BORDER, REFLECTION = 0, 1, 2
 
 
 class Tap(NamedTuple):
-    place: Value  # int64, inside the image
+    position: Value  # int64, inside the image
     weight: Value
-    inside: Value  # elsewhere nothing is read
+    in_bounds: Value  # elsewhere nothing is read
 
 
 @with_operators
@@ -41,10 +41,10 @@ def _reflected(xp: Any, x: AnyArray, n: int, align_corners: bool) -> AnyArray:
     low, span = (0.0, float(n - 1)) if align_corners else (-0.5, float(n))
     if span <= 0:
         return xp.zeros_like(x)
-    off = xp.subtract(x, low)
-    off = xp.where(xp.less(off, 0), xp.negative(off), off)
-    extra = xp.fmod(off, xp.full_like(off, span))
-    odd = xp.not_equal(xp.fmod(xp.floor(xp.divide(off, span)), xp.full_like(off, 2.0)), 0)
+    offset = xp.subtract(x, low)
+    offset = xp.where(xp.less(offset, 0), xp.negative(offset), offset)
+    extra = xp.fmod(offset, xp.full_like(offset, span))
+    odd = xp.not_equal(xp.fmod(xp.floor(xp.divide(offset, span)), xp.full_like(offset, 2.0)), 0)
     return xp.add(xp.where(odd, xp.subtract(span, extra), extra), low)
 
 
@@ -56,9 +56,9 @@ def _padded(xp: Any, x: AnyArray, n: int, padding: int, align_corners: bool) -> 
 
 def _tap(xp: Any, at: Value, weight: Value, n: int) -> Tap:
     """A pixel at an integral place; outside of the image there is none."""
-    inside = (at >= 0) & (at <= n - 1)
-    place = xp.astype(xp.where(inside, at, xp.zeros_like(at)), dtypes.int64)
-    return Tap(place, weight, inside)
+    in_bounds = (at >= 0) & (at <= n - 1)
+    position = xp.astype(xp.where(in_bounds, at, xp.zeros_like(at)), dtypes.int64)
+    return Tap(position, weight, in_bounds)
 
 
 def _cubic(xp: Any, t: Value, offset: int) -> Value:
@@ -74,27 +74,31 @@ _NOWHERE = -100.0  # where the CPU puts places of volumes that are no numbers, o
 _MOST = 2.0**31 - 2
 
 
-def _found(xp: Any, x: Value, n: int, padding: int, align_corners: bool, lost: float) -> Value:
-    """Places in a volume: NaN is `lost`, and so what is far away where nothing is padded."""
+def _pixel_coordinates(xp: Any, x: Value, n: int, padding: int, align_corners: bool, nan_position: float) -> Value:
+    """Places in a volume: NaN is `nan_position`, and so what is far away where nothing is padded."""
     padded = _padded(xp, x, n, padding, align_corners)
     if padding == ZEROS:
         return xp.where(abs(x) <= _MOST, padded, xp.full_like(x, _NOWHERE))
     unplaced = xp.isnan(x) if padding == BORDER else ~xp.isfinite(x)
-    return xp.where(unplaced, xp.full_like(x, lost), padded)
+    return xp.where(unplaced, xp.full_like(x, nan_position), padded)
 
 
 def _taps(
-    xp: Any, g: Value, n: int, mode: int, padding: int, align_corners: bool, lost: float | None = None
+    xp: Any, g: Value, n: int, mode: int, pad: int, align_corners: bool, nan_at: float | None = None
 ) -> list[Tap]:
-    """Return what grid coordinates `g` (-1 ... 1) read along an axis of extent n. `lost`: NaN's place in a volume."""
+    """Return what grid coordinates `g` (-1 ... 1) read along an axis of extent n. `nan_at`: NaN's in a volume."""
     by = (n - 1) / 2 if align_corners else n / 2
     x = (g + 1) * by if align_corners else (g + 1) * by - 0.5
     if mode == CUBIC:
         floor = xp.floor(x)
         t = x - floor
-        places = {k: xp.round(_padded(xp, floor + k, n, padding, align_corners)) for k in range(-1, 3)}
-        return [_tap(xp, at, _cubic(xp, t, k), n) for k, at in places.items()]
-    x = _padded(xp, x, n, padding, align_corners) if lost is None else _found(xp, x, n, padding, align_corners, lost)
+        rounded = {k: xp.round(_padded(xp, floor + k, n, pad, align_corners)) for k in range(-1, 3)}
+        return [_tap(xp, at, _cubic(xp, t, k), n) for k, at in rounded.items()]
+    x = (
+        _padded(xp, x, n, pad, align_corners)
+        if nan_at is None
+        else _pixel_coordinates(xp, x, n, pad, align_corners, nan_at)
+    )
     if mode == NEAREST:
         return [_tap(xp, xp.round(x), xp.ones_like(x), n)]
     floor = xp.floor(x)
@@ -111,21 +115,21 @@ def _grid_sampler(
     outside; in volumes they are places (another one in the backward pass)."""
     n, c, *spatial = x.shape
     d, out = len(spatial), grid.shape[1:-1]
-    places = xp.reshape(wide(xp, grid), (n, math.prod(out), d))
+    coordinates = xp.reshape(wide(xp, grid), (n, math.prod(out), d))
     axes = []
     for k, extent in enumerate(spatial):  # the last coordinate is the first axis
-        g = xp.squeeze(xp.take_slice(places, 2, d - 1 - k, d - k), 2)
-        lost = None if d == 2 else _NOWHERE if backward else extent - 1.0
-        axes.append(_taps(xp, g, extent, mode, padding, align_corners, lost))
+        g = xp.squeeze(xp.take_slice(coordinates, 2, d - 1 - k, d - k), 2)
+        nan_position = None if d == 2 else _NOWHERE if backward else extent - 1.0
+        axes.append(_taps(xp, g, extent, mode, padding, align_corners, nan_position))
     pixels = xp.permute_dims(xp.reshape(wide(xp, x), (n, c, math.prod(spatial))), (0, 2, 1))
     rows, total = xp.reshape(xp.iota(n, dtypes.int64), (n, 1)), None
     for taps in itertools.product(*axes):
-        place, weight, inside = taps[0]
+        position, weight, in_bounds = taps[0]
         for extent, tap in zip(spatial[1:], taps[1:], strict=True):
-            place, weight = place * extent + tap.place, weight * tap.weight
-            inside = inside & tap.inside
-        part = xp.gather(pixels, (rows, place))
-        part = xp.where(xp.expand_dims(inside, 2), part, xp.zeros_like(part))
+            position, weight = position * extent + tap.position, weight * tap.weight
+            in_bounds = in_bounds & tap.in_bounds
+        part = xp.gather(pixels, (rows, position))
+        part = xp.where(xp.expand_dims(in_bounds, 2), part, xp.zeros_like(part))
         part = part * xp.expand_dims(weight, 2)
         total = part if total is None else total + part
     return xp.reshape(xp.permute_dims(total, (0, 2, 1)), (n, c, *out))
@@ -135,14 +139,14 @@ def _grid_sampler_backward(
     xp: Any, grad: Array, x: Array, grid: Array, mode: int, padding: int, align_corners: bool, mask: Sequence[bool]
 ) -> tuple[Array | None, ...]:
     operands = wide(xp, x), wide(xp, grid)
-    asked = [k for k in (0, 1) if mask[k]]
+    wanted = [k for k in (0, 1) if mask[k]]
 
-    def sampled(inner: Any, *some: Array) -> Array:
-        both = [some[asked.index(k)] if k in asked else inner.lifted(operands[k]) for k in (0, 1)]
-        return _grid_sampler(inner, *both, mode, padding, align_corners, True)
+    def sampled(inner: Any, *values: Array) -> Array:
+        pair = [values[wanted.index(k)] if k in wanted else inner.lifted(operands[k]) for k in (0, 1)]
+        return _grid_sampler(inner, *pair, mode, padding, align_corners, True)
 
-    slopes = gradients(xp, sampled, [operands[k] for k in asked], wide(xp, grad)) if asked else ()
-    return tuple(slopes[asked.index(k)] if k in asked else None for k in (0, 1))
+    slopes = gradients(xp, sampled, [operands[k] for k in wanted], wide(xp, grad)) if wanted else ()
+    return tuple(slopes[wanted.index(k)] if k in wanted else None for k in (0, 1))
 
 
 for _d in (2, 3):

@@ -29,11 +29,11 @@ def reduced(xp: Any, x: AnyArray, reduction: int) -> AnyArray:
 # ---- binary cross-entropy --------------------------------------------------------------------------------------------
 
 
-def _alike(xp: Any, *arrays: Array | None) -> list[Any]:
+def _to_common_dtype(xp: Any, *arrays: Array | None) -> list[Any]:
     """Convert arrays to the common dtype of those in which PyTorch computes with the floats among them."""
-    given = [xp.dtype_of(a) for a in arrays if a is not None]
-    floats = [dtypes.accumulator(dtype) for dtype in given if dtypes.is_inexact(dtype)]
-    dtype = np.result_type(*floats) if floats else given[0]
+    all_dtypes = [xp.dtype_of(a) for a in arrays if a is not None]
+    floats = [dtypes.accumulator(dtype) for dtype in all_dtypes if dtypes.is_inexact(dtype)]
+    dtype = np.result_type(*floats) if floats else all_dtypes[0]
     return [None if a is None else xp.astype(a, dtype) for a in arrays]
 
 
@@ -53,30 +53,25 @@ def _bce(xp: Any, x: Value, y: Value, weight: Value | None = None, reduction: in
         (_unit(xp, x), "all elements of input should be between 0 and 1"),
         (_unit(xp, y), "all elements of target should be between 0 and 1"),
     )
-    x, y, weight = _alike(xp, x, y, weight)
+    x, y, weight = _to_common_dtype(xp, x, y, weight)
     low = -100.0  # as PyTorch, so that log(0) times 0 is 0
-    yes = y * xp.maximum(xp.log(x), low)
-    no = (1 - y) * xp.maximum(xp.log1p(-x), low)
-    return reduced(xp, _weighted(xp, -(yes + no), weight), reduction)
+    if_one = y * xp.maximum(xp.log(x), low)
+    if_zero = (1 - y) * xp.maximum(xp.log1p(-x), low)
+    return reduced(xp, _weighted(xp, -(if_one + if_zero), weight), reduction)
 
 
 @kernel("binary_cross_entropy_with_logits")
 @with_operators
 def _bce_with_logits(
-    xp: Any,
-    x: Value,
-    y: Value,
-    weight: Value | None = None,
-    pos_weight: Value | None = None,
-    reduction: int = MEAN,
+    xp: Any, x: Value, y: Value, weight: Value | None = None, pos_weight: Value | None = None, reduction: int = MEAN
 ) -> Value:
-    x, more = widened(xp, x), None
+    x, extra_weight = widened(xp, x), None
     if pos_weight is not None:  # in its own dtype, where unsigned integers wrap
-        more = (xp.astype(pos_weight, dtypes.int64) if dtypes.is_bool(pos_weight.dtype) else pos_weight) - 1
+        extra_weight = (xp.astype(pos_weight, dtypes.int64) if dtypes.is_bool(pos_weight.dtype) else pos_weight) - 1
     softplus = xp.log1p(xp.exp(-abs(x))) + xp.maximum(-x, 0)
-    x, y, weight, more, softplus = _alike(xp, x, y, weight, more, softplus)
-    if more is not None:
-        softplus = softplus * (more * y + 1)
+    x, y, weight, extra_weight, softplus = _to_common_dtype(xp, x, y, weight, extra_weight, softplus)
+    if extra_weight is not None:
+        softplus = softplus * (extra_weight * y + 1)
     loss = (1 - y) * x + softplus
     return reduced(xp, _weighted(xp, loss, weight), reduction)
 
@@ -103,12 +98,12 @@ def _check_targets(xp: Any, target: Array, ignore_index: int, classes: int) -> N
     target = xp.astype(target, dtypes.int64)
     named = xp.where(xp.equal(target, ignore_index), xp.zeros_like(target), target)
 
-    def judge(bounds: np.ndarray) -> None:
+    def verify(bounds: np.ndarray) -> None:
         for bound in bounds.tolist():
             if not 0 <= bound < classes:
                 raise IndexError(f"Target {bound} is out of bounds.")
 
-    check(xp, xp.stack([xp.min(named), xp.max(named)]), judge)
+    check(xp, xp.stack([xp.min(named), xp.max(named)]), verify)
 
 
 def _check_class_weights(x: Any, target: Any, weight: Any = None, *_: Any, **__: Any) -> None:

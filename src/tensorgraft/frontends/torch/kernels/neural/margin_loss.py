@@ -34,7 +34,7 @@ def _margins(xp: Any, x: Value, target: Value, margin: float, weight: Value | No
     """Return (margins (N, C); where one is violated, by NaN nowhere; the target's one-hot; the weight of each
     sample)."""
     x = widened(xp, x)
-    target = within(xp, target, x.shape[1], lambda bad: RuntimeError("target out of range"))
+    target = within(xp, target, x.shape[1], lambda value: RuntimeError("target out of range"))
     at = xp.expand_dims(target, 1)
     z = x - xp.take_along_axis(x, at, 1) + margin
     hot = at == xp.iota(x.shape[1], dtypes.int64)
@@ -98,8 +98,8 @@ def _of_rows(xp: Any, slope: AnyArray, grad: AnyArray, reduction: int) -> AnyArr
 def _label_sets(xp: Any, target: Value) -> tuple[Value, Value]:
     """Return (which entries of (N, C) are labels: those before the first -1; which classes they name)."""
     target, classes = xp.astype(target, dtypes.int64), target.shape[1]
-    inside = (target >= -1) & (target < classes)
-    require(xp, (inside, "argument #2 'target' is out of range"))
+    in_range = (target >= -1) & (target < classes)
+    require(xp, (in_range, "argument #2 'target' is out of range"))
     before = xp.cumsum(xp.astype(target < 0, dtypes.int64), 1)
     valid = before == 0
     hot = xp.expand_dims(target, 2) == xp.iota(classes, dtypes.int64)
@@ -137,6 +137,6 @@ def _multilabel_margin_backward(
 ) -> Array:
     rows, targets = widened(xp, _rows(xp, x)), _rows(xp, target)
     _, counts, safe = _multilabel_margins(xp, rows, targets)
-    each = xp.divide(xp.astype(counts, xp.dtype_of(rows)), max(xp.shape(rows)[1], 1))
-    slope = xp.put_along_axis(xp.sum(each, axis=1), safe, xp.negative(xp.sum(each, axis=2)), 1, mode="add")
+    share = xp.divide(xp.astype(counts, xp.dtype_of(rows)), max(xp.shape(rows)[1], 1))
+    slope = xp.put_along_axis(xp.sum(share, axis=1), safe, xp.negative(xp.sum(share, axis=2)), 1, mode="add")
     return xp.astype(xp.reshape(_of_rows(xp, slope, grad, reduction), xp.shape(x)), xp.dtype_of(x))

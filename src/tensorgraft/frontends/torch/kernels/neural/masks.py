@@ -14,7 +14,7 @@ def masked(op: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
 
     def meta(*args: Any, **kwargs: Any) -> tuple[torch.Tensor | None, ...]:
         mask = next(a for a in reversed((*args, *kwargs.values())) if isinstance(a, list | tuple) and _flags(a))
-        return tuple(out if asked else None for out, asked in zip(op(*args, **kwargs), mask, strict=True))
+        return tuple(out if keep else None for out, keep in zip(op(*args, **kwargs), mask, strict=True))
 
     return meta
 

@@ -129,8 +129,8 @@ def _rms_norm_backward(
     grad_x = grad_weight = None
     if mask[0]:
         scaled = grad if weight is None else grad * widened(xp, weight, x)
-        along = xp.mean(scaled * normal, axis=axes, keepdims=True)
-        grad_x = (scaled - normal * along) * rstd
+        projection = xp.mean(scaled * normal, axis=axes, keepdims=True)
+        grad_x = (scaled - normal * projection) * rstd
     if mask[1] and weight is not None:
         grad_weight = xp.sum(grad * normal, axis=lead)
     return grad_x, grad_weight
@@ -142,15 +142,7 @@ def _rms_norm_backward(
 @kernel("native_group_norm", meta=_meta(aten.native_group_norm.default, 1, 2))
 @with_operators
 def _group_norm(
-    xp: Any,
-    x: Value,
-    weight: Value | None,
-    bias: Value | None,
-    n: int,
-    c: int,
-    hxw: int,
-    group: int,
-    eps: float,
+    xp: Any, x: Value, weight: Value | None, bias: Value | None, n: int, c: int, hxw: int, group: int, eps: float
 ) -> tuple[Value, Value, Value]:
     wide = xp.reshape(widened(xp, x), (n, group, c // group, hxw))
     normal, mean, rstd = xp.standardize(wide, (2, 3), eps)
@@ -212,6 +204,6 @@ def _weight_norm(xp: Any, v: Value, g: Value, dim: int = 0) -> tuple[Value, Valu
 @with_operators
 def _weight_norm_backward(xp: Any, grad: Value, v: Value, g: Value, norm: Value, dim: int) -> tuple[Value, Value]:
     grad, v, g, norm = (widened(xp, x) for x in (grad, v, g, norm))
-    along = xp.sum(grad * v, axis=_other_axes(xp, v, dim), keepdims=True) / norm
-    across = grad - v * (along / norm)
-    return g / norm * across, along
+    projection = xp.sum(grad * v, axis=_other_axes(xp, v, dim), keepdims=True) / norm
+    orthogonal = grad - v * (projection / norm)
+    return g / norm * orthogonal, projection

@@ -45,7 +45,7 @@ def _steps(
     new_states: list[Arrays] = [[] for _ in states]
     skip = None if found_inf is None else xp.equal(xp.reshape(found_inf, ()), 1)
 
-    def chosen(new: Any, old: Any) -> Any:
+    def select(new: Any, old: Any) -> Any:
         new = xp.astype(new, xp.dtype_of(old))
         return new if skip is None else xp.where(skip, old, new)
 
@@ -54,13 +54,13 @@ def _steps(
         g, step = _wide(xp, grad), None if steps is None else _wide(xp, steps[i])
         if grad_scale is not None:
             g = xp.divide(g, xp.astype(xp.reshape(grad_scale, ()), xp.dtype_of(g)))
-        new_grads.append(None if grad_scale is None else chosen(g, grad))
+        new_grads.append(None if grad_scale is None else select(g, grad))
         if maximize:
             g = xp.negative(g)
-        news = update(
+        new_values = update(
             _wide(xp, param), xp.astype(g, xp.dtype_of(_wide(xp, param))), step, *(_wide(xp, s) for s in olds[1:])
         )
-        chosen_values = [chosen(new, old) for new, old in zip(news, olds, strict=True)]
+        chosen_values = [select(new, old) for new, old in zip(new_values, olds, strict=True)]
         new_params.append(chosen_values[0])
         for state, new in zip(new_states, chosen_values[1:], strict=True):
             state.append(new)
@@ -106,8 +106,8 @@ def _adam(decoupled: bool) -> Callable[..., Any]:
             return p - ratio / denominator, m, v, *top
 
         states = [exp_avgs, exp_avg_sqs, *([max_exp_avg_sqs] if amsgrad else [])]
-        new, scaled, kept = _steps(xp, update, params, grads, states, state_steps, maximize, grad_scale, found_inf)
-        return new, scaled, *kept, *([] if amsgrad else [[None] * len(max_exp_avg_sqs)])
+        new, scaled, states_ = _steps(xp, update, params, grads, states, state_steps, maximize, grad_scale, found_inf)
+        return new, scaled, *states_, *([] if amsgrad else [[None] * len(max_exp_avg_sqs)])
 
     return fused
 
@@ -145,8 +145,8 @@ def _sgd(
         return p - g * _like(xp, lr, p), *buffers
 
     states = [momentum_buffers] if momentum_buffers else []
-    new, scaled, kept = _steps(xp, update, params, grads, states, None, maximize, grad_scale, found_inf)
-    return new, scaled, *kept
+    new, scaled, new_states = _steps(xp, update, params, grads, states, None, maximize, grad_scale, found_inf)
+    return new, scaled, *new_states
 
 
 def _adagrad(writes_steps: bool) -> Callable[..., Any]:
@@ -204,10 +204,10 @@ def _unscale(xp: Any, grads: Arrays, found_inf: Array, inv_scale: Array) -> tupl
 def _update_scale(
     xp: Any, scale: Array, tracker: Array, found_inf: Array, growth: Any, backoff: Any, interval: Any
 ) -> tuple[Array, Array]:
-    bad = xp.not_equal(found_inf, 0)
+    found_invalid = xp.not_equal(found_inf, 0)
     steps = xp.add(tracker, 1)
     due = xp.equal(steps, _like(xp, interval, steps))
-    grown = xp.multiply(scale, _like(xp, growth, scale))
-    grown = xp.where(xp.logical_and(due, xp.isfinite(grown)), grown, scale)
-    new = xp.where(bad, xp.multiply(scale, _like(xp, backoff, scale)), grown)
-    return new, xp.where(xp.logical_or(bad, due), xp.zeros_like(tracker), steps)
+    grown_scale = xp.multiply(scale, _like(xp, growth, scale))
+    grown_scale = xp.where(xp.logical_and(due, xp.isfinite(grown_scale)), grown_scale, scale)
+    new = xp.where(found_invalid, xp.multiply(scale, _like(xp, backoff, scale)), grown_scale)
+    return new, xp.where(xp.logical_or(found_invalid, due), xp.zeros_like(tracker), steps)

@@ -20,7 +20,7 @@ from tensorgraft.hub.array import Array
 Ints = tuple[int, ...]
 
 
-def each(values: Sequence[int], n: int) -> Ints:
+def per_dimension(values: Sequence[int], n: int) -> Ints:
     return tuple(values) * n if len(values) == 1 else tuple(values)
 
 
@@ -44,23 +44,23 @@ def _best_along(
     `pieces`: for each place in the windows what it sees, whether it is inside the image (None: everywhere), and
     whether it is the first place inside.
     """
-    best = best_at = None
+    greatest = best_at = None
     low = dtypes.lowest(xp.dtype_of(values))
-    for look, inside, first in pieces:
-        value, where = look(values), look(at)
-        if inside is not None:
-            value = xp.where(inside, value, xp.full_like(value, low))
-        if best is None:
-            best, best_at = value, where
+    for take, is_element, first in pieces:
+        value, where = take(values), take(at)
+        if is_element is not None:
+            value = xp.where(is_element, value, xp.full_like(value, low))
+        if greatest is None:
+            greatest, best_at = value, where
             continue
-        better = xp.greater(value, best)
+        better = xp.greater(value, greatest)
         if dtypes.is_floating(xp.dtype_of(value)):
             better = xp.logical_or(better, xp.isnan(value))
         if first is not None:
             better = xp.logical_or(better, first)
-        best = xp.where(better, value, best)
+        greatest = xp.where(better, value, greatest)
         best_at = xp.where(better, where, best_at)
-    return best, best_at
+    return greatest, best_at
 
 
 def _flat_positions(xp: Any, spatial: Ints, ndim: int) -> Array:
@@ -72,32 +72,32 @@ def _flat_positions(xp: Any, spatial: Ints, ndim: int) -> Array:
 def _strided(xp: Any, axis: int, start: int, out: int, stride: int) -> Candidate:
     """Every `stride`-th place from `start`, `out` of them; what lies outside is the nearest edge (and is masked)."""
 
-    def look(x: Array) -> Array:
+    def take_strided(x: Array) -> Array:
         n = xp.shape(x)[axis]
         if start >= 0 and start + (out - 1) * stride < n:
             return xp.take_slice(x, axis, start, start + (out - 1) * stride + 1, stride)
         at = np.clip(start + np.arange(out) * stride, 0, n - 1)
         return xp.take(x, xp.asarray(at), axis)
 
-    return look
+    return take_strided
 
 
 def _window_pieces(
-    xp: Any, ndim: int, axis: int, n: int, k: int, stride: int, pad: int, gap: int, out: int
+    xp: Any, ndim: int, axis: int, n: int, k: int, stride: int, pad: int, interior: int, out: int
 ) -> list[Any]:
-    along = tuple(out if a == axis else 1 for a in range(ndim))
-    places = np.arange(out) * stride - pad + np.arange(k)[:, None] * gap
-    inside = (places >= 0) & (places < n)
+    broadcast_shape = tuple(out if a == axis else 1 for a in range(ndim))
+    positions = np.arange(out) * stride - pad + np.arange(k)[:, None] * interior
+    in_bounds = (positions >= 0) & (positions < n)
     pieces = []
     for j in range(k):
-        if not inside[j].any():
+        if not in_bounds[j].any():
             continue
-        first = inside[j] & ~inside[:j].any(axis=0)
+        first = in_bounds[j] & ~in_bounds[:j].any(axis=0)
         pieces.append(
             (
-                _strided(xp, axis, j * gap - pad, out, stride),
-                None if inside[j].all() else xp.asarray(inside[j].reshape(along)),
-                xp.asarray(first.reshape(along)) if first.any() else None,
+                _strided(xp, axis, j * interior - pad, out, stride),
+                None if in_bounds[j].all() else xp.asarray(in_bounds[j].reshape(broadcast_shape)),
+                xp.asarray(first.reshape(broadcast_shape)) if first.any() else None,
             )
         )
     return pieces
@@ -115,7 +115,7 @@ def _max_pool(d: int) -> Any:
     ) -> tuple[Array, Array]:
         ndim, shape = xp.ndim(x), xp.shape(x)
         stride = stride or kernel_size
-        sizes = zip(*(each(v, d) for v in (kernel_size, stride, padding, dilation)), strict=True)
+        sizes = zip(*(per_dimension(v, d) for v in (kernel_size, stride, padding, dilation)), strict=True)
         at, axes = _flat_positions(xp, shape[-d:], ndim), range(ndim - d, ndim)
         for axis, (k, s, p, g) in reversed(list(zip(axes, sizes, strict=True))):
             n = shape[axis]
@@ -132,13 +132,13 @@ kernel("max_pool3d_with_indices")(_max_pool(3))
 
 def _scattered(xp: Any, grad: Array, indices: Array, shape: Ints, d: int) -> Array:
     """Return `grad` summed into zeros of `shape` at the flat positions in its last `d` axes."""
-    lead, inner = math.prod(shape[: len(shape) - d]), math.prod(shape[len(shape) - d :])
-    if not lead or not xp.size(grad):
+    batch, inner = math.prod(shape[: len(shape) - d]), math.prod(shape[len(shape) - d :])
+    if not batch or not xp.size(grad):
         return xp.zeros(shape, xp.dtype_of(grad))
-    wide = xp.reshape(xp.astype(grad, dtypes.accumulator(xp.dtype_of(grad))), (lead, xp.size(grad) // lead))
+    wide = xp.reshape(xp.astype(grad, dtypes.accumulator(xp.dtype_of(grad))), (batch, xp.size(grad) // batch))
     at = xp.reshape(xp.astype(indices, dtypes.int64), xp.shape(wide))
-    rows = xp.reshape(xp.iota(lead, dtypes.int64), (lead, 1))
-    out = xp.scatter(xp.zeros((lead, inner), xp.dtype_of(wide)), (rows, at), wide, mode="add")
+    rows = xp.reshape(xp.iota(batch, dtypes.int64), (batch, 1))
+    out = xp.scatter(xp.zeros((batch, inner), xp.dtype_of(wide)), (rows, at), wide, mode="add")
     return xp.reshape(out, shape)
 
 
@@ -164,15 +164,15 @@ def _adaptive_max(d: int) -> Any:
     def pool(xp: Any, x: Array, output_size: Sequence[int]) -> tuple[Array, Array]:
         ndim, shape = xp.ndim(x), xp.shape(x)
         at = _flat_positions(xp, shape[-d:], ndim)
-        for axis, out in reversed(list(zip(range(ndim - d, ndim), each(output_size, d), strict=True))):
+        for axis, out in reversed(list(zip(range(ndim - d, ndim), per_dimension(output_size, d), strict=True))):
             n = shape[axis]
             if out and n % out == 0:
                 pieces = _window_pieces(xp, ndim, axis, n, n // out, n // out, 0, 1, out)
             else:
                 starts, ends = intervals(n, out)
-                places = [np.minimum(starts + j, ends - 1) for j in range(int((ends - starts).max(initial=1)))]
+                positions = [np.minimum(starts + j, ends - 1) for j in range(int((ends - starts).max(initial=1)))]
                 pieces = [
-                    ((lambda v, p=p, axis=axis: xp.take(v, xp.asarray(p), axis)), None, None) for p in places
+                    ((lambda v, p=p, axis=axis: xp.take(v, xp.asarray(p), axis)), None, None) for p in positions
                 ]  # the last place again does not win against itself
             x, at = _best_along(xp, x, at, pieces)
         return x, xp.broadcast_to(at, xp.shape(x))
@@ -211,21 +211,21 @@ def _fractional_max(d: int) -> Any:
 def _shifted(xp: Any, axis: int, starts: Array, j: int) -> Candidate:
     """Return a function that takes the elements at place `j` of the windows that begin at `starts`."""
 
-    def look(x: Array) -> Array:
+    def take_shifted(x: Array) -> Array:
         shape = list(xp.shape(x))
         shape[axis] = xp.shape(starts)[axis]
         return xp.take_along_axis(x, xp.broadcast_to(xp.add(starts, j), tuple(shape)), axis)
 
-    return look
+    return take_shifted
 
 
-def _fractional_starts(xp: Any, u: Array, n: int, k: int, out: int, along: Ints) -> Array:
+def _fractional_starts(xp: Any, u: Array, n: int, k: int, out: int, broadcast_shape: Ints) -> Array:
     """Return int64 first places of the windows; the last window ends with the image."""
     dtype = xp.dtype_of(u)
-    i = xp.reshape(xp.astype(xp.iota(out, dtypes.int64), dtype), along)
+    i = xp.reshape(xp.astype(xp.iota(out, dtypes.int64), dtype), broadcast_shape)
     alpha = xp.full((), (n - k) / (out - 1) if out > 1 else 0.0, dtype)
     first, shift = (xp.astype(xp.multiply(v, alpha), dtypes.int64) for v in (xp.add(i, u), u))
-    last = xp.reshape(xp.equal(xp.iota(out, dtypes.int64), out - 1), along)
+    last = xp.reshape(xp.equal(xp.iota(out, dtypes.int64), out - 1), broadcast_shape)
     return xp.where(last, xp.full((), n - k, dtypes.int64), xp.subtract(first, shift))
 
 
@@ -238,8 +238,8 @@ def _max_unpool(xp: Any, x: Array, indices: Array, output_size: list[int], *_: A
     """Each value to the place where the maximum was, zeros elsewhere (stride and padding are in `output_size`)."""
     lead, n = xp.shape(x)[: -len(output_size)], math.prod(output_size)
     volumes = "x".join(map(str, output_size))
-    at = within(xp, indices, n, lambda bad: RuntimeError(
-        f"Found an invalid max index: {bad} (output volumes are of size {volumes})"
+    at = within(xp, indices, n, lambda value: RuntimeError(
+        f"Found an invalid max index: {value} (output volumes are of size {volumes})"
     ))  # fmt: skip
     rows, columns = math.prod(lead), math.prod(xp.shape(x)[-len(output_size) :])
     flat = xp.zeros((rows, n), xp.dtype_of(x))

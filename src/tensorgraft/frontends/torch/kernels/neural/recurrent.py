@@ -51,13 +51,7 @@ def _lstm_cell(
 @kernel("_thnn_fused_lstm_cell_backward_impl", meta=False)
 @with_operators
 def _lstm_cell_backward(
-    xp: Any,
-    grad_hy: Value | None,
-    grad_cy: Value | None,
-    cx: Value,
-    cy: Value,
-    workspace: Value,
-    has_bias: bool,
+    xp: Any, grad_hy: Value | None, grad_cy: Value | None, cx: Value, cy: Value, workspace: Value, has_bias: bool
 ) -> tuple[Value | None, ...]:
     """Gradients in the gates (N, 4 H), the cell state and, where there is one, the bias (4 H,)."""
     if grad_hy is None and grad_cy is None:
@@ -88,9 +82,9 @@ def _gru_cell(
 ) -> tuple[Value, Value]:
     """Return (hidden state, workspace (N, 5 H): reset, update and new gate, the state before, the new gate's hidden
     part)."""
-    ours = _wide(xp, input_gates, hx) + _wide(xp, input_bias, hx)
-    theirs = _wide(xp, hidden_gates, hx) + _wide(xp, hidden_bias, hx)
-    (ir, iz, i_n), (hr, hz, hn) = _gates(xp, ours, 3), _gates(xp, theirs, 3)
+    from_input = _wide(xp, input_gates, hx) + _wide(xp, input_bias, hx)
+    from_hidden = _wide(xp, hidden_gates, hx) + _wide(xp, hidden_bias, hx)
+    (ir, iz, i_n), (hr, hz, hn) = _gates(xp, from_input, 3), _gates(xp, from_hidden, 3)
     before = _wide(xp, hx, hx)
     r, z = xp.sigmoid(ir + hr), xp.sigmoid(iz + hz)
     n = xp.tanh(i_n + r * hn)
@@ -109,7 +103,7 @@ def _gru_cell_backward(xp: Any, grad_hy: Value, workspace: Value, has_bias: bool
     grad_z = grad * (before - n) * _slope(xp, z)
     grad_n = grad * (1 - z) * (1 - n * n)
     grad_r = grad_n * hn * _slope(xp, r)
-    ours = xp.concat([grad_r, grad_z, grad_n], axis=1)
-    theirs = xp.concat([grad_r, grad_z, grad_n * r], axis=1)
-    biases = [xp.astype(xp.sum(v, axis=0), dtype) if has_bias else None for v in (ours, theirs)]
-    return (*(xp.astype(v, dtype) for v in (ours, theirs, grad * z)), *biases)
+    from_input = xp.concat([grad_r, grad_z, grad_n], axis=1)
+    from_hidden = xp.concat([grad_r, grad_z, grad_n * r], axis=1)
+    biases = [xp.astype(xp.sum(v, axis=0), dtype) if has_bias else None for v in (from_input, from_hidden)]
+    return (*(xp.astype(v, dtype) for v in (from_input, from_hidden, grad * z)), *biases)

@@ -21,7 +21,7 @@ from tensorgraft.hub.array import Array
 class Taps(NamedTuple):
     """The old places (taps, out) that each of `out` new places reads, and their weights (taps, out)."""
 
-    places: np.ndarray
+    positions: np.ndarray
     weights: np.ndarray | None  # None: one tap, copied
     read: np.ndarray | None = (
         None  # where a tap is read at all (an infinity that is not, has no part); None: everywhere
@@ -29,11 +29,11 @@ class Taps(NamedTuple):
 
     def matrix(self, n: int) -> np.ndarray:
         """Return the taps as a dense matrix (out, n)."""
-        out = self.places.shape[1]
+        out = self.positions.shape[1]
         dense = np.zeros((out, n), np.float64)
-        weights = np.ones(self.places.shape) if self.weights is None else self.weights
-        for place, weight in zip(self.places, weights, strict=True):
-            np.add.at(dense, (np.arange(out), place), weight)
+        weights = np.ones(self.positions.shape) if self.weights is None else self.weights
+        for position, weight in zip(self.positions, weights, strict=True):
+            np.add.at(dense, (np.arange(out), position), weight)
         return dense
 
 
@@ -85,8 +85,8 @@ def _cubic(n: int, out: int, align_corners: bool, scale: float | None, real: Any
     left = np.minimum(np.floor(at), n - 1)
     t = np.clip(at - left, 0, 1)
     offsets = np.arange(-1, 3)[:, None]
-    places = np.clip(left.astype(np.int64) + offsets, 0, n - 1)
-    return Taps(places, _keys(t - offsets, -0.75))
+    positions = np.clip(left.astype(np.int64) + offsets, 0, n - 1)
+    return Taps(positions, _keys(t - offsets, -0.75))
 
 
 def _antialiased(kernel_of: Callable[[np.ndarray], np.ndarray], width: int) -> Rule:
@@ -127,34 +127,34 @@ RULES: dict[str, tuple[Rule, int, bool]] = {  # name -> (rule, axes, takes `alig
 def _tables(
     rule: Rule,
     olds: Sequence[int],
-    news: Sequence[int],
+    new_sizes: Sequence[int],
     rest: Sequence[Any],
     aligned: bool,
     dtype: np.dtype,
-    back: bool,
+    is_backward: bool,
 ) -> list[Taps]:
     """`rest`: (align corners,) scales. Computed in single precision for images of smaller floats than float64."""
     corners = bool(rest[0]) if aligned else False
     scales = [*(rest[1:] if aligned else rest), None, None, None][: len(olds)]
     real = np.float64 if dtype == dtypes.float64 or dtypes.is_integer(dtype) else np.float32
     return [
-        rule(n, m, corners, None if _unscaled(rule, olds, news, n, m, back) else s, real)
-        for n, m, s in zip(olds, news, scales, strict=True)
+        rule(n, m, corners, None if _unscaled(rule, olds, new_sizes, n, m, is_backward) else s, real)
+        for n, m, s in zip(olds, new_sizes, scales, strict=True)
     ]
 
 
-def _unscaled(rule: Rule, olds: Sequence[int], news: Sequence[int], n: int, m: int, back: bool) -> bool:
+def _unscaled(rule: Rule, olds: Sequence[int], new_sizes: Sequence[int], n: int, m: int, is_backward: bool) -> bool:
     """Return whether the CPU's kernel for these sizes ignores a scale that does not fit the extents (3 * 1.3 is 3)."""
     if rule is _nearest:  # forwards, one of its kernels: that for small images
-        return m in (n, 2 * n) and (back or (len(olds) == 2 and sum(news) <= 128))
-    return (rule is _linear and n == m) or (rule is _cubic and back and list(olds) == list(news))
+        return m in (n, 2 * n) and (is_backward or (len(olds) == 2 and sum(new_sizes) <= 128))
+    return (rule is _linear and n == m) or (rule is _cubic and is_backward and list(olds) == list(new_sizes))
 
 
 def _read(xp: Any, x: Array, axis: int, taps: Taps) -> Array:
     total: Any = None
-    shape = tuple(taps.places.shape[1] if a == axis else 1 for a in range(xp.ndim(x)))
-    for j, place in enumerate(taps.places):
-        piece = xp.take(x, xp.asarray(place), axis)
+    shape = tuple(taps.positions.shape[1] if a == axis else 1 for a in range(xp.ndim(x)))
+    for j, position in enumerate(taps.positions):
+        piece = xp.take(x, xp.asarray(position), axis)
         if taps.weights is not None:
             piece = xp.multiply(piece, xp.asarray(taps.weights[j].astype(xp.dtype_of(x)).reshape(shape)))
         if taps.read is not None and not taps.read[j].all():
@@ -168,29 +168,29 @@ def _read_fixed(xp: Any, x: Array, axis: int, taps: Taps) -> Array:
     assert taps.weights is not None
     summed = np.array(taps.weights, np.float64)
     for j in range(1, len(summed)):  # beyond an edge all weights are the edge's
-        same = taps.places[j] == taps.places[j - 1]
-        summed[j] += np.where(same, summed[j - 1], 0)
-        summed[j - 1] = np.where(same, 0, summed[j - 1])
+        is_repeated = taps.positions[j] == taps.positions[j - 1]
+        summed[j] += np.where(is_repeated, summed[j - 1], 0)
+        summed[j - 1] = np.where(is_repeated, 0, summed[j - 1])
     top, digits = float(summed.max(initial=0.0)), 0
     while digits < 22 and int(0.5 + top * (1 << (digits + 1))) < 1 << 15:
         digits += 1
     scaled = summed * (1 << digits)
     weights = np.trunc(scaled + np.where(scaled < 0, -0.5, 0.5))
-    total = xp.add(_read(xp, x, axis, Taps(taps.places, weights)), 1 << (digits - 1))
+    total = xp.add(_read(xp, x, axis, Taps(taps.positions, weights)), 1 << (digits - 1))
     return xp.clip(xp.bitwise_right_shift(total, xp.full((), digits, dtypes.int32)), 0, 255)
 
 
 def _forwards(rule: Rule, d: int, aligned: bool) -> Any:
     def fn(xp: Any, x: Array, output_size: Sequence[int], *rest: Any) -> Array:
         dtype = xp.dtype_of(x)
-        tables = _tables(rule, xp.shape(x)[-d:], output_size, rest, aligned, dtype, back=False)
+        tables = _tables(rule, xp.shape(x)[-d:], output_size, rest, aligned, dtype, is_backward=False)
         copies = all(t.weights is None for t in tables)
-        whole = dtypes.is_integer(dtype) and not copies  # uint8
-        out = x if copies else xp.astype(x, dtypes.int32 if whole else dtypes.accumulator(dtype))
+        of_bytes = dtypes.is_integer(dtype) and not copies  # uint8
+        out = x if copies else xp.astype(x, dtypes.int32 if of_bytes else dtypes.accumulator(dtype))
         for axis, taps in reversed(list(zip(range(xp.ndim(x) - d, xp.ndim(x)), tables, strict=True))):
-            if (whole or taps.read is not None) and taps.places.shape[1] == xp.shape(x)[axis]:
+            if (of_bytes or taps.read is not None) and taps.positions.shape[1] == xp.shape(x)[axis]:
                 continue
-            out = _read_fixed(xp, out, axis, taps) if whole else _read(xp, out, axis, taps)
+            out = _read_fixed(xp, out, axis, taps) if of_bytes else _read(xp, out, axis, taps)
         return out
 
     return fn
@@ -200,7 +200,7 @@ def _backwards(rule: Rule, d: int, aligned: bool) -> Any:
     def fn(xp: Any, grad: Array, output_size: Sequence[int], input_size: Sequence[int], *rest: Any) -> Array:
         dtype = xp.dtype_of(grad)
         out = wide(xp, grad) if dtypes.is_floating(dtype) else grad
-        tables = _tables(rule, input_size[-d:], output_size, rest, aligned, dtype, back=True)
+        tables = _tables(rule, input_size[-d:], output_size, rest, aligned, dtype, is_backward=True)
         for axis, taps in zip(range(xp.ndim(grad) - d, xp.ndim(grad)), tables, strict=True):
             matrix = xp.asarray(taps.matrix(input_size[axis]).astype(xp.dtype_of(out)))
             out = xp.moveaxis(xp.dot_general(out, matrix, ((axis,), (0,))), -1, axis)
@@ -226,11 +226,11 @@ def _replicated(n: int, low: int, high: int) -> np.ndarray:
     return np.clip(np.arange(-low, n + high), 0, n - 1)
 
 
-def _pad(places: Callable[[int, int, int], np.ndarray], d: int) -> tuple[Any, Any]:
+def _pad(positions_of: Callable[[int, int, int], np.ndarray], d: int) -> tuple[Any, Any]:
     def forward(xp: Any, x: Array, padding: Sequence[int]) -> Array:
         for k in range(d):
             axis = xp.ndim(x) - 1 - k
-            x = xp.take(x, xp.asarray(places(xp.shape(x)[axis], *padding[2 * k : 2 * k + 2])), axis)
+            x = xp.take(x, xp.asarray(positions_of(xp.shape(x)[axis], *padding[2 * k : 2 * k + 2])), axis)
         return x
 
     def backward(xp: Any, grad: Array, x: Array, padding: Sequence[int]) -> Array:

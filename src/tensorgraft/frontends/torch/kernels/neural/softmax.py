@@ -48,24 +48,24 @@ def _safe_softmax(xp: Any, x: Array, dim: int, dtype: np.dtype | None = None) ->
 def _softmax_backward(xp: Any, grad: Value, out: Value, dim: int, input_dtype: np.dtype) -> Value:
     shape, grad, out = out.shape, _wide(xp, grad), _wide(xp, out)
     product = grad * out
-    along = xp.sum(product, axis=dim, keepdims=True)
-    return xp.reshape(product - out * along, shape)
+    total_ = xp.sum(product, axis=dim, keepdims=True)
+    return xp.reshape(product - out * total_, shape)
 
 
 @kernel("_log_softmax_backward_data")
 @with_operators
 def _log_softmax_backward(xp: Any, grad: Value, out: Value, dim: int, input_dtype: np.dtype) -> Value:
     shape, grad, out = out.shape, _wide(xp, grad), _wide(xp, out)
-    along = xp.sum(grad, axis=dim, keepdims=True)
-    return xp.reshape(grad - xp.exp(out) * along, shape)
+    total_ = xp.sum(grad, axis=dim, keepdims=True)
+    return xp.reshape(grad - xp.exp(out) * total_, shape)
 
 
 def _masked_meta(
     x: torch.Tensor, mask: torch.Tensor, dim: int | None = None, mask_type: int | None = None
 ) -> torch.Tensor:
     """PyTorch has none. Where the operator refuses its arguments the CPU is asked for the words."""
-    fits = mask.shape == x.shape if mask_type == ELEMENTS or x.dim() != 4 else mask.dim() == 2
-    if mask.dtype != torch.bool or mask_type not in (PAIRS, PLACES, ELEMENTS) or not fits:
+    fits_shape = mask.shape == x.shape if mask_type == ELEMENTS or x.dim() != 4 else mask.dim() == 2
+    if mask.dtype != torch.bool or mask_type not in (PAIRS, PLACES, ELEMENTS) or not fits_shape:
         raise RuntimeError("_masked_softmax: the mask does not match the input")
     return torch.empty_like(x)
 
@@ -86,6 +86,6 @@ def _masked_softmax(xp: Any, x: Array, mask: Array, dim: int | None = None, mask
 
 @kernel("_masked_softmax_backward", meta=lambda grad, out, mask, dim=None: torch.empty_like(grad))
 def _masked_softmax_backward(xp: Any, grad: Array, out: Array, mask: Array, dim: int | None = None) -> Array:
-    seen = xp.logical_not(xp.broadcast_to(mask, xp.shape(out)))
-    grad, out = (xp.where(seen, v, xp.zeros_like(v)) for v in (grad, out))
+    is_visible = xp.logical_not(xp.broadcast_to(mask, xp.shape(out)))
+    grad, out = (xp.where(is_visible, v, xp.zeros_like(v)) for v in (grad, out))
     return _softmax_backward(xp, grad, out, -1 if dim is None else dim, xp.dtype_of(out))

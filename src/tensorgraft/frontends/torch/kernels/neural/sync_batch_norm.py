@@ -50,9 +50,9 @@ def _gathered_stats(
     counts = xp.reshape(counts, (xp.size(counts), 1))
     total = xp.sum(counts, axis=(0, 1))
     mean = xp.sum(means * counts, axis=(0,)) / total
-    apart = means - mean
+    deviations = means - mean
     var = 1.0 / (rstds * rstds) - eps
-    squares = xp.sum((var + apart * apart) * counts, axis=(0,))
+    squares = xp.sum((var + deviations * deviations) * counts, axis=(0,))
     unbiased = squares / (total - 1.0)
     running = []
     for old, new in ((running_mean, mean), (running_var, unbiased)):
@@ -81,7 +81,7 @@ def _sums(
 ) -> tuple[torch.Tensor | None, ...]:
     of_weight = mean if weight is None else weight
     results = [torch.empty_like(v) for v in (mean, mean, of_weight, of_weight)]
-    return tuple(v if asked else None for v, asked in zip(results, (mask[0], *mask), strict=True))
+    return tuple(v if keep else None for v, keep in zip(results, (mask[0], *mask), strict=True))
 
 
 @kernel("batch_norm_backward_reduce", meta=_sums)
@@ -101,11 +101,7 @@ def _gradient_sums(
     centred = xp.subtract(widened(xp, x), of_channels(xp, mean, x))
     first, second = xp.sum(grad, axis=axes), xp.sum(xp.multiply(grad, centred), axis=axes)
     of_weight = xp.multiply(second, xp.astype(rstd, xp.dtype_of(second)))
-    return (
-        *((first, second) if input_g else (None, None)),
-        of_weight if weight_g else None,
-        first if bias_g else None,
-    )
+    return (*((first, second) if input_g else (None, None)), of_weight if weight_g else None, first if bias_g else None)
 
 
 @kernel("batch_norm_backward_elemt", meta=lambda grad, x, *rest: torch.empty_like(x))

@@ -1,0 +1,81 @@
+"""Running sums, products and extrema on the CPU, where XLA's own are associative scans of many passes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tensorgraft.backends.jax import effort
+from tensorgraft.hub.array import NativeArray as Array
+
+_WIDE = 64  # elements beside the axis that keep a step busy
+_WIDER = {np.dtype(np.float32): np.dtype(np.float64), np.dtype(np.complex64): np.dtype(np.complex128)}
+_LONG = 16_384  # an axis from this length on is scanned in blocks if it is not wide
+
+
+def running(
+    native: Callable[[Array, int], Array],
+    join: Callable[..., Array],
+    unit: Callable[[np.dtype], Any],
+    rounds: bool = False,
+) -> Callable[[Array, int], Array]:
+    """Return a function that computes what `native(x, axis)` does, on the CPU by steps along the axis.
+
+    Derivatives are those of `native`.
+
+    Arguments:
+        native: an inclusive scan of JAX, as `lax.cummax`.
+        join: the associative function that it applies.
+        unit: given the dtype, the value that `join` leaves others as they are with.
+        rounds: `join` rounds. Errors add up along the axis, so float32 is accumulated in float64, as in PyTorch and
+            NumPy; without 64-bit types it is left to `native`, which joins in pairs.
+    """
+
+    def scan(x: Array, axis: int) -> Array:
+        if not (effort.is_cpu_only() and isinstance(x.shape[axis], int) and x.shape[axis] > 1):
+            return native(x, axis)
+        wide = _WIDER.get(x.dtype, x.dtype) if rounds else x.dtype
+        if wide != x.dtype and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+            return native(x, axis)
+        step_by_step = jax.custom_jvp(
+            lambda x: lax.convert_element_type(
+                _by_steps(lax.convert_element_type(x, wide), axis, join, unit(wide)), x.dtype
+            )
+        )
+        step_by_step.defjvp(lambda primals, tangents: jax.jvp(lambda x: native(x, axis), primals, tangents))
+        return step_by_step(x)
+
+    return scan
+
+
+def _by_steps(x: Array, axis: int, join: Callable[..., Array], unit: Any) -> Array:
+    """Scan row by row; a long axis with little beside it in blocks, all at once, whose totals are then joined on."""
+    length, others = x.shape[axis], math.prod(n for a, n in enumerate(x.shape) if a != axis)
+    rows = jnp.moveaxis(x, axis, 0)
+    if length < _LONG or others >= _WIDE or not others:
+        out = _scan(rows, join, unit)[1]
+    else:
+        blocks = math.isqrt(length)
+        steps = -(-length // blocks)
+        padding = [(0, blocks * steps - length), *[(0, 0)] * (x.ndim - 1)]
+        padded = jnp.pad(rows, padding, constant_values=unit).reshape(blocks, steps, *rows.shape[1:])
+        totals, prefixes = _scan(jnp.moveaxis(padded, 1, 0), join, unit)
+        _, before = _scan(totals, join, unit, exclusive=True)
+        out = jnp.moveaxis(join(before[None], prefixes), 0, 1).reshape(blocks * steps, *rows.shape[1:])[:length]
+    return jnp.moveaxis(out, 0, axis)
+
+
+def _scan(rows: Array, join: Callable[..., Array], unit: Any, exclusive: bool = False) -> tuple[Array, Array]:
+    """Return (the total, the scan) along the first axis."""
+
+    def step(total: Array, row: Array) -> tuple[Array, Array]:
+        joined = join(total, row)
+        return joined, total if exclusive else joined
+
+    return lax.scan(step, jnp.full(rows.shape[1:], unit, rows.dtype), rows)

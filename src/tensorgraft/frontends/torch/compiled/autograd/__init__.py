@@ -1,0 +1,1 @@
+"""Backward passes through compiled functions."""

@@ -1,0 +1,107 @@
+"""Results with a history: the tape behind them, and those that are tensors from outside."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.compiled.autograd.tape import Tape, taped
+from tensorgraft.frontends.torch.compiled.capture import Capture
+from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.core.metadata import Metadata
+from tensorgraft.frontends.torch.core.tensors import cell_of
+
+Tensor = torch.Tensor
+
+
+def record(
+    flat: Sequence[Any], identical: Sequence[int | None], finders: Sequence[Any], first_node: int, capture: Capture
+) -> tuple[list[int], Tape | None]:
+    """Return (the indices of results that can be differentiated, their tape). Not among them are results that are
+    arguments or have a finder: they have their own history.
+
+    `first_node`: autograd's sequence number when the function began. Raises RuntimeError if the graph reaches older
+    nodes.
+    """
+    positions = [
+        i
+        for i, t in enumerate(flat)
+        if isinstance(t, Tensor)
+        and t.device.type == TYPE
+        and has_history(t)
+        and identical[i] is None
+        and finders[i] is None
+        and not any(t is before for before in flat[:i])
+    ]
+    tape = taped([flat[i] for i in positions], first_node, capture) if positions else None
+    if tape is not None:
+        tape.detached = frozenset(capture.detached)
+        tape.retained = [t for ref in capture.retained if (t := ref()) is not None and t.retains_grad]
+        tape.python = tape.python or capture.hooks_inside or bool(capture.checkpoints)
+    return ([], None) if tape is None else (positions, tape)
+
+
+Finder = Callable[[Sequence[Any]], Tensor]
+
+
+def result_finders(
+    flat: Sequence[Any], arguments: Sequence[tuple[int, Tensor]], outside: dict[int, Finder], capture: Capture
+) -> list[Finder | None]:
+    """Return, for each result that is a tensor from outside or a view of one, a function that finds it at a call; None
+    for results made by the program and for arguments. `outside`: finders of tensors, by identity."""
+    argument_finders: dict[int, Finder] = {id(t): operator.itemgetter(i) for i, t in arguments}
+    new_storages = set(map(id, capture.survivors()))
+
+    def finder_of(t: Any) -> Finder | None:
+        try:
+            return look_of(t)
+        except RuntimeError:  # one of several views of a tensor written since: PyTorch raises an error
+            return None
+
+    def look_of(t: Any) -> Finder | None:
+        if not (isinstance(t, Tensor) and t.device.type == TYPE) or id(t) in argument_finders:
+            return None
+        cell = cell_of(t)
+        if id(cell) in new_storages or cell.backend.compound or capture.looking_elsewhere(t):
+            return None
+        if id(t) in outside:
+            return outside[id(t)]
+        if t.is_leaf and t.requires_grad:
+            return lambda leaves: t
+        base = t._base
+        if base is None or base.grad_fn is not None or capture.looking_elsewhere(base):
+            return None
+        find = argument_finders.get(id(base)) or outside.get(id(base))
+        if find is None and not base.requires_grad:
+            return None
+        metadata, graded = Metadata.whole(t), t.requires_grad or not base.requires_grad
+        return functools.partial(_view, find or (lambda leaves: base), metadata, graded)
+
+    return list(map(finder_of, flat))
+
+
+def _view(find: Finder, metadata: Metadata, graded: bool, leaves: Sequence[Any]) -> Tensor:
+    with torch.set_grad_enabled(graded):
+        return metadata.view(find(leaves))
+
+
+def has_history(t: Tensor) -> bool:
+    """Return True if `t` is the result of a differentiable function. False for one of several views (chunk, unbind) of
+    a tensor that was written since, for which PyTorch raises an error."""
+    try:
+        return t.grad_fn is not None
+    except RuntimeError:
+        return False
+
+
+def is_leaf(t: Tensor) -> bool:
+    """Return True if a tensor has no history. False for a view from `no_grad` that was written since, for which PyTorch
+    raises an error: its `requires_grad` cannot be set."""
+    try:
+        return t.is_leaf
+    except RuntimeError:
+        return False

@@ -1,0 +1,91 @@
+"""Tensors that autograd's graph has saved, and the nodes of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.core import codes
+from tensorgraft.frontends.torch.core.metadata import Metadata
+from tensorgraft.frontends.torch.core.tensors import cell_of
+from tensorgraft.hub.array import Array
+from tensorgraft.storage import Storage
+
+Tensor = torch.Tensor
+
+
+@dataclass
+class Residual:
+    """A tensor saved by autograd's graph, as keys of residuals and its metadata."""
+
+    keys: tuple[int, ...]  # of its residuals; a quantised tensor has several
+    metadata: Metadata
+    conj: bool
+    neg: bool
+
+    def on(self, cell: Storage) -> Tensor:
+        t = self.metadata.on(cell)
+        t = torch.conj(t) if self.conj else t
+        return torch.ops.aten._neg_view(t) if self.neg else t
+
+
+class Saved:
+    """A tensor outside, or an alias of it, whose memory the graph has saved. The backward pass reads its current
+    values, so it sees writes through `.data`; other writes raise PyTorch's error."""
+
+    def __init__(self, t: Tensor, keys: tuple[int, ...]) -> None:
+        self.t, self.version, self._keys = t, t._version, keys
+        self._geometry = t.dtype, t.size(), t.stride(), t.storage_offset()
+
+    def put(self, residuals: list[Array]) -> None:
+        """Put its current arrays into the residuals. Raises RuntimeError if it was modified in place."""
+        t = self.t
+        if t._version != self.version:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace operation:"
+                f" a tensor of shape {tuple(t.shape)} saved by a compiled function is at version {t._version};"
+                f" expected version {self.version} instead"
+            )
+        if (t.dtype, t.size(), t.stride(), t.storage_offset()) != self._geometry:
+            raise RuntimeError(
+                "a tensor that a compiled function has saved for its backward pass, of shape"
+                f" {tuple(self._geometry[1])} and {self._geometry[0]}, has changed its shape, dtype or layout:"
+                f" {tuple(t.shape)}, {t.dtype}"
+            )
+        for key, cell in zip(self._keys, codes.split_quantized([cell_of(t)]), strict=True):
+            residuals[key] = cell.array
+
+
+def saved_of_node(node: Any, name: str) -> list[tuple[Any, Tensor]]:
+    """Return the saved tensors of a node, as autograd holds them and themselves; none for one in a checkpoint. Raises
+    PyTorch's RuntimeError where one was written since, or was freed.
+    """
+    raw = getattr(node, name)
+    raw = list(raw) if isinstance(raw, list | tuple) else [raw]
+    hooks = {saved.unpack_hook for saved in raw} - {None}
+    if any(hook.__module__ == "torch.utils.checkpoint" for hook in hooks):
+        return []
+    if hooks:
+        raise RuntimeError(
+            "hooks of saved tensors (torch.autograd.graph.saved_tensors_hooks) inside tg.jit require the backward"
+            " pass inside, too"
+        )
+    values = getattr(node, "saved_tensors" if name == "_raw_saved_tensors" else name.removeprefix("_raw"))
+    values = values if isinstance(values, list | tuple) else [values]
+    return [(saved, value) for saved, value in zip(raw, values, strict=True) if value is not None]
+
+
+def nodes(roots: Sequence[Tensor]) -> Iterator[Any]:
+    """The nodes of autograd's graph behind tensors."""
+    seen_nodes = set()
+    stack = [t.grad_fn for t in roots]
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen_nodes:
+            continue
+        seen_nodes.add(node)
+        yield node
+        stack.extend(next_node for next_node, _ in node.next_functions)

@@ -1,0 +1,1 @@
+"""Branches, loops and recurrent layers inside compiled functions."""

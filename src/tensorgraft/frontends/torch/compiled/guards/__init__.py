@@ -1,0 +1,1 @@
+"""Assumptions of a trace, the guards that check them, and reasons to trace again."""

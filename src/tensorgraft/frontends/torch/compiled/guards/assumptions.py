@@ -1,0 +1,548 @@
+"""The assumptions of a trace: the key under which it is found again, and guards that are checked before each use.
+
+Guards compare many things at once, by identity, so that a call costs little more for a model of many parts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain
+from operator import attrgetter, is_
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._device import DeviceContext
+
+from tensorgraft.arrays import framework_of
+from tensorgraft.compiled.captured_objects import Call, DirectCaptures, object_key
+from tensorgraft.compiled.changes import Change
+from tensorgraft.compiled.side_effects import Reachable
+from tensorgraft.compiled.surroundings import OfAnother, Surroundings, bits_of
+from tensorgraft.compiled.tables import Table, entry_of
+from tensorgraft.compiled.values import Replaceable, SameObject, exact, is_plain, keys_of
+from tensorgraft.frontends.torch.compiled.host.call_tensors import HostGuard
+from tensorgraft.frontends.torch.compiled.optimizers.numbers import OptimizerGuard
+from tensorgraft.frontends.torch.core import sharded_tensors, state
+from tensorgraft.frontends.torch.core.attributes import Attributes
+from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.core.located_errors import current_line
+from tensorgraft.frontends.torch.core.modes import function_modes
+from tensorgraft.frontends.torch.core.tensors import cell_of, storages_of
+from tensorgraft.frontends.torch.core.trees import Boxed, Leaves, call_of, containers, numbers_in
+from tensorgraft.frontends.torch.device import scripted
+from tensorgraft.hub import settings
+from tensorgraft.precision import policy
+from tensorgraft.storage import Storage
+
+Tensor = torch.Tensor
+
+
+Parameter = torch.nn.Parameter
+
+# ---- keys ------------------------------------------------------------------------------------------------------------
+
+
+def attributes_key(attributes: dict[str, Any]) -> Any:
+    """Return a key of the attributes that a program has given to a tensor; Dynamo's marks are no program's."""
+    named = ((name, value) for name, value in attributes.items() if not name.startswith("_dynamo_"))
+    return tuple((name, exact(v) if is_plain(v) else SameObject(v)) for name, v in named)
+
+
+def leaf_key(leaf: Any) -> Any:
+    if isinstance(leaf, Tensor):
+        geometry = (leaf.dtype, leaf.shape, leaf.stride(), leaf.storage_offset(), leaf.requires_grad, leaf.is_leaf)
+        if leaf.device.type != TYPE:
+            return leaf.device.type, *geometry
+        cell = cell_of(leaf)
+        array = cell.array.kind if cell.backend.compound else (cell.array.shape, cell.array.dtype)
+        return TYPE, *geometry, leaf.is_conj(), leaf.is_neg(), array, cell.placement
+    if is_plain(leaf):
+        return exact(leaf)
+    if leaf.__class__ is Boxed:
+        return Boxed
+    if leaf.__class__ is slice and is_plain(bounds := (leaf.start, leaf.stop, leaf.step)):
+        return slice, exact(bounds)
+    if isinstance(leaf, np.ndarray):
+        return bits_of(leaf)
+    if framework_of(leaf) == "tensorgraft":
+        raise OfAnother(
+            f"{current_line()}: an argument is an Array of tensorgraft.array_api, but the function computes with"
+            " PyTorch tensors"
+        )
+    try:
+        hash(leaf)
+    except TypeError:
+        raise TypeError(
+            f"{current_line()}: an argument is a {type(leaf).__qualname__}, which is neither a tensor nor hashable, so"
+            " that a compiled function cannot compare it between calls: pass tensors, numbers, strings, or"
+            " containers of them"
+        ) from None
+    return object_key(leaf)
+
+
+_function_modes, _dispatch_modes = torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack
+_saved_hooks = torch._C._autograd._top_saved_tensors_default_hooks
+
+
+def modes_around() -> tuple[type, ...]:
+    """Return the kinds of modes of the program that see, or change, each operator or what autograd saves; a default
+    device is a setting."""
+    dispatched = [torch._C._get_dispatch_stack_at(i) for i in range(_dispatch_modes())]
+    kinds = map(type, (*function_modes(), *dispatched))
+    kinds_ = [kind for kind in kinds if kind is not DeviceContext and not kind.__module__.startswith("tensorgraft.")]
+    return (*kinds_, torch.autograd.graph.saved_tensors_hooks) if _saved_hooks(True) else tuple(kinds_)
+
+
+_autocast, _grad, _inference = torch._C._is_any_autocast_enabled, torch.is_grad_enabled, torch.is_inference_mode_enabled
+
+
+def modes() -> tuple[Any, ...]:
+    """Return the modes of PyTorch and the settings of all frameworks; a function is traced again for others."""
+    cast = _autocast() and torch.is_autocast_enabled(TYPE)
+    return (
+        _grad(),
+        _inference(),
+        cast and (torch.get_autocast_dtype(TYPE), torch.is_autocast_cache_enabled()),
+        policy(),
+        settings.current(),
+        sharded_tensors.moves,
+        (_function_modes() or _dispatch_modes() or _saved_hooks(True)) and modes_around(),
+    )
+
+
+def surroundings(fn: Callable[..., Any]) -> tuple[Any, ...]:
+    """Return the modes of PyTorch and the Python values that the function reaches; it is traced again for others."""
+    return *modes(), keys_of(DirectCaptures(fn).current())
+
+
+# ---- guards ----------------------------------------------------------------------------------------------------------
+
+
+def getter_of(leaf: Tensor, argument_index: dict[int, int]) -> Callable[[Sequence[Any]], Tensor]:
+    at = argument_index.get(id(leaf))
+    return (lambda leaves: leaf) if at is None else (lambda leaves: leaves[at])
+
+
+class Guards:
+    """All guards of a trace."""
+
+    def __init__(
+        self,
+        modules: Modules,
+        attributes: Attributes,
+        optimizers: Sequence[OptimizerGuard],
+        gradients: Sequence[tuple[Callable[[Sequence[Any]], Tensor], Tensor | None]],
+        host: Iterable[HostGuard],
+        surroundings: Surroundings,
+        captured: Captured,
+        shared: SharedObjects | None,
+        hooked: Sequence[Callable[[Sequence[Any]], Tensor]],
+        leaves: Sequence[Any],
+    ) -> None:
+        """`gradients`: leaves, and what gradient each has before the call. `host`: of the tensors of the host.
+        `hooked`: leaves whose hooks a backward pass inside calls."""
+        self.modules = modules
+        self.captured = captured if captured else None
+        self.attributes = attributes
+        self.optimizers = list(optimizers)
+        for optimizer_guard in self.optimizers:
+            optimizer_guard.note_hooks()
+        self.without = [get for get, before in gradients if before is None]
+        self.gradients = [(get, leaf_key(before)) for get, before in gradients if before is not None]
+        self.host = list(host)
+        self.surroundings = surroundings if surroundings else None
+        self.shared = shared
+        self._keys = ExactKeys(leaves)
+        self._hooked = list(hooked)
+        self._hooks = [None if table is None else dict(table) for table in self._current_hooks(leaves)]
+        self._has_rare_guards = bool(
+            self.captured
+            or self.optimizers
+            or self.without
+            or self.gradients
+            or self.surroundings
+            or self.host
+            or shared
+            or hooked
+            or self._keys
+        )
+
+    def hold(self, leaves: Sequence[Any]) -> bool:
+        if not (self.modules.hold() and self.attributes.hold()):
+            return False
+        if not self._has_rare_guards:
+            return True
+        if self.captured is not None and not self.captured.hold(leaves):
+            return False
+        for optimizer_guard in self.optimizers:
+            if not optimizer_guard.holds():
+                return False
+        for get in self.without:
+            if get(leaves).grad is not None:
+                return False
+        for get, key in self.gradients:
+            if (g := get(leaves).grad) is None or leaf_key(g) != key:
+                return False
+        if self.surroundings is not None and not self.surroundings.hold():
+            return False
+        if self._hooked and self._current_hooks(leaves) != self._hooks:
+            return False
+        if self.shared is not None and not self.shared.hold(leaves):
+            return False
+        if self._keys and not self._keys.hold(leaves):
+            return False
+        return not self.host or all(guard.hold(leaves) for guard in self.host)
+
+    def _current_hooks(self, leaves: Sequence[Any]) -> list[Any]:
+        tensors = [get(leaves) for get in self._hooked]
+        return [table or None for table in (*map(_hooks_before, tensors), *map(_hooks_after, tensors))]
+
+    def failure(self, leaves: Sequence[Any], names: dict[int, str]) -> str:
+        """Describe the first guard that no longer holds. `names`: the program's names of objects, by id."""
+        if not self.modules.hold():
+            return self.modules.failure(names)
+        if (words := self.attributes.failure()) is not None:
+            return words
+        if self.captured is not None and (words := self.captured.failure(leaves, names)) is not None:
+            return words
+        for guard_ in self.optimizers:
+            if not guard_.holds():
+                return guard_.failure(names.get(id(guard_.optimizer), type(guard_.optimizer).__name__))
+        if self.surroundings is not None and (words := self.surroundings.failure()) is not None:
+            return words
+        for guard in self.host:
+            if not guard.hold(leaves):
+                return guard.failure(names)
+        for get in self.without:
+            if get(leaves).grad is not None:
+                return f"{names.get(id(get(leaves)), 'a tensor')}.grad was None, and is there now"
+        for get, key in self.gradients:
+            name, g = names.get(id(get(leaves)), "a tensor"), get(leaves).grad
+            if g is None:
+                return f"{name}.grad was there, and is None now"
+            if leaf_key(g) != key:
+                return f"{name}.grad has other strides, or another dtype or storage"
+        if self._hooked and self._current_hooks(leaves) != self._hooks:
+            return "a hook of a tensor was added or removed"
+        if self.shared is not None and not self.shared.hold(leaves):
+            return "an argument is in two places, or is so no more"
+        if self._keys and not self._keys.hold(leaves):
+            return "a key is a number of another type"
+        return "nothing that has a name"
+
+
+_hooks_before: Callable[[Tensor], Any] = Tensor._backward_hooks.__get__  # type: ignore[union-attr]
+_hooks_after: Callable[[Tensor], Any] = Tensor._post_accumulate_grad_hooks.__get__  # type: ignore[attr-defined,misc]
+_requires_grad_of = attrgetter("requires_grad")
+_END = object()  # after the last of what modules hold: one more, or one less, stands in its place
+_ENDS = (_END, _END)
+
+
+class Rebound:
+    """Places outside that hold a tensor which the function reads and replaces by another: each call takes what is there
+    then."""
+
+    def __init__(self, world: Reachable, changes: Sequence[Change], argument_storages: Collection[int]) -> None:
+        """`argument_storages`: storages of arguments."""
+        tables = [table for table in world.tables.values() if not isinstance(table.before, set)]
+        occurrences: Counter[int] = Counter()  # places, and other tensors on the same storage
+        for table in tables:
+            values = table.before.values() if isinstance(table.before, dict) else table.before
+            occurrences.update(id(v) for v in values if isinstance(v, Tensor))
+        views = Counter(id(cell_of(t)) for t in _device_tensors(world.visited.values()))
+        self.rebound = {(id(c.table.of), key) for c in changes for key in (*c.keys, *c.dropped)}
+        self.entries: list[tuple[Table, Any, Any]] = []  # a table, the key in it, and what has to be there
+        self.finders: dict[int, Callable[[Sequence[Any]], Storage]] = {}
+        self.tensors: dict[int, Callable[[Sequence[Any]], Tensor]] = {}  # these tensors at a call, by identity
+        self._tensors: dict[int, Tensor] = {}
+        for change in changes:
+            table = change.table
+            if isinstance(table.before, set) or world.only_written(change):
+                continue
+            entries = table.before.items() if isinstance(table.before, dict) else enumerate(table.before)
+            is_sequence = not isinstance(table.before, dict)
+            for key, value in entries:
+                if not (is_sequence or key in change.keys or key in change.dropped) or not _is_ours(value):
+                    continue
+                cell = cell_of(value)
+                if occurrences[id(value)] == 1 and views[id(cell)] == 1 and id(cell) not in argument_storages:
+                    self._tensors[id(value)] = value
+                    self.entries.append((table, key, leaf_key(value)))
+                    self.finders[id(cell)] = _finding(table, key)
+                    self.tensors[id(value)] = _finding_tensor(table, key)
+
+    def slot(self, value: Any) -> Replaceable | None:
+        """Return the `Replaceable` for a value that may be another one of its kind; None if it must be the same."""
+        return Replaceable(leaf_key(value), _key_or_none) if id(value) in self._tensors else None
+
+    def hold(self, call: Call) -> bool:
+        for table, key, expected in self.entries:
+            try:
+                value = _entry(table, key, call)
+            except (KeyError, IndexError, AttributeError, TypeError):
+                return False
+            if _key_or_none(value) != expected:
+                return False
+        return True
+
+
+def _entry(table: Table, key: Any, call: Call) -> Any:
+    return entry_of(table.located(call), key)
+
+
+def _finding(table: Table, key: Any) -> Callable[[Sequence[Any]], Storage]:
+    return lambda leaves: cell_of(_entry(table, key, call_of(leaves)))
+
+
+def _finding_tensor(table: Table, key: Any) -> Callable[[Sequence[Any]], Tensor]:
+    return lambda leaves: _entry(table, key, call_of(leaves))
+
+
+def _key_or_none(value: Any) -> Any:
+    return leaf_key(value) if isinstance(value, Tensor) else None
+
+
+def _is_ours(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.device.type == TYPE and x.layout is torch.strided
+
+
+def _device_tensors(values: Iterable[Any]) -> list[Tensor]:
+    return [t for t in values if _is_ours(t)]
+
+
+class ExactKeys:
+    """Numbers among the keys of a call's dictionaries, and in what classes of the program tell of their objects' parts:
+    1, True and 1.0 are equal, and the structures of calls with them."""
+
+    def __init__(self, leaves: Sequence[Any]) -> None:
+        self._keys = numbers_in(call_of(leaves)) if isinstance(leaves, Leaves) else []
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    def hold(self, leaves: Sequence[Any]) -> bool:
+        return numbers_in(call_of(leaves)) == self._keys
+
+
+class SharedObjects:
+    """The objects among the arguments of a function that changes some, or asks which are the same one: containers, and
+    tensors where it asks, that are in two places, or are reached otherwise, too."""
+
+    def __init__(self, world: Reachable, leaves: Sequence[Any], compares: bool) -> None:
+        self._outside = world.visited.keys() - world.finders.keys()
+        self._compares_identities = compares
+        self._shared = self._current(leaves)
+
+    def _current(self, leaves: Sequence[Any]) -> list[Any]:
+        ids = [id(x) for x in leaves if isinstance(x, Tensor)] if self._compares_identities else []
+        if isinstance(leaves, Leaves):
+            args, kwargs = leaves.call
+            container_list = containers((args, *kwargs.values()))
+            ids += [id(x) for x in container_list if not isinstance(x, tuple)]
+            ids += [id(x.of) for x in leaves if x.__class__ is Boxed]
+        return [i if i in self._outside else ids.index(i) for i in ids]
+
+    def hold(self, leaves: Sequence[Any]) -> bool:
+        return self._current(leaves) == self._shared
+
+
+class Captured:
+    """Tensors that the function reaches otherwise than by its arguments look as they did, and share memory with the
+    arguments of a call, and with one another, where they did."""
+
+    def __init__(
+        self,
+        world: Reachable,
+        leaves: Sequence[Any],
+        touched: Collection[int],
+        slots: Rebound,
+        writes: bool,
+        watched: Collection[int],
+    ) -> None:
+        """`touched`: storages that the trace has used. `watched`: tensors of modules, whose guard polls them."""
+        by_arguments = world.finders.keys() | slots.tensors.keys()
+        tensors = [t for t in _device_tensors(world.visited.values()) if id(t) not in by_arguments]
+        self._tensors = [t for t in tensors if id(cell_of(t)) in touched]
+        self._polled = [t for t in tensors if id(t) not in watched]  # whether it is touched or only asked
+        self._requires_grad = [t.requires_grad for t in self._polled]
+        self._geometry_keys = [_geometry_key(t) for t in self._tensors]
+        self._geometry_count = state.looks
+        self._slots = slots
+        self._arguments = [i for i, t in enumerate(leaves) if _is_ours(t)]
+        self._cells = {id(cell_of(t)) for t in self._tensors}
+        self._shared = [id(c) if id(c := cell_of(leaves[i])) in self._cells else None for i in self._arguments]
+        # without a write it makes no difference, but where the trace has taken one for the other
+        self._compares = bool(self._cells) and (writes or any(self._shared))
+
+    def __bool__(self) -> bool:
+        return bool(self._polled or self._slots.entries or self._compares or self._tensors)
+
+    def hold(self, leaves: Sequence[Any]) -> bool:
+        if self._polled and list(map(_requires_grad_of, self._polled)) != self._requires_grad:
+            return False
+        if state.looks != self._geometry_count:
+            if [_geometry_key(t) for t in self._tensors] != self._geometry_keys:
+                return False
+            self._geometry_count = state.looks
+        if self._compares:
+            cells, cells_now = self._cells, [id(cell_of(leaves[i])) for i in self._arguments]
+            if [c if c in cells else None for c in cells_now] != self._shared:
+                return False
+        return not self._slots.entries or self._slots_hold(leaves)
+
+    def _slots_hold(self, leaves: Sequence[Any]) -> bool:
+        call = call_of(leaves)
+        if not self._slots.hold(call):
+            return False
+        cells = [id(cell_of(_entry(table, key, call))) for table, key, _ in self._slots.entries]
+        other_cells = self._cells.union(id(cell_of(leaves[i])) for i in self._arguments)
+        return len(set(cells)) == len(cells) and other_cells.isdisjoint(cells)
+
+    def failure(self, leaves: Sequence[Any], names: dict[int, str]) -> str | None:
+        """Describe the first guard that no longer holds; None if all do."""
+        for t, required in zip(self._polled, self._requires_grad, strict=True):
+            if t.requires_grad is not required:
+                return f"{names.get(id(t), 'a tensor')}.requires_grad is {t.requires_grad}, was {required}"
+        for t, expected in zip(self._tensors, self._geometry_keys, strict=True):
+            if _geometry_key(t) != expected:
+                return f"{names.get(id(t), 'a tensor')} has another storage, shape, dtype or strides"
+        if self._slots.entries and not self._slots_hold(leaves):
+            return "a tensor that the function replaces is another kind of tensor now"
+        if self._compares and not self.hold(leaves):
+            return "an argument shares memory with a tensor that the function reaches, or does so no more"
+        return None
+
+
+def _geometry_key(t: Tensor) -> Any:
+    """Return a key that differs if a tensor has another storage or geometry."""
+    return id(cell_of(t)), leaf_key(t)
+
+
+class _ValuesWithout:
+    """An iterable over the values of a table, without those of some keys."""
+
+    def __init__(self, table: dict[Any, Any], excluded: Collection[Any]) -> None:
+        self._table, self._excluded = table, excluded
+
+    def __iter__(self) -> Iterator[Any]:
+        return (value for key, value in self._table.items() if key not in self._excluded)
+
+
+_GLOBAL_HOOKS = [
+    table
+    for name, table in vars(torch.nn.modules.module).items()
+    if name.startswith("_global_") and name.endswith("hooks") and isinstance(table, dict)
+]
+
+
+def global_hooks() -> list[Any]:
+    """Return the hooks of all modules."""
+    return [hook for table in _GLOBAL_HOOKS for hook in table.values()]
+
+
+def _hooks_of(m: torch.nn.Module) -> tuple[dict[int, Any], ...]:
+    return m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks
+
+
+class Modules:
+    """Modules keep their submodules, parameters and buffers, these their storages, and no hooks are added."""
+
+    def __init__(self, modules: Iterable[torch.nn.Module], rebound: Collection[tuple[int, Any]] = ()) -> None:
+        """`rebound`: places that the function gives other values: a table's identity, and a key."""
+        modules = scripted.with_parts({id(m): m for m in modules}.values())
+        tables: list[dict[Any, Any]] = []
+        self._empty: list[dict[Any, Any]] = []
+        for m in modules:
+            tables += (m._parameters, m._buffers, m._modules)
+            for hooks in _hooks_of(m):
+                (tables if hooks else self._empty).append(hooks)
+        excluded_of: dict[int, set[Any]] = {}
+        for table_id, key in rebound:
+            excluded_of.setdefault(table_id, set()).add(key)
+        self._full = [
+            _ValuesWithout(table, excluded_of[id(table)]) if id(table) in excluded_of else scripted.values_of(table)
+            for table in tables
+            if table or id(table) in excluded_of
+        ]
+        tables = [table for table in tables if id(table) not in excluded_of]
+        self._empty += [table for table in tables if not table]
+        self._expected = list(chain.from_iterable(self._full))
+        self._until_end = [*self._expected, _END]
+        self._modules = modules
+        self._training = [scripted.attributes_of(m) for m in modules]
+        self._modes = [d.get("training") for d in self._training]
+        self._hooks = global_hooks()
+        # a `forward` of its own makes one entry more; one that the function itself adds may come
+        self._forwards = [(d, d.get("forward")) for d in self._training if isinstance(d, dict)]
+        self._dicts = [d for d, _ in self._forwards]
+        self._lengths = list(map(len, self._dicts))
+        self._kinds = list(map(type, modules))
+        self.classes = list(dict.fromkeys(self._kinds))
+        hook_tables = [*chain.from_iterable(map(_hooks_of, modules)), *_GLOBAL_HOOKS]
+        self.hooks = [hook for table in hook_tables for hook in table.values()]
+        self._scripted = [d for d in self._training if isinstance(d, scripted.ScriptAttributes)]
+        tensors = {id(t): t for t in self._expected if isinstance(t, Tensor)}
+        self._tensors = list(tensors.values())
+        self._requires_grad = [t.requires_grad for t in self._tensors]
+        self._device_tensors = [t for t in self._tensors if t.device.type == TYPE]
+        for t in self._device_tensors:
+            cell_of(t)  # says what is wrong with those that have none
+        self._storages = storages_of(self._device_tensors)
+
+    @property
+    def tensors(self) -> set[int]:
+        """The identities of the tensors in them."""
+        return set(map(id, self._tensors))
+
+    def hold(self) -> bool:
+        if not self._modules:
+            return True
+        if any(self._empty) or not all(map(is_, chain(chain.from_iterable(self._full), _ENDS), self._until_end)):
+            return False
+        if [d.get("training") for d in self._training] != self._modes or list(map(type, self._modules)) != self._kinds:
+            return False
+        if (self._hooks or any(_GLOBAL_HOOKS)) and global_hooks() != self._hooks:
+            return False
+        lengths = list(map(len, self._dicts))
+        if lengths != self._lengths:
+            if any(d.get("forward") is not own_forward for d, own_forward in self._forwards):
+                return False
+            self._lengths = lengths
+        for d in self._scripted:
+            if not d.hold():
+                return False
+        return (
+            list(map(_requires_grad_of, self._tensors)) == self._requires_grad
+            and storages_of(self._device_tensors) == self._storages
+        )
+
+    def failure(self, names: dict[int, str]) -> str:
+        """Describe what has changed in the modules since the trace."""
+        for m, d, mode in zip(self._modules, self._training, self._modes, strict=True):
+            if d.get("training") is not mode:
+                return f"{names.get(id(m)) or type(m).__name__}.training is {d.get('training')}, was {mode}"
+        for m, kind in zip(self._modules, self._kinds, strict=True):
+            if type(m) is not kind:
+                return f"{names.get(id(m)) or kind.__name__} is a {type(m).__name__} now, was a {kind.__name__}"
+        if global_hooks() != self._hooks:
+            return "a hook of all modules was added or removed"
+        for m, (d, own_forward) in zip(self._modules, self._forwards, strict=False):
+            if d.get("forward") is not own_forward:
+                return f"{names.get(id(m)) or type(m).__name__}.forward is another function"
+        for d in self._scripted:
+            if not d.hold():
+                return d.failure()
+        for t, before in zip(self._tensors, self._requires_grad, strict=True):
+            if t.requires_grad is not before:
+                return f"{names.get(id(t), 'a tensor')}.requires_grad is {t.requires_grad}, was {before}"
+        values_now = list(chain.from_iterable(self._full))
+        if any(self._empty) or len(values_now) != len(self._expected) or not all(map(is_, values_now, self._expected)):
+            held_ids = set(map(id, self._expected))
+            added = next((names.get(id(v)) for v in values_now if id(v) not in held_ids), None)
+            return f"{added or 'a parameter, a buffer, a module or a hook'} was added, or took the place of another"
+        for t, storage in zip(self._device_tensors, self._storages, strict=True):
+            if t.untyped_storage() is not storage:
+                return f"{names.get(id(t), 'a parameter or buffer')} has another storage (its .data was set)"
+        return "a module has changed"

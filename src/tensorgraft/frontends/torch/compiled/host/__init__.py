@@ -1,0 +1,1 @@
+"""CPU tensors and Python numbers in compiled functions."""

@@ -1,0 +1,1 @@
+"""Indices and masks that are values of a compiled function."""
