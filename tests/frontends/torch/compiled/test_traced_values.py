@@ -319,7 +319,7 @@ def test_cpu_arguments():
 
 def _of_constants(x):
     shapes = torch.tensor([[1, 2], [2, 1]], device=x.device)
-    if shapes[0, 1] != 2 or shapes.tolist()[1][0] != 2:
+    if int(shapes[0, 1]) != 2 or shapes.tolist()[1][0] != 2:
         raise ValueError("areas")
     rows = [x[:height, :width].sum() for height, width in shapes]
     times = torch.tensor([3, 5], device=x.device)

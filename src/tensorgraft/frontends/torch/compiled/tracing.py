@@ -26,6 +26,7 @@ from tensorgraft.frontends.torch.compiled.guards.assumptions import Rebound, glo
 from tensorgraft.frontends.torch.compiled.host.call_tensors import Argument, on_host, raw_gradient
 from tensorgraft.frontends.torch.compiled.host.traced_tensors import HostWatch
 from tensorgraft.frontends.torch.compiled.indexing.indices import traced_calls
+from tensorgraft.frontends.torch.compiled.indexing.masks import MaskedSelection
 from tensorgraft.frontends.torch.compiled.optimizers.grad_scaler import scalers_traced
 from tensorgraft.frontends.torch.compiled.optimizers.numbers import Groups, OptimizerGuard, optimizers_traced
 from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule, trace_contexts
@@ -190,6 +191,9 @@ class Tracing:
         if self.changes or not is_flat or any(id(x) in world.visited for x in containers(out)):
             self.template = Template((out, [change.new for change in self.changes]), _is_tensor, is_old)
             flat, structure = list(self.template.arrays), None
+        for x in flat:
+            if type(x) is MaskedSelection:
+                of_program(x.size)  # raises: its shape is not known
         self.host.at_the_end(flat)
         self.structure = None if len(flat) == 1 and flat[0] is out else structure
         arguments = [*self.device_arguments, *((i, t) for i, t in enumerate(self.leaves) if on_host(t))]
