@@ -58,7 +58,7 @@ class BelowFunctions:
 
 @contextlib.contextmanager
 def _functions_of_modes() -> Iterator[None]:
-    with torch._C._EnableTorchFunction(), torch._C.DisableTorchFunctionSubclass():
+    with torch._C._EnableTorchFunction(), torch.DisableTorchFunctionSubclass():
         yield
 
 
