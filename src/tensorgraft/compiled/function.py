@@ -10,6 +10,7 @@ import functools
 import threading
 import types
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +68,13 @@ def flattening(atoms: Collection[type], flatten: Callable[[Any], Flattened]) -> 
         return Leaves(leaves, (args, kwargs)), structure
 
     return flatten_call
+
+
+class InContext(Exception):
+    """Raised for a call that is to be looked up, and run, in another context."""
+
+    def __init__(self, context: AbstractContextManager[None]) -> None:
+        self.context = context
 
 
 class Boxed:
@@ -129,7 +137,12 @@ class TracedFunction:
         leaves, structure = self._flatten(args, kwargs)
         objects = self._captures.current()
         fast_key = [structure, *map(id, objects)]
-        self._add_keys(fast_key, leaves)
+        try:
+            self._add_keys(fast_key, leaves)
+        except InContext as other:
+            self.report.calls -= 1
+            with other.context:
+                return self(*args, **kwargs)
         before, known = self._last
         if fast_key != before:  # to compare takes half of what it takes to look up
             known = self._by_fast_key.get(tuple(fast_key))

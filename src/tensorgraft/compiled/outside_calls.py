@@ -12,6 +12,7 @@ import contextlib
 import copy
 import functools
 import os
+import random
 import sys
 import sysconfig
 import threading
@@ -35,12 +36,17 @@ _REFUSED: tuple[tuple[str, str, tuple[str, ...]], ...] = (  # (description, modu
     ("acts outside of the program", "os", _ACTS),
     ("opens a file", "io", ("open",)),
     ("opens a file", "builtins", ("open",)),
+    ("opens a file", "numpy", ("load", "loadtxt", "genfromtxt", "fromfile", "memmap")),
+    ("opens a file", "torch", ("load", "from_file")),
+    ("opens a file", "safetensors.torch", ("load_file",)),
+    ("asks for the seed of random numbers", "torch", ("initial_seed",)),
     ("asks its user", "builtins", ("input",)),
     ("draws random numbers", "random.SystemRandom", ("random", "getrandbits")),
     ("draws random numbers", "random", ("_urandom",)),  # what `secrets` calls
     ("starts a process", "subprocess.Popen", ("__init__",)),
     ("starts a thread", "threading.Thread", ("start",)),
 )
+_NAMES = frozenset(name for _, _, names in _REFUSED for name in names)
 _STANDARD = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 _SITE = tuple({sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib")})
 
@@ -113,6 +119,7 @@ class OutsideCalls:
         """Yield (a module or class, a name in it, the function that is called instead)."""
         for owner, name, reason in _refused():
             yield owner, name, functools.partial(self._refuse, f"{reason} ({getattr(owner, '__name__', owner)}.{name})")
+        yield random.Random, "seed", self._seed
         yield builtins, "print", self._print
         yield warnings, "warn", self._warn
         if "logging" in sys.modules:
@@ -130,6 +137,11 @@ class OutsideCalls:
     def _refuse(self, reason: str, *_: Any) -> Any:
         self.refused = reason
         raise RunsUncompiled(reason)
+
+    def _seed(self, original: Any, args: Any, kwargs: Any) -> None:
+        if not kwargs and args[1:] in ((), (None,)):
+            self._refuse("seeds random numbers by the operating system's (random.Random.seed)")
+        original(*args, **kwargs)
 
     def _print(self, original: Any, args: Any, kwargs: Any) -> None:
         texts = tuple(map(str, args))  # of a tensor it raises
@@ -182,15 +194,16 @@ class NotedCalls(OutsideCalls):
 def _refused() -> Iterator[tuple[Any, str, str]]:
     """Yield (a module or class, a name in it, the reason) of each refused function whose module is loaded."""
     for reason, path, names in _REFUSED:
-        module, _, cls = path.partition(".")
-        owner = sys.modules.get(module)
-        owner = getattr(owner, cls, None) if cls else owner
+        module, _, cls = path.rpartition(".")
+        owner = sys.modules.get(path) or getattr(sys.modules.get(module), cls, None)
         yield from ((owner, name, reason) for name in names if owner is not None and name in vars(owner))
 
 
 def is_outside(value: Any) -> bool:
     """Return True for a refused function, which a program may have bound to another name."""
-    return isinstance(value, types.BuiltinFunctionType) and any(vars(o)[name] is value for o, name, _ in _refused())
+    if not isinstance(value, types.BuiltinFunctionType | types.FunctionType) or value.__name__ not in _NAMES:
+        return False
+    return any(vars(owner)[name] is value for owner, name, _ in _refused())
 
 
 def _by_program(frame: types.FrameType | None) -> bool:

@@ -10,16 +10,28 @@ from tensorgraft.importing import random_states, set_random_states
 
 
 def states_of(generators: Sequence[Any]) -> list[Any]:
-    return [*random_states(), *map(_state, generators)]
+    return [*random_states(), *map(state_of, generators)]
 
 
-def _state(generator: Any) -> Any:
+_DRAW = ("bit_generator", "random_raw", "get_state")  # what generators of NumPy have one of
+
+
+def is_generator(value: Any) -> bool:
+    """Say whether a value is a generator of Python's or NumPy's random numbers."""
+    kind = type(value)
+    numpys = kind.__module__.startswith("numpy.random")
+    return isinstance(value, random.Random) or (numpys and any(hasattr(kind, name) for name in _DRAW))
+
+
+def state_of(generator: Any) -> Any:
     if isinstance(generator, random.SystemRandom):
         return None
     if isinstance(generator, random.Random):
         return generator.getstate()
     if hasattr(generator, "bit_generator"):
         return generator.bit_generator.state
+    if hasattr(generator, "random_raw"):  # a BitGenerator
+        return generator.state
     return generator.get_state() if type(generator).__module__.startswith("numpy") else None
 
 
@@ -43,5 +55,7 @@ def set_states(states: list[Any], generators: Sequence[Any]) -> None:
                 generator.setstate(state)
         elif hasattr(generator, "bit_generator"):
             generator.bit_generator.state = state
+        elif hasattr(generator, "random_raw"):
+            generator.state = state
         elif state is not None:
             generator.set_state(state)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import io
-import random
 import sys
 import threading
 import types
@@ -47,7 +46,7 @@ from tensorgraft.compiled.instructions import (
 )
 from tensorgraft.compiled.lookups import content_of
 from tensorgraft.compiled.outside_calls import is_outside
-from tensorgraft.compiled.random_states import same_state, set_states, states_of
+from tensorgraft.compiled.random_states import is_generator, same_state, set_states, state_of, states_of
 from tensorgraft.compiled.tables import (
     MAKING,
     ContextValue,
@@ -207,7 +206,7 @@ class Reachable:
         elif _acts(value):
             methods = [method for method in dir(type(value)) if not is_special(method)]
             self._one_time_objects += [(f"{name}.{method}", method) for method in methods]
-        elif isinstance(value, random.Random) or type(value).__name__ in ("Generator", "RandomState"):
+        elif is_generator(value):
             self.generators.append(value)
         elif is_bound_builtin(value):
             yield "self", value.__self__, None
@@ -364,7 +363,9 @@ class Reachable:
     def watch(self, name: str, of: Any) -> None:
         """Take what an object has, before it is changed; of one that is made inside the trace that does not matter."""
         if id(of) not in self.visited and not self.is_new(of):
+            known = len(self.generators)
             self._walk([(name, of, None)])
+            self._dice += map(state_of, self.generators[known:])
 
     def substituted(self, call: Call, new_of: dict[int, Any]) -> Call:
         """Put other objects (by the identity of those that they stand for) into a call and into everything mutable

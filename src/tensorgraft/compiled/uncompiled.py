@@ -22,16 +22,17 @@ class UncompiledWarning(UserWarning):
 
 def warn_uncompiled(name: str, reason: str, instead: str = "It runs uncompiled, operator by operator") -> None:
     """Warn once for a signature, at the program's line, that it runs as eager code, or what is done `instead`."""
-    frame = program_frame(sys._getframe(1))
-    if frame is None:
-        frame = sys._getframe(1)
+    words = f"{name} {reason}. {instead}; do that outside, and pass what comes of it, for a compiled program"
+    warn_in_program(lambda line: f"{line}: {words}", UncompiledWarning)
+
+
+def warn_in_program(words: Callable[[str], str], kind: type[Warning]) -> None:
+    """Warn at the program's line, with words that are given it."""
+    frame = program_frame(sys._getframe(1)) or sys._getframe(1)
     file, line = frame.f_code.co_filename, frame.f_lineno
-    words = (
-        f"{quoted(file, line)}: {name} {reason}. {instead}; do that outside, and pass what comes of it, for a compiled"
-        " program"
-    )
     registry = frame.f_globals.setdefault("__warningregistry__", {})
-    warnings.warn_explicit(words, UncompiledWarning, file, line, frame.f_globals.get("__name__"), registry)
+    text = words(quoted(file, line))
+    warnings.warn_explicit(text, kind, file, line, frame.f_globals.get("__name__"), registry)
 
 
 def call_traced(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:

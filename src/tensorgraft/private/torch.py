@@ -47,7 +47,7 @@ NAMES = Names(
             torch._C: _ExcludeDispatchKeyGuard _construct_storage_from_data_pointer _current_autograd_node
               _from_dlpack _get_dispatch_stack_at
               _get_function_stack_at _get_tracing_state _has_storage _is_any_autocast_enabled _jit_get_all_schemas
-              _is_torch_function_mode_enabled
+              _is_torch_function_mode_enabled _EnableTorchFunction _is_torch_function_enabled
               _len_torch_dispatch_stack _len_torch_function_stack _set_conj _set_neg _set_throw_on_mutable_data_ptr
               _swap_tensor_impl _vmapmode_decrement_nesting _vmapmode_increment_nesting
             torch._C._acc: create_empty_tensor
@@ -148,8 +148,8 @@ NAMES = Names(
             """,
             """
             torch.Tensor: _backward_hooks
-            torch._C: _get_dispatch_stack_at _is_any_autocast_enabled _len_torch_dispatch_stack
-              _len_torch_function_stack
+            torch._C: _disabled_torch_function_impl _get_dispatch_stack_at _is_any_autocast_enabled
+              _is_torch_function_enabled _len_torch_dispatch_stack _len_torch_function_stack
             torch._C._autograd: _top_saved_tensors_default_hooks
             torch._dynamo.eval_frame.OptimizedModule: _call_lazy_check
             torch.utils._pytree: tree_flatten_with_path

@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from tensorgraft.backends.torch.recorder import Module, Recorder, StandIn, now
+from tensorgraft.backends.torch.scope import scope
 
 Tensor = torch.Tensor
 _clone, _full = torch.ops.aten.clone.default, torch.ops.aten.full.default
@@ -66,7 +67,7 @@ def _union(*parts: Branch) -> list[Tensor]:
 def _emit(outer: Recorder, op: Any, like: Branch, args: tuple[Any, ...]) -> list[Any]:
     """A node of a higher-order operator, whose results look like those of a branch."""
     node = outer.graph.call_function(op, args)
-    with outer.mode:
+    with scope(), outer.mode:
         fresh_fakes = [torch.empty_like(fake) for fake in like.fakes]
     return list(outer.results(fresh_fakes, node))
 
@@ -132,7 +133,9 @@ def scan(body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, revers
     leaves, tree = optree.tree_flatten(init)
     x_leaves, x_tree = optree.tree_flatten(xs)
     first = [_copied(outer, x) for x in leaves]
-    rows = [torch.flip(x, (0,)) if reverse else x for x in x_leaves]
+    with scope():
+        rows = [torch.flip(x, (0,)) if reverse else x for x in x_leaves]
+        first_rows = [x[0] for x in rows]
     # Inductor fails on a loop with a single result, which may be this carry, or y of a loop without one
     counter = [outer.call(_full, ((), 0), {"dtype": torch.int32, "device": rows[0].device})] if len(first) < 2 else []
     carry_and_step, k = [*first, *counter], len(first) + len(counter)
@@ -145,7 +148,7 @@ def scan(body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, revers
         trees[:] = [new_tree, y_tree]
         return [*carry_leaves, *args[len(first) : k], *y_leaves]
 
-    part = Branch(outer, step, [*carry_and_step, *[_copied(outer, x[0]) for x in rows]])
+    part = Branch(outer, step, [*carry_and_step, *[_copied(outer, x) for x in first_rows]])
     _check("scan", tree, trees[0], first, part.results)
     outside = _union(part)
     inputs = _without_shared_memory(outer, [*carry_and_step, *rows, *outside])
@@ -153,9 +156,10 @@ def scan(body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, revers
     args = (outer.attach(part.module(outside)), inputs[:k], inputs[k:n], tuple(inputs[n:]))
     node = outer.graph.call_function(_higher_order.scan, args)
     length = x_leaves[0].shape[0]
-    with outer.mode:
+    with scope(), outer.mode:
         carry = [torch.empty_like(fake) for fake in part.fakes[:k]]
         ys = [fake.new_empty((length, *fake.shape)) for fake in part.fakes[k:]]
     results = outer.results([*carry, *ys], node)
-    stacked = [torch.flip(y, (0,)) if reverse else y for y in results[k:]]
+    with scope():
+        stacked = [torch.flip(y, (0,)) if reverse else y for y in results[k:]]
     return optree.tree_unflatten(tree, results[: len(first)]), optree.tree_unflatten(trees[1], stacked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch._higher_order_ops
 
 from tensorgraft.backends.torch import branches
 from tensorgraft.backends.torch.recorder import StandIn, now
+from tensorgraft.backends.torch.scope import scope
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import NativeArray as Array
 
@@ -19,6 +21,11 @@ _UNROLLED = 8  # steps of a recorded scan that are cheaper one after the other t
 
 def _recorded(*leaves: Any) -> bool:
     return now.recorder is not None and any(isinstance(x, StandIn) for x in leaves)
+
+
+def _own() -> contextlib.AbstractContextManager[None]:
+    """Return the context of operations beside those of bodies: modes of the program see nothing of a recording."""
+    return contextlib.nullcontext() if now.recorder is None else scope()
 
 
 def _without_shared_memory(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,22 +85,27 @@ class TorchControlFlow:
         self, body: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, /, length: int, reverse: bool = False
     ) -> tuple[Any, Any]:
         if not length:  # the structure of the results is that of a step that is not taken
-            step = optree.tree_map(lambda x: x.new_zeros(x.shape[1:]), xs)
+            with _own():
+                step = optree.tree_map(lambda x: x.new_zeros(x.shape[1:]), xs)
             ys = body(init, step)[1]
-            return init, optree.tree_map(lambda y: y.new_zeros((0, *y.shape)), ys)
+            with _own():
+                return init, optree.tree_map(lambda y: y.new_zeros((0, *y.shape)), ys)
         if length > _UNROLLED and not optree.tree_leaves(xs):  # PyTorch's operator goes along the rows of something
-            rows: Any = self.full((length, 1), 0, dtypes.int32)  # type: ignore[attr-defined]
+            with _own():
+                rows: Any = self.full((length, 1), 0, dtypes.int32)  # type: ignore[attr-defined]
             return self.scan(lambda carry, _: body(carry, xs), init, rows, length=length, reverse=reverse)
         if torch.compiler.is_dynamo_compiling() and length > _UNROLLED:  # whose operator asks Dynamo for the body
             return torch._higher_order_ops.scan(_without_shared_memory(body), init, xs, reverse=reverse)
         if now.recorder is not None and length > _UNROLLED:
             return branches.scan(body, init, xs, reverse)
         leaves, tree = optree.tree_flatten(xs)
-        rows = [x.unbind() for x in leaves]
+        with _own():
+            rows = [x.unbind() for x in leaves]
         columns = []
         for i in reversed(range(length)) if reverse else range(length):
             init, y = body(init, optree.tree_unflatten(tree, [x[i] for x in rows]))
             columns.append(y)
         if reverse:
             columns.reverse()
-        return init, optree.tree_map(lambda *ys: torch.stack(ys), *columns)
+        with _own():
+            return init, optree.tree_map(lambda *ys: torch.stack(ys), *columns)

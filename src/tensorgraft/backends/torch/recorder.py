@@ -26,6 +26,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.graph_module import _loader
 
+from tensorgraft.backends.torch.scope import scope
 from tensorgraft.errors import TracedValueError
 
 Tensor = torch.Tensor
@@ -137,11 +138,13 @@ class Recorder:
 
     def fake_of(self, x: Tensor) -> FakeTensor:
         """Return the fake of any tensor that a program may read."""
-        if isinstance(x, StandIn):
-            if x.fake is None or x.fake.fake_mode is not self.mode:
+        if not isinstance(x, StandIn):
+            with scope():
+                return self.mode.from_tensor(x.detach())
+        if x.fake is None or x.fake.fake_mode is not self.mode:
+            with scope():
                 x.fake = self.mode.from_tensor(known(x).detach())
-            return x.fake
-        return self.mode.from_tensor(x.detach())
+        return x.fake
 
     def lift(self, x: Tensor) -> tuple[fx.Node, FakeTensor]:
         """The node of a tensor, which is an input if it is from outside."""
@@ -183,7 +186,7 @@ class Recorder:
                 nodes[i], fakes[i] = self.lift(x)
         fake_args, fake_kwargs = tree.unflatten(fakes)
         try:
-            with self.mode:
+            with scope(), self.mode:  # a branch is called for by the program itself, in its modes
                 out = func(*fake_args, **fake_kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise TracedValueError(

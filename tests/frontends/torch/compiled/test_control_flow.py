@@ -176,3 +176,18 @@ def test_what_is_refused():
     assert not total.any()
     with pytest.raises(RuntimeError, match="has no gradient"):
         tg.jit(lambda x: torch.while_loop(lambda x: x.sum() < 9, lambda x: (x * 2,), (x * 1,)))(x.requires_grad_())
+
+
+@pytest.mark.parametrize("length", [3, 12])
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_modes_of_a_trace_see_the_bodies_alone(backend, length):
+    x = torch.arange(2.0 * length, device=tg.device(backend)).reshape(length, 2)
+
+    def step(x):
+        last, ys = scan(lambda a, b: (a + b, a * b), x.new_ones(2), x, reverse=True)
+        return last, ys, torch.cond(last.sum() > 1, lambda y: y * 2, lambda y: y - 1, (last,))
+
+    compiled = tg.jit(step)
+    for _ in range(2):
+        for actual, expected in zip(compiled(x), step(x), strict=True):
+            assert actual.tolist() == expected.tolist()

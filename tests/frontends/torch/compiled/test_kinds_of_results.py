@@ -1,7 +1,9 @@
 """What a compiled function hands out is of the kind that the function has made: leaves of autograd, parameters, tensors
 of a program's own classes, objects that hold modules of Python."""
 
+import contextlib
 import warnings
+from typing import ClassVar
 
 import pytest
 import torch
@@ -94,6 +96,39 @@ def test_subclasses(kind, backend):
     scaled(labelled)
     labelled.scale = 4
     assert scaled(labelled).tolist() == [4, 4]
+
+
+class Told(torch.Tensor):
+    calls: ClassVar[list[str]] = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.calls.append(func.__name__)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Endless(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return func(*args, **kwargs or {})  # and so on, as long as nobody disables it
+
+
+@BACKENDS
+@pytest.mark.parametrize("default", [False, True])
+def test_subclasses_are_told_of_the_program_alone(default, backend):
+    device = tg.device(backend)
+    x = torch.ones(2, device=device)
+    add = tg.jit(lambda x: x + 1)
+    of_class = tg.jit(lambda x: (torch.add(x, 1).as_subclass(Endless), type(x) is Endless))
+    Told.calls.clear()
+    with device if default else contextlib.nullcontext():
+        results = [add(x.as_subclass(Told)) for _ in range(3)]
+        assert Told.calls == ["add"] * 3  # as without `tg.jit`, and of nothing that this has looked at
+        assert [type(y) for y in results] == [Told] * 3
+        for _ in range(2):
+            assert [type(of_class(x)[0]), of_class(x)[1]] == [Endless, False]
+            with torch._C.DisableTorchFunctionSubclass():
+                assert [type(y) for y in of_class(x.as_subclass(Endless))] == [Endless, bool]
 
 
 def test_parameters_are_no_tensors():

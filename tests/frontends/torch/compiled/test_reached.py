@@ -28,8 +28,10 @@ import warnings
 import weakref
 from time import perf_counter
 
+import numpy as np
 import pytest
 import torch
+from numpy import fromfile
 from torch import nn
 
 import tensorgraft as tg
@@ -587,6 +589,13 @@ def _read():
         return len(file.read())
 
 
+def _saved():
+    file = io.BytesIO()
+    torch.save({"a": 1}, file)
+    return file.getvalue()
+
+
+_BITS, _SAVED = np.random.PCG64(0), _saved()
 OUTSIDE = {
     "a clock": lambda: time.time(),
     "a clock by another name": lambda: perf_counter(),
@@ -594,7 +603,13 @@ OUTSIDE = {
     "random bytes": lambda: int.from_bytes(os.urandom(4), "little"),
     "a secret": lambda: secrets.randbelow(10**6),
     "random numbers of the system": lambda: random.SystemRandom().random(),
+    "a generator that the system seeds": lambda: random.Random().random(),
+    "a generator of bits": lambda: _BITS.random_raw() % 10**6,
+    "the seed": lambda: torch.initial_seed() % 10**6,
     "a file": _read,
+    "a file, by NumPy": lambda: len(np.fromfile(os.devnull)),
+    "a file, by a reader's own name": lambda: len(fromfile(os.devnull)),
+    "a file, by PyTorch": lambda: torch.load(io.BytesIO(_SAVED))["a"],
     "a directory": lambda: len(os.listdir(os.curdir)),
     "the working directory": lambda: len(os.getcwd()),
     "whether a file exists": lambda: os.path.exists(os.devnull),

@@ -441,6 +441,20 @@ def random_generators(device, jit):
 
 
 @case
+def generators_that_are_handed_over_and_made(device, jit):
+    def f(x, given):
+        made = random.Random(42)
+        return x * random.randint(1, 9) * given.randint(1, 9) * made.randint(1, 9), given, made
+
+    run, out = jit(f), []
+    for i in range(3):
+        random.seed(i)
+        y, given, made = run(full(1, device), random.Random(i))
+        out += [y, number(random.random()), number(given.random()), number(made.random())]
+    return out
+
+
+@case
 def iterators(device, jit):
     tensors, numbers, count = iter([full(i, device) for i in range(5)]), (i * 1.0 for i in range(9)), itertools.count()
     f = jit(lambda x: next(tensors) * next(numbers) + x * next(count))

@@ -287,3 +287,47 @@ def test_cpu_arguments():
     ]
     assert "`return x * float(n)` needs the value of a CPU argument of the compiled function" in str(caught.value)
     assert not getattr(caught.value, "__notes__", [])  # JAX has nothing to say of it
+
+
+def _of_constants(x):
+    shapes = torch.tensor([[1, 2], [2, 1]], device=x.device)
+    if int(shapes[0, 1]) != 2 or shapes.tolist()[1][0] != 2:
+        raise ValueError("areas")
+    rows = [x[:height, :width].sum() for height, width in shapes]
+    times = torch.tensor([3, 5], device=x.device)
+    return x.permute(*torch.tensor([1, 0], device=x.device)).repeat_interleave(times, 1)[0] * rows[0] + rows[1]
+
+
+def _of_a_written_constant(x):
+    table = torch.tensor([1.0, 2.0], device=x.device)
+    table[0] = x[0, 0]
+    return x * table[0].item()
+
+
+@pytest.mark.parametrize("backend", tg.backends())
+def test_constants_have_values(backend):
+    x = torch.arange(6.0, device=tg.device(backend)).reshape(2, 3)
+    run = tg.jit(_of_constants)
+    for shift in (0, 1):
+        assert run(x + shift).tolist() == _of_constants(x + shift).tolist()
+    if backend != "numpy":
+        with pytest.raises(tg.TracedValueError, match="needs the value of a float32 tensor"):
+            tg.jit(_of_a_written_constant)(x)
+
+
+@pytest.mark.parametrize("backend", [name for name in tg.backends() if name != "numpy"])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda there: there.item(),
+        lambda there: there.tolist(),
+        lambda there: there.clone().item(),
+        lambda there: there.reshape(1).expand(2)[1].item(),
+        lambda there: (there * 2).item(),
+    ],
+)
+def test_values_of_the_host_that_were_moved_are_no_constants(ask, backend):
+    device = tg.device(backend)
+    run = tg.jit(lambda x, number: x * ask(number.to(device)))
+    with pytest.raises(tg.TracedValueError, match=r"needs the value|takes the values"):
+        run(torch.ones(2, device=device), torch.tensor(3.0))

@@ -100,6 +100,7 @@ class Capture:
     # tensors of the host that are no constants, and what they are at a call, by id
     fed_tensors: dict[int, tuple[torch.Tensor, LiveTensor]] = field(default_factory=dict)
     origins: dict[int, Place | None] = field(default_factory=dict)  # where the program made a storage, by id
+    constants: list[Array] = field(default_factory=list)  # of numbers of the program
     casts: dict[Any, Any] = field(default_factory=dict)  # of weights, by autocast: this program's own
     loops: Loops = field(default_factory=Loops)
 

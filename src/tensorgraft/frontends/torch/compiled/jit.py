@@ -19,7 +19,7 @@ import torch.autograd.forward_ad as forward_ad
 from tensorgraft.compiled import patience
 from tensorgraft.compiled.agreement import Check, CheckedTrace
 from tensorgraft.compiled.captured_objects import is_plain_tensor
-from tensorgraft.compiled.function import MOST_TRACES, Report, TracedFunction, one_at_a_time
+from tensorgraft.compiled.function import MOST_TRACES, InContext, Report, TracedFunction, one_at_a_time
 from tensorgraft.compiled.outside_calls import muted
 from tensorgraft.compiled.uncompiled import (
     RunsUncompiled,
@@ -42,6 +42,7 @@ from tensorgraft.frontends.torch.compiled.trace import Trace
 from tensorgraft.frontends.torch.compiled.tracing import Tracing
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.core.modes import BelowFunctions, function_mode, of_program
 from tensorgraft.frontends.torch.core.source_location import program_place
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import Structure, flatten_call
@@ -61,6 +62,8 @@ _transforms = torch._C._functorch.peek_interpreter_stack
 
 def add_keys(keys: list[Any], leaves: Sequence[Any]) -> None:
     """Add modes, `leaf_key` of all arguments, and which of them share a storage."""
+    if function_mode():
+        raise InContext(BelowFunctions())
     keys += modes()
     cells: list[Storage] = []
     for t in leaves:
@@ -84,6 +87,10 @@ def add_keys(keys: list[Any], leaves: Sequence[Any]) -> None:
             keys += (t.is_conj(), t.is_neg(), a.shape, a.dtype, cell.placement)
             cells.append(cell)
         else:
+            if isinstance(t, Tensor) and _overrides(t):
+                if torch._C._is_torch_function_enabled():
+                    raise InContext(BelowFunctions())
+                keys.append(state.now.below)
             keys.append(leaf_key(t))
             if is_plain_tensor(t):
                 keys += (kind, attributes_key(t.__dict__))
@@ -91,6 +98,10 @@ def add_keys(keys: list[Any], leaves: Sequence[Any]) -> None:
                 cells.append(cell_of(t))
     if len(cells) > 1:
         keys.append(None if len(set(cells)) == len(cells) else sharing(cells))
+
+
+def _overrides(t: Tensor) -> bool:
+    return type(t).__torch_function__ is not torch._C._disabled_torch_function_impl
 
 
 class Compiled(TracedFunction):
@@ -126,13 +137,13 @@ class Compiled(TracedFunction):
         self, fast_key: Any, leaves: list[Any], structure: Structure, objects: list[Any], args: Any, kwargs: Any
     ) -> Any:
         if has_lazy_modules((*objects, *leaves)):
-            return self.fn(*args, **kwargs)
+            return of_program(self.fn, *args, **kwargs)
         inferred = home_of(self.fn, objects, leaves)
         if inferred.backend is None:
             return self._on_cpu(fast_key, leaves, structure, objects)
         backend = inferred.backend
         if not backend.traces:
-            return self.fn(*args, **kwargs)
+            return of_program(self.fn, *args, **kwargs)
         key = self._key(fast_key, objects, backend)
         known = self.traces.setdefault(key, [])
         self._remember(fast_key, objects, known)
@@ -194,7 +205,7 @@ class Compiled(TracedFunction):
         reasons: list[str],
     ) -> Any:
         """A call that is traced, compiled and run. Raises OnlyTheHost."""
-        with uncollected():
+        with uncollected(), BelowFunctions():
             trace = self._trace(backend, leaves, structure, sure)
         start = time.perf_counter()
         try:
@@ -237,7 +248,7 @@ class Compiled(TracedFunction):
         self, trace: Trace, known: list[Any], backend: Backend, structure: Structure, sure: bool
     ) -> CheckedTrace:
         def check(leaves: Sequence[Any]) -> str | None:
-            with one_at_a_time, held_back(), uncollected(), muted():
+            with one_at_a_time, held_back(), uncollected(), muted(), BelowFunctions():
                 second = self._trace(backend, leaves, structure, sure)  # type: ignore[arg-type]
                 assert trace.record is not None and second.record is not None and second.undo is not None
                 second.undo()

@@ -22,6 +22,7 @@ from tensorgraft.frontends.torch.compiled.host.call_tensors import HostWrite, ca
 from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.metadata import Metadata
+from tensorgraft.frontends.torch.core.modes import of_program
 from tensorgraft.frontends.torch.core.trees import Structure, call_of, unflatten
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
@@ -151,7 +152,7 @@ class Trace:
                 if not first:
                     for call in self.schedule.before:
                         undo.append(self.schedule.undoing(call))
-                        call()
+                        of_program(call)
                 arrays = self.inputs(leaves)
                 host = [(write.of(), write.value()) for write in self.host_writes]
                 for gradient in self.replaced:  # so that the new one can use its memory
@@ -226,9 +227,9 @@ class Trace:
                 change.apply(of, new)
         if not first:
             for call in self.schedule.after:
-                call()
+                of_program(call)
         if self.outside_calls:
-            self.outside_calls.repeat(first)
+            of_program(self.outside_calls.repeat, first)
         placed = [cell for cell in written_cells if cell.__class__ is Placed]
         if placed:  # last, as a move may fail for lack of memory
             all_or_none(move_to_placement, placed)
@@ -267,7 +268,8 @@ class Trace:
                 assert result.metadata is not None
                 flat.append(tensor(result.survivor, result.metadata))
             elif result.argument is not None:
-                argument, m = leaves[result.argument], result.metadata
+                argument = leaves[result.argument]
+                m = result.metadata
                 flat.append(argument if m is None else m.view(argument.detach()))
             elif result.finder is not None:
                 flat.append(result.finder(leaves))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import types
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Sequence, ValuesView
@@ -28,6 +29,7 @@ from tensorgraft.frontends.torch.compiled.host.call_tensors import Argument, on_
 from tensorgraft.frontends.torch.compiled.host.scalars import is_scalar, sum_of
 from tensorgraft.frontends.torch.compiled.host.traced_tensors import HostWatch
 from tensorgraft.frontends.torch.compiled.indexing.indices import traced_calls
+from tensorgraft.frontends.torch.compiled.indexing.masks import MaskedSelection
 from tensorgraft.frontends.torch.compiled.optimizers.grad_scaler import scalers_traced
 from tensorgraft.frontends.torch.compiled.optimizers.numbers import Groups, OptimizerGuard, optimizers_traced
 from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule, trace_contexts
@@ -36,6 +38,7 @@ from tensorgraft.frontends.torch.core.attributes import Reads, recording_reads
 from tensorgraft.frontends.torch.core.codes import split_quantized
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located_errors import refused
+from tensorgraft.frontends.torch.core.modes import of_program
 from tensorgraft.frontends.torch.core.scalars import tensor_of
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import Boxed, Structure, call_of, containers, flatten_results
@@ -43,6 +46,11 @@ from tensorgraft.hub.array import Array
 from tensorgraft.storage import Storage
 
 Tensor = torch.Tensor
+
+
+def _same(t: Tensor, leaves: Any) -> Tensor:
+    """Find a tensor that is no argument."""
+    return t
 
 
 class Tracing:
@@ -122,7 +130,7 @@ class Tracing:
         others = {id(t): t for t in self.world.visited.values() if _has_version(t) and is_leaf(t)}
         for key in others.keys() - {id(t) for t in self.leaves}:
             t = others[key]
-            self._settable.append((lambda leaves, t=t: t, t, t.requires_grad))
+            self._settable.append((functools.partial(_same, t), t, t.requires_grad))
         replaced = {id(self.leaves[i]): new_leaves[i] for i in self.detached.values()}
         self._args, self._kwargs = self.world.substituted(call, replaced)
 
@@ -166,7 +174,7 @@ class Tracing:
             self.outside_calls = OutsideCalls()
             try:
                 with self.outside_calls.watched(self.world.outside):
-                    out = call_traced(self._fn, self._args, self._kwargs)
+                    out = of_program(call_traced, self._fn, self._args, self._kwargs)
             finally:
                 self.world.leave_to_others(self.reads.uses)
             self.outside_calls.settled()
@@ -205,6 +213,9 @@ class Tracing:
         if self.changes or not is_flat or any(id(x) in world.visited for x in containers(out)):
             self.template = Template((out, [change.new for change in self.changes]), _is_array, is_old)
             flat, structure = list(self.template.arrays), None
+        for x in flat:
+            if type(x) is MaskedSelection:
+                of_program(x.size)  # raises: its shape is not known
         self.host.at_the_end(flat)
         self.structure = None if len(flat) == 1 and flat[0] is out else structure
         self.numbers = [i for i, x in enumerate(flat) if is_scalar(x)]

@@ -22,7 +22,9 @@ class ActiveCapture(Protocol):
 
     backend: Backend
     casts: dict[Any, Any]
+    constants: list[Array]
     failures: list[tuple[torch.Tensor, type[Exception], str]] | None
+    feeds: list[Any]
     loops: Any
     origins: dict[int, Place | None]
     scalars: bool

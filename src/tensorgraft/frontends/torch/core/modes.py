@@ -39,6 +39,42 @@ def function_modes() -> list[Any]:
     return [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
 
 
+class BelowFunctions:
+    """Context of our own code that reads tensors, of which function modes of the program and `__torch_function__` of
+    its subclasses are not told."""
+
+    def __enter__(self) -> None:
+        self._before = state.now.below
+        if self._before is None:
+            subclasses = torch._C._is_torch_function_enabled()
+            state.now.below = torch._C._EnableTorchFunction if subclasses else _functions_of_modes
+        self._off = torch.DisableTorchFunction()
+        self._off.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._off.__exit__(*error)
+        state.now.below = self._before
+
+
+@contextlib.contextmanager
+def _functions_of_modes() -> Iterator[None]:
+    with torch._C._EnableTorchFunction(), torch.DisableTorchFunctionSubclass():
+        yield
+
+
+def of_program(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function of the program, whose calls its function modes and subclasses are told of again."""
+    before = state.now.below
+    if before is None:
+        return fn(*args, **kwargs)
+    state.now.below = None
+    try:
+        with before():
+            return fn(*args, **kwargs)
+    finally:
+        state.now.below = before
+
+
 class OwnMode(TorchDispatchMode):
     """A dispatch mode of a compiled function's own, for which operators stay whole: nobody watches what they do.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ class _Thread(threading.local):
     in_place_of_the_cpu: Callable[..., Any] | None = None
     unraised: bool | None = None  # the truth that lets a check in PyTorch's C++ pass, while a trace is in it
     decomposing: bool = False  # one of PyTorch's decompositions is running as a kernel
+    # in our own code, which `__torch_function__` is not told of: the context for functions of the program
+    below: Callable[[], AbstractContextManager[None]] | None = None
     resized: bool = False  # room was made in `out=` tensors after PyTorch had taken the call: nothing refuses it now
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ import torch
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.source_location import program_place
-from tensorgraft.frontends.torch.core.tensors import to_array
+from tensorgraft.frontends.torch.core.tensors import cell_of, to_array
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
@@ -97,9 +97,14 @@ def too_many() -> TracedValueError:
 
 def concrete_array(t: torch.Tensor, codes: bool = False) -> Array:
     """Return the array of a tensor whose value Python needs. While a function is traced, an array from outside is
-    returned as an operand of the trace, since its values may differ at the next call."""
-    array, capture = to_array(t, codes), state.now.capture
-    if capture is not None and any(array is touched_cell.stand_in for touched_cell in capture.touched):
+    returned as an operand of the trace, since its values may differ at the next call; a view of a constant that the
+    function has made has values, as the constant has."""
+    capture = state.now.capture
+    if capture is not None and any(cell_of(t).array is constant for constant in capture.constants):
+        with capture.backend.eagerly():
+            return to_array(t, codes)
+    array = to_array(t, codes)
+    if capture is not None and any(array is one.stand_in for one in (*capture.touched, *capture.feeds)):
         xp = capture.backend
         with xp.scope():
             return xp.copy(array)

@@ -178,7 +178,8 @@ def from_cpu(t: torch.Tensor, slot: Slot) -> torch.Tensor:
     with xp.scope():
         if state.now.capture is not None:
             array = state.now.capture.host_array(t, host)
-            array = xp.asarray(array) if isinstance(array, np.ndarray) else array
+            if isinstance(array, np.ndarray):
+                state.now.capture.constants.append(array := xp.asarray(array))
         else:
             array = xp.asarray(host(t))
     stride = t.stride() if dense else contiguous_strides(shape)

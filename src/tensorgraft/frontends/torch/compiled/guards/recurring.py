@@ -8,12 +8,13 @@ compiled at its second call, or at its n-th where the function has n programs, s
 from __future__ import annotations
 
 import threading
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from tensorgraft.compiled.uncompiled import warn_in_program
 from tensorgraft.frontends.torch.compiled.guards.retraces import History, NamedKey
+from tensorgraft.frontends.torch.core.modes import of_program
 from tensorgraft.frontends.torch.core.source_location import program_place
 from tensorgraft.hub import tiers
 from tensorgraft.hub.backend import Backend
@@ -21,7 +22,6 @@ from tensorgraft.hub.tiers import When
 
 _MOST = 4096  # signatures that are counted
 _MANY = 4  # signatures that ran cold: so many are not the last batch of an epoch, and one of another kind
-_USER = 6  # frames from a warning to the call of the compiled function
 
 
 class _Thread(threading.local):
@@ -81,14 +81,14 @@ class Recurring:
         text = self.history.keeps_changing(self.name, program_place()) if len(self.history.cold) >= _MANY else None
         if text is not None:
             self._warned = True
-            warnings.warn(text, RecurringWarning, stacklevel=_USER)
+            warn_in_program(lambda _: text, RecurringWarning)
 
 
 def run(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a compiled function as eager code, and those inside it."""
     before, _now.cold = _now.cold, True
     try:
-        return fn(*args, **kwargs)
+        return of_program(fn, *args, **kwargs)
     finally:
         _now.cold = before
 

@@ -17,6 +17,7 @@ import torch
 from tensorgraft.compiled.function import Report
 from tensorgraft.frontends.torch.compiled.in_dynamo import device_of
 from tensorgraft.frontends.torch.core.devices import slot_of
+from tensorgraft.frontends.torch.core.modes import of_program
 from tensorgraft.frontends.torch.core.trees import Structure, unflatten_call
 from tensorgraft.frontends.torch_entry import patches
 
@@ -85,4 +86,4 @@ class CpuCall:
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
         args, kwargs = unflatten_call(self._structure, list(leaves))
-        return self._fn(*args, **kwargs)
+        return of_program(self._fn, *args, **kwargs)
