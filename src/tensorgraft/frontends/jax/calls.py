@@ -284,7 +284,7 @@ class Family:
         trace = self._trace(call)
         if self.fixed != fixed:
             self.by_values.clear()
-        return self._made(call, self.fixed, trace, make)
+        return self._add(call, self.fixed, trace, make)
 
     def get_open(self, call: JaxCall, stage: Stage, make: Callable[[JaxTrace], Any]) -> Any:
         """Return the same as `get` for a call with open extents; `stage` traces with what stands for these."""
@@ -297,24 +297,24 @@ class Family:
         except traced_value_errors.Failed as error:
             failed = error
         else:
-            return self._made(call, every, trace, make)
+            return self._add(call, every, trace, make)
         traced_value_errors.raise_(failed, self.name, self.fn)
 
     def _known(self, call: JaxCall, fixed: frozenset[int]) -> Any:
         """Return what was made of a trace that was right for an earlier call, and is for this one; None without it."""
-        for surroundings, made in self.by_values.get(_values(call, fixed), ()):
+        for surroundings, program in self.by_values.get(_values(call, fixed), ()):
             if surroundings.hold():
                 surroundings.repeat()
-                return made
+                return program
         return None
 
-    def _made(self, call: JaxCall, fixed: frozenset[int], trace: JaxTrace, make: Callable[[JaxTrace], Any]) -> Any:
+    def _add(self, call: JaxCall, fixed: frozenset[int], trace: JaxTrace, make: Callable[[JaxTrace], Any]) -> Any:
         why = trace.surroundings.settle()
         trace.lasts = why is None
-        made = make(trace)
+        program = make(trace)
         if why is not None:
             warn_traced_again(getattr(self.fn, "__qualname__", type(self.fn).__name__), why)
-            return made
+            return program
         key = _values(call, fixed)
         known = self.by_values.get(key, ())
         if len(known) == MOST_STATES // 2 and (changed := known[0][0].failure()) is not None:
@@ -322,8 +322,8 @@ class Family:
                 getattr(self.fn, "__qualname__", type(self.fn).__name__),
                 f"reads what changes again and again: {changed}",
             )
-        self.by_values[key] = ((trace.surroundings, made), *known[: MOST_STATES - 1])
-        return made
+        self.by_values[key] = ((trace.surroundings, program), *known[: MOST_STATES - 1])
+        return program
 
     def _trace(self, call: JaxCall) -> JaxTrace:
         all_numbers = frozenset(call.numbers)
