@@ -365,3 +365,28 @@ def test_what_a_function_of_tensorflow_traces_stays_in_it(jit_compile: bool) -> 
     assert step(tf.ones(4)).numpy().tolist() == [1, 3, 5, 7]
     assert kept[0].tolist() == [0, 2, 4, 6] and (kept[0] + 1).tolist() == [1, 3, 5, 7]
     assert step(tf.ones(4)).numpy().tolist() == [1, 3, 5, 7] and table.tolist() == [0, 1, 2, 3]
+
+
+def _written_around_inference(device: Any) -> list[Any]:
+    results = []
+    doubled = tg.jit(lambda x: [x[0] * 2, x[1] * 2])(torch.ones(2, device=device))
+    for mode in (torch.inference_mode, torch.enable_grad):
+        with mode():
+            torch._foreach_add_(doubled, 1)
+        results += [float(t) for t in doubled]
+    x = torch.ones(3, device=device)
+    with torch.inference_mode():
+        y = torch.full((3,), 2.0, device=device) * 1
+    x.data = y
+    torch._foreach_add_([x.add_(1)], 1)
+    results.append(x.tolist())
+    for write in (lambda: y.add_(1), lambda: torch._foreach_add_([y], 1), lambda: torch.add(x, 1, out=y)):
+        with pytest.raises(RuntimeError, match="Inplace update to inference tensor outside InferenceMode"):
+            write()
+        results.append(y.tolist())
+    return results
+
+
+def test_memory_that_was_written_in_inference_mode(device: torch.device) -> None:
+    """In-place operators on the memory of the cold tier apply once, whatever mode it was made in."""
+    assert _written_around_inference(device) == _written_around_inference("cpu")

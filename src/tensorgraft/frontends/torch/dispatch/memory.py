@@ -74,8 +74,16 @@ def ensure_owned(cell: Storage) -> None:
     try:
         array_set(cell)
     except AttributeError:
+        base = cell.cold
+        if base.is_inference() and not torch.is_inference_mode_enabled():  # the storage may be that of another tensor
+            cell.cold = _alias(base, base.dtype, base.shape, base.stride(), 0)
         return
     cell.cool(memory(cell).clone())
+
+
+def _alias(base: Tensor, dtype: torch.dtype, shape: Any, strides: Any, offset: int) -> Tensor:
+    """Return a tensor of the present mode (`torch.inference_mode`) over the memory of another."""
+    return torch.empty(0, dtype=dtype, device=_CPU).set_(base.untyped_storage(), offset, shape, strides)
 
 
 def cpu_view(t: Tensor) -> Tensor:
@@ -84,8 +92,7 @@ def cpu_view(t: Tensor) -> Tensor:
     base = memory(cell)
     shape, strides, offset = t.size(), t.stride(), t.storage_offset()  # `shape` of an uninitialized parameter raises
     if base.dtype is not t.dtype:
-        like = torch.empty(0, dtype=t.dtype, device=_CPU)
-        return like.set_(base.untyped_storage(), offset, shape, strides)
+        return _alias(base, t.dtype, shape, strides, offset)
     if not offset and base.shape == shape and base.stride() == strides:
         return base
     return base.as_strided(shape, strides, offset)
