@@ -237,6 +237,7 @@ class ColdOperator:
         except RuntimeError as error:
             if "not implemented for" in str(error):  # the backend may have what the CPU lacks
                 return MISS
+            self.wrote = self._writes and self.name.startswith("_foreach_")  # perhaps tensors before the one at fault
             raise
 
     def _written_storages(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
