@@ -171,3 +171,14 @@ def test_inputs_have_no_value_in_a_trace(backend: str) -> None:
         outside(x)
     constant = tg.jit(lambda x: x * float(xp.asarray(3.0, device=backend)))  # which no call can change
     assert float(constant(x)[0]) == 3
+
+
+def test_numbers_are_inputs_beside_other_threads(backend):
+    done = threading.Event()
+    threading.Thread(target=done.wait, daemon=True).start()
+    run, traces = counted(lambda x, n: x * n)
+    x = tg.array_api.ones((2,), dtype=tg.array_api.float32, device=backend)
+    for n in (2.0, 3.0):
+        assert np.asarray(run(x, n)).tolist() == [n, n]
+    done.set()
+    assert traces() == (0 if backend == "numpy" else 1)

@@ -171,7 +171,8 @@ class Reachable:
     def _walk(self, roots: Iterable[tuple[str, Any, Find | None]]) -> None:
         queue = deque(roots)
         if self._links is not None:
-            self._starts += [value for _, value, _ in queue]
+            # numbers lead nowhere, and one that stands for an input of the trace must not be kept alive
+            self._starts += [value for _, value, _ in queue if not is_scalar(value)]
         seen_objects = self.visited
         while queue and len(seen_objects) < _MOST:
             name, value, find = queue.popleft()
@@ -190,8 +191,8 @@ class Reachable:
             queue.extend(children)
             if self._links is not None:
                 owned = is_of_program(value)  # whose attributes are seen being used
-                links = ((its_name.rpartition(".")[2] if owned else None, child) for its_name, child, _ in children)
-                self._links[id(value)] = list(links)
+                links = [(its_name.rpartition(".")[2] if owned else None, child) for its_name, child, _ in children]
+                self._links[id(value)] = [link for link in links if not is_scalar(link[1])]
 
     def _entries_behind(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, Find | None]]:
         """Note a value; yield what is behind it."""
