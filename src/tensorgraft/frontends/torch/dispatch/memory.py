@@ -81,7 +81,7 @@ def ensure_owned(cell: Storage) -> None:
     cell.cool(memory(cell).clone())
 
 
-def _alias(base: Tensor, dtype: torch.dtype, shape: Any, strides: Any, offset: int) -> Tensor:
+def _alias(base: Tensor, dtype: torch.dtype, shape: Any, strides: Any, offset: Any) -> Tensor:
     """Return a tensor of the present mode (`torch.inference_mode`) over the memory of another."""
     return torch.empty(0, dtype=dtype, device=_CPU).set_(base.untyped_storage(), offset, shape, strides)
 
