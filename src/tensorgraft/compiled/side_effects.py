@@ -207,6 +207,9 @@ class Reachable:
         elif _acts(value):
             methods = [method for method in dir(type(value)) if not is_special(method)]
             self._one_time_objects += [(f"{name}.{method}", method) for method in methods]
+        elif isinstance(value, _SIGNALS):  # another thread answers, which nothing can take back
+            self._one_time_objects += [(f"{name}.{method}", method) for method in _SIGNALLED]
+            yield from self._children(name, value, find)
         elif is_generator(value):
             self.generators.append(value)
         elif is_bound_builtin(value):
@@ -553,6 +556,10 @@ def modules_named(names: Iterable[str], package: str) -> list[types.ModuleType]:
     above = ["", *(".".join(parts[: k + 1]) + "." for k in range(len(parts)))]
     modules = (sys.modules.get(before + name) for name in sorted(names) for before in above)
     return [module for module in modules if isinstance(module, types.ModuleType)]
+
+
+_SIGNALS = (threading.Event, threading.Semaphore, threading.Barrier)
+_SIGNALLED = ("set", "clear", "wait", "acquire", "release", "abort", "reset")
 
 
 def _acts(value: Any) -> bool:
