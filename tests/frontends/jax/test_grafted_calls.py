@@ -239,7 +239,7 @@ def test_arrays_that_are_traced_are_not_kept():
         KEPT["f"] = f
 
     for f, where in (
-        (to_attribute, "a Holder.last"),
+        (to_attribute, "a Holder.last|last of a Holder"),
         (to_object_in_attribute, "last of a Holder"),
         (to_namespace, "in a SimpleNamespace"),
         (to_class, "Holder.shared"),
