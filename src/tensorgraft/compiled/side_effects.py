@@ -569,7 +569,9 @@ def _acts(value: Any) -> bool:
 
 def is_iterator(value: Any) -> bool:
     """Say whether it is a generator or one of Python's own iterators: nothing tells how far it has come."""
-    return isinstance(value, Iterator) and not type(value).__flags__ & 1 << 9 and not hasattr(value, "fileno")
+    kind = type(value)
+    made_in_c = not kind.__flags__ & 1 << 9 or kind.__module__ == "itertools"  # heap types from Python 3.12 on
+    return isinstance(value, Iterator) and made_in_c and not hasattr(value, "fileno")
 
 
 # ---- paths -----------------------------------------------------------------------------------------------------------

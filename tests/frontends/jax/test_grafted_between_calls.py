@@ -3,7 +3,6 @@
 import itertools
 import os
 import random
-import sys
 import time
 import types
 import warnings
@@ -121,8 +120,6 @@ def test_what_is_only_written_is_written_at_each_call(recwarn):
     assert log == [2, 2, 2, 4] and counts == {"calls": 4} and not recwarn.list
 
 
-# found in the run on the newest releases: a function there is not traced anew, which is not mended yet
-@pytest.mark.xfail(sys.version_info >= (3, 13), reason="Python 3.13 with JAX 0.12: one function is not traced anew")
 @pytest.mark.parametrize("onto", INTO)
 def test_what_differs_at_each_call(onto):
     seen, counter, generator = [], itertools.count(1.0), np.random.default_rng(0)
