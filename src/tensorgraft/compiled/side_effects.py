@@ -75,12 +75,12 @@ def opaque(*kinds: type) -> None:
     _OPAQUE.extend(kinds)
 
 
-_HOOKS: list[tuple[type, Callable[[Any], Iterable[Any]], Collection[str]]] = []
+_HOOKS: list[tuple[type, Callable[[Any], Iterable[Any]], Callable[[], Collection[str]]]] = []
 
 
-def with_hooks(kind: type, hooks: Callable[[Any], Iterable[Any]], own_attributes: Collection[str]) -> None:
+def with_hooks(kind: type, hooks: Callable[[Any], Iterable[Any]], own_attributes: Callable[[], Collection[str]]) -> None:
     """Look at the functions of the program that objects of an opaque type call, and at what those of a class of the
-    program have beside the attributes `own_attributes` of the type."""
+    program have beside the attributes `own_attributes()` of the type."""
     _HOOKS.append((kind, hooks, own_attributes))
 
 
@@ -240,8 +240,8 @@ class Reachable:
                 self.hooks += hooked
                 yield from ((f"a hook of {name}", hook, None) for hook in hooked)
                 if is_of_program(value):
-                    found_inside = self._attributes(name, value, find)
-                    yield from (entry for entry in found_inside if entry[0].rpartition(".")[2] not in own_attributes)
+                    found_inside, of_kind = self._attributes(name, value, find), own_attributes()
+                    yield from (entry for entry in found_inside if entry[0].rpartition(".")[2] not in of_kind)
 
     def _space(self, name: str, value: Any) -> Iterator[tuple[str, Any, None]]:
         """Note a class or a Python module of the program; yield the functions of a class."""

@@ -10,7 +10,7 @@ import functools
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -36,7 +36,6 @@ from tensorgraft.frontends.torch.compiled.device_inference import has_lazy_modul
 from tensorgraft.frontends.torch.compiled.guards import recurring
 from tensorgraft.frontends.torch.compiled.guards.assumptions import attributes_key, leaf_key, modes
 from tensorgraft.frontends.torch.compiled.guards.retraces import History
-from tensorgraft.frontends.torch.compiled.host.cpu_functions import CpuCall, OnCpu
 from tensorgraft.frontends.torch.compiled.host.traced_tensors import OnlyTheHost
 from tensorgraft.frontends.torch.compiled.trace import Trace
 from tensorgraft.frontends.torch.compiled.tracing import Tracing
@@ -54,6 +53,9 @@ from tensorgraft.importing import uncollected
 from tensorgraft.interrupts import held_back
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
+
+if TYPE_CHECKING:
+    from tensorgraft.frontends.torch.compiled.host.cpu_functions import OnCpu
 
 Tensor = torch.Tensor
 Parameter = torch.nn.Parameter
@@ -261,6 +263,8 @@ class Compiled(TracedFunction):
 
     def _on_cpu(self, fast_key: Any, leaves: list[Any], structure: Structure, objects: list[Any]) -> Any:
         """A call of a function of CPU tensors alone."""
+        from tensorgraft.frontends.torch.compiled.host.cpu_functions import CpuCall, OnCpu  # imports Dynamo: 3 s
+
         if self._cpu is None:
             self._cpu = OnCpu(self.fn, self.report)
         call = CpuCall(self._cpu, structure)

@@ -9,6 +9,7 @@ call repeats. One that the function changes otherwise is expected as it was befo
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
 import types
@@ -33,8 +34,16 @@ plain(torch.dtype, torch.device, torch.Size, torch.memory_format)
 # what they hold is fed, or guarded, otherwise
 _UNWATCHED = (torch.Tensor, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
 opaque(*_UNWATCHED, torch.Generator, torch.amp.GradScaler)
-_OF_OPTIMIZERS = frozenset({*dir(torch.optim.Optimizer), *vars(torch.optim.SGD([torch.empty(0)]))})
-with_hooks(torch.optim.Optimizer, lambda optimizer: step_hooks(optimizer), _OF_OPTIMIZERS)
+
+
+@functools.cache
+def _of_optimizers() -> frozenset[str]:
+    """Return the attributes that every optimizer has. PyTorch imports its compiler, which takes 3 s, when the first
+    optimizer is made, so that one is made here only after the program has made its own."""
+    return frozenset({*dir(torch.optim.Optimizer), *vars(torch.optim.SGD([torch.empty(0)]))})
+
+
+with_hooks(torch.optim.Optimizer, lambda optimizer: step_hooks(optimizer), _of_optimizers)
 _OWN = frozenset({*dir(torch.nn.Module), *vars(torch.nn.Module())}) - {"training", "__dict__"}  # of `nn.Module` itself
 
 
@@ -86,7 +95,7 @@ class Reads:
         known = self.values.setdefault(id(owner), {})
         if name in known or name.startswith("__") or id(owner) in self._keyed:
             return
-        if name in _OF_OPTIMIZERS and isinstance(owner, torch.optim.Optimizer):
+        if isinstance(owner, torch.optim.Optimizer) and name in _of_optimizers():
             return
         if type(value) in (int, float) and is_counted_up(at.f_code, at.f_lasti):
             self._counted.add((id(owner), name))

@@ -75,7 +75,18 @@ def of_program(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         state.now.below = before
 
 
-class OwnMode(TorchDispatchMode):
+class _OutsideDynamo(TorchDispatchMode):
+    """A dispatch mode whose methods stay as they are written. PyTorch wraps those of others so that Dynamo leaves them
+    out, and imports Dynamo, which takes 3 s, at the first call."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        written = vars(cls).get("__torch_dispatch__")
+        super().__init_subclass__(**options)
+        if written is not None:
+            cls.__torch_dispatch__ = written
+
+
+class OwnMode(_OutsideDynamo):
     """A dispatch mode of a compiled function's own, for which operators stay whole: nobody watches what they do.
 
     While one is on, PyTorch's derivatives ask for no values: they choose the formulas that tracers can follow.
