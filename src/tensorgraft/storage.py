@@ -37,18 +37,14 @@ made_during: list[weakref.WeakSet[Storage]] = []  # traces: each is told of what
 
 
 class Storage:
-    """One array of a backend, replaced as a whole on every write (mutable backends write into it).
-
-    Where the backend has a cold tier, what that computed is kept as it is, in memory of this storage alone that may be
-    written in place, and becomes the array when somebody asks for it. An array that is set is the truth.
-    """
+    """One array of a backend, replaced as a whole on every write (mutable backends write into it)."""
 
     __slots__ = ("__weakref__", "array", "backend", "capture", "cold", "placement", "shared")
 
     def __init__(self, array: Array | None, backend: Backend, cold: Any = None) -> None:
         if cold is None:
             self.array: NativeArray = array
-        self.cold = cold
+        self.cold = cold  # that of `ColdStorage`
         self.backend = backend
         self.placement: Placement | None = None  # that of `Placed`
         self.capture: Any = None  # the trace that knows of it (front ends)
@@ -57,21 +53,35 @@ class Storage:
             for those in made_during:
                 those.add(self)
 
-    def __getattr__(self, name: str) -> Any:
-        if name != "array" or self.cold is None:
-            raise AttributeError(f"'Storage' object has no attribute {name!r}")
-        self.array = array = self.backend.adopt(host_view[self.cold.__class__](self.cold))
-        self.cold = None
-        return array
-
     def cool(self, cold: Any) -> None:
         """Let memory of a cold tier, which nobody else writes, be what is stored instead of the array."""
         del self.array
         self.cold = cold
+        self.__class__ = ColdStorage
 
 
-array_set = vars(Storage)["array"].__get__  # of a storage, its array where that is set; raises AttributeError
+_array_in = vars(Storage)["array"].__get__
 put_array = vars(Storage)["array"].__set__  # of a storage and an array, which is in its place already
+
+
+class ColdStorage(Storage):
+    """A storage in memory of a cold tier, `cold`, that is this storage's alone and may be written in place. It becomes
+    an array, and the storage an ordinary one, when somebody asks for the array or puts another one in."""
+
+    __slots__ = ()
+
+    def _adopted(self) -> Array:
+        cold = self.cold
+        if cold is not None:
+            self._set(self.backend.adopt(host_view[cold.__class__](cold)))
+        return _array_in(self)
+
+    def _set(self, array: Array) -> None:
+        put_array(self, array)
+        self.cold = None
+        self.__class__ = Storage
+
+    array = property(_adopted, _set)
 
 
 class Placed(Storage):
@@ -83,7 +93,7 @@ class Placed(Storage):
         assert self.placement is not None
         put_array(self, self.backend.constrain(array, self.placement))
 
-    array = property(array_set, _set)
+    array = property(_array_in, _set)
 
 
 def put_as_it_is(cell: Storage, array: Array) -> None:

@@ -21,10 +21,10 @@ from tensorgraft.hub.tiers import When, tiered
 from tensorgraft.interrupts import held_back
 from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.quantized import Quantized
-from tensorgraft.storage import Placed, Storage, put_array
+from tensorgraft.storage import ColdStorage, Placed, Storage, put_array
 
 _active: list[RecordedBackend] = []
-_KINDS = (Storage, Placed)
+_KINDS = (Storage, ColdStorage, Placed)
 
 
 @functools.cache

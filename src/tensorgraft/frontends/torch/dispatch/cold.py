@@ -22,7 +22,7 @@ from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_of_backend
 from tensorgraft.frontends.torch.core.modes import without_autocast
 from tensorgraft.frontends.torch.core.nested import tensors_in
-from tensorgraft.frontends.torch.core.new_tensors import header, imported
+from tensorgraft.frontends.torch.core.new_tensors import Header, header, imported
 from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator, keep
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, numpy_dtype, numpy_to_cpu, set_storage
 from tensorgraft.frontends.torch.dispatch import checks
@@ -35,13 +35,14 @@ from tensorgraft.frontends.torch.dispatch.results import conjugated
 from tensorgraft.hub import tiers
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.tiers import tiered
-from tensorgraft.storage import Storage, is_dense
+from tensorgraft.storage import ColdStorage, Storage, is_dense
 
 Tensor = torch.Tensor
 Parameter = torch.nn.Parameter
 MISS = object()  # a call that the cold tier leaves to a plan
 
 _CPU = torch.device("cpu")
+_PLAIN = frozenset({int, float, bool, complex, str, type(None), torch.dtype})  # classes of arguments that are passed on
 # whose kernels on the CPU give fewer digits than ours, or leave the result, or a part of it, as the memory was
 _PROGRAMMED = frozenset({"_standard_gamma_grad", "_dirichlet_grad", "_grouped_mm", "gelu.out"})
 _autocast = torch._C._is_any_autocast_enabled  # half a microsecond less than to ask for a device's
@@ -73,12 +74,11 @@ def tier_counts() -> tuple[Counter[str], Counter[str]]:
 class ColdSignature:
     """Calls of an operator that look the same."""
 
-    __slots__ = ("heat", "make", "plan", "slot", "written")
+    __slots__ = ("heat", "plan", "slot", "written")
 
     def __init__(self, written_storages: tuple[int, ...], slot: Slot) -> None:
         self.written = written_storages  # which of the call's storages are written
         self.slot = slot
-        self.make: Callable[[Any], Any] | None = None  # the results out of what CPU PyTorch gives
         self.plan: Plan | None = None  # for the cold backend
         self.heat = tiers.Heat()  # of that
 
@@ -101,11 +101,11 @@ class ColdOperator:
         self._writes = bool(operator.writes)
         sig = operator.signature
         written_positions = [sig.positional.index(n) for n in operator.writes if n in sig.positional]
-        # of an operator that does nothing but write arguments, which; of such a call nothing has to be known
+        # of an operator that does nothing but write arguments, which
         writes = returned is not None and not self._out and len(written_positions) == len(operator.writes)
         self.written_positions = tuple(written_positions) if writes and not operator.spec.random else ()
+        self.is_direct = bool(self.written_positions) or not (self._writes or operator.spec.random)
         self._host = frozenset(i for i, n in enumerate(sig.positional) if n in operator.spec.host)
-        self._varies = torch.Tag.dynamic_output_shape in operator.op.tags or bool(operator.spec.concrete)
         _operators.append(self)
 
     @functools.cached_property
@@ -145,28 +145,54 @@ class ColdOperator:
             self.calls += 1
         return out
 
-    def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call an operator that only writes into its arguments (at `written_positions`)."""
+    def direct(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Compute a call without its key: one that makes new tensors of those of one backend, or that only writes its
+        arguments (at `written_positions`). CPU PyTorch looks at all that a key consists of."""
+        views: list[Tensor] = []
+        lowered: list[Any] = []
+        named = kwargs
         try:
-            first = args[self.written_positions[0]]
-            while isinstance(first, list):
-                first = first[0]
-            backend = cell_of(first).backend
-            if backend.cold is None or backend.records or not self._on_cpu:  # what records counts its operations
-                return MISS
-            for at in self.written_positions:
-                for t in args[at] if isinstance(args[at], list) else (args[at],):
-                    ensure_owned(cell_of(t))
-            lowered = [_lower(a, backend, i in self._host) for i, a in enumerate(args)]
-            named = {n: _lower(a, backend) for n, a in kwargs.items()} if kwargs else kwargs
+            backend = self._to_be_written(args) if self.written_positions else None
+            for a in args:
+                kind = a.__class__
+                if kind is Tensor or kind is Parameter:
+                    cell = a.untyped_storage().cell
+                    if cell.backend is not backend:
+                        backend = _lending(cell.backend, backend)
+                    a = cpu_view(a)
+                    views.append(a)
+                elif kind not in _PLAIN:
+                    if backend is None and kind is list and a and a[0].__class__ is Tensor:
+                        backend = _lending(cell_of(a[0]).backend, None)
+                    a = _lower(a, backend, len(lowered) in self._host, views)
+                lowered.append(a)
+            if kwargs:
+                named = {n: _lower(a, backend, False, views) for n, a in kwargs.items() if n != "pin_memory"}
         except (NotLent, AttributeError, IndexError, TypeError):  # no tensor, or one that is not on this device
             return MISS
-        if self._run_on_cpu(lowered, named) is MISS:
+        if backend is None or not self._on_cpu:
             return MISS
-        self.wrote = False
+        out = self._run_on_cpu(lowered, named)
+        if out is MISS:
+            return MISS
         self.calls += 1
-        assert self._returned is not None
+        if self._returned is None:
+            return _made(out, backend, views)
+        self.wrote = False
         return self._returned(args, kwargs)
+
+    def _to_be_written(self, args: tuple[Any, ...]) -> Backend:
+        """See to it that the memory that a call writes is its storages' own, and return their backend."""
+        first = args[self.written_positions[0]]
+        while isinstance(first, list):
+            first = first[0]
+        backend = _lending(cell_of(first).backend, None)
+        if not self._on_cpu:
+            raise NotLent
+        for at in self.written_positions:
+            for t in args[at] if isinstance(args[at], list) else (args[at],):
+                ensure_owned(cell_of(t))
+        return backend
 
     def at_once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of an operator that is never compiled, since the shapes of its results depend on values."""
@@ -215,13 +241,7 @@ class ColdOperator:
                     _resized(high, low)
             self.wrote = False
             return self._returned(args, kwargs)
-        if known.make is not None:
-            return known.make(out)
-        operand_pointers = {p for a in tensors_in(lowered, {}) if (p := a.untyped_storage().data_ptr())}
-        make = _maker(out, known.slot, operand_pointers)
-        if not self._varies:
-            known.make = make
-        return make(out)
+        return _made(out, known.slot.backend, tensors_in(lowered, {}))
 
     def _run_on_cpu(self, lowered: list[Any], named: dict[str, Any]) -> Any:
         try:
@@ -316,7 +336,7 @@ class ColdOperator:
             return self._returned(args, kwargs)
         outputs: Any = iter(new[len(plan.written) :])
         results = [
-            None if meta is None else attach(Storage(None, backend, numpy_to_cpu(next(outputs))), known.slot, *meta)
+            None if meta is None else attach(ColdStorage(None, backend, numpy_to_cpu(next(outputs))), known.slot, *meta)
             for meta in plan.results or ()
         ]
         return results[0] if plan.structure is None else plan.structure(results)
@@ -334,21 +354,32 @@ def _cpu_operand(t: Tensor) -> Tensor:
         return _lower(t)
 
 
-def _lower(a: Any, backend: Backend | None = None, host: bool = False) -> Any:
+def _lower(a: Any, backend: Backend | None = None, host: bool = False, views: list[Tensor] | None = None) -> Any:
     """An argument as CPU PyTorch has it. Raises NotLent for a tensor that a plan has to judge: one of another backend,
-    or of the CPU, unless it is a number, or this argument may be there (`host`)."""
+    or of the CPU, unless it is a number, or this argument may be there (`host`). `views` gets the device's memory."""
     if isinstance(a, Tensor):
         if a.device.type == TYPE:
             cell = cell_of(a)  # one of a tensor that C++ made comes with the first look
             if backend is not None and cell.backend is not backend:
                 raise NotLent
-            return cpu_view(a)
+            view = cpu_view(a)
+            if views is not None:
+                views.append(view)
+            return view
         if a.device.type != "cpu" or (a.dim() and not host):
             raise NotLent
         return a
     if isinstance(a, list | tuple):
-        return [_lower(x, backend, host) for x in a]
+        return [_lower(x, backend, host, views) for x in a]
     return _CPU if isinstance(a, torch.device) else a
+
+
+def _lending(backend: Backend, other: Backend | None) -> Backend:
+    """Return the backend of a call's tensors. Raises NotLent where these are of two, or it has no cold tier, or records,
+    which counts its operations."""
+    if other is not None or backend.cold is None or backend.records:
+        raise NotLent
+    return backend
 
 
 def _with_layout(compute: Callable[..., Any], meta: Callable[..., Any]) -> Callable[..., Any]:
@@ -384,37 +415,47 @@ def _fills(out: Tensor) -> bool:
     return nbytes == out.numel() * out.itemsize and not out.storage_offset() and is_dense(size, stride)
 
 
-def _maker(out: Any, slot: Slot, operand_pointers: set[int]) -> Callable[[Any], Any]:
-    """Return a function that makes tensors of results like `out`. `operand_pointers`: memory of the arguments."""
-    if isinstance(out, list | tuple):
-        makers = [_maker(x, slot, operand_pointers) for x in out]
-        kind = tuple if isinstance(out, tuple) else list
-        return lambda out: kind([make(x) for make, x in zip(makers, out, strict=True)])
-    if not isinstance(out, Tensor):
-        return lambda out: out
-    if out.layout is not torch.strided:  # a sparse gradient of the CPU's kernel: its indices and values move
-        return lambda host: host.to(slot.device)
-    if out.is_conj():
-        torch._C._set_conj(out, False)
-        make_conjugates = _maker(out, slot, operand_pointers)
-        torch._C._set_conj(out, True)
-
-        def conjugates(host: Tensor) -> Tensor:
-            torch._C._set_conj(host, False)
-            return conjugated(make_conjugates(host))
-
-        return conjugates
-    numpy_dtype(out.dtype)  # raises for dtypes that no backend has, as a plan does
-    if out.untyped_storage().data_ptr() in operand_pointers or not _fills(out):
-        return lambda host: copied(slot, host)
-    like = header(slot.index, out.dtype, tuple(out.shape), out.stride())
-    if like is None or like.nbytes != out.untyped_storage().nbytes():
-        return lambda host: hosted(slot, host)
-    backend, address = slot.backend, like.address
-
-    def make(host: Tensor) -> Tensor:
-        tensor = imported(address)
-        tensor.untyped_storage().cell = Storage(None, backend, host)  # type: ignore[attr-defined]
+def _made(out: Any, backend: Backend, views: list[Tensor]) -> Any:
+    """Make tensors on the device of what CPU PyTorch has computed. `views`: the operands, whose memory a result may
+    have."""
+    if out.__class__ is not Tensor or out.layout is not _STRIDED or out.is_conj():
+        return _made_rarely(out, backend, views)
+    memory = out.untyped_storage()
+    own = True
+    for view in views:
+        if memory is view.untyped_storage():
+            own = False
+    key = backend, out.dtype, out.shape, out.stride()
+    like = _headers.get(key, MISS)
+    if like is MISS:
+        like = _header(out, backend)
+        keep(_headers, key, like)
+    if own and like is not None and memory.nbytes() == like.nbytes:
+        tensor = imported(like.address)
+        tensor.untyped_storage().cell = ColdStorage(None, backend, out)  # type: ignore[attr-defined]
         return tensor
+    return (hosted if own and _fills(out) else copied)(slot_of_backend(backend), out)
 
-    return make
+
+def _made_rarely(out: Any, backend: Backend, views: list[Tensor]) -> Any:
+    """As `_made`, of several results, and of those that are not ordinary tensors."""
+    if isinstance(out, list | tuple):
+        results = [_made(x, backend, views) for x in out]
+        return tuple(results) if isinstance(out, tuple) else results
+    if not isinstance(out, Tensor):
+        return out
+    if out.layout is not _STRIDED:  # a sparse gradient of the CPU's kernel: its indices and values move
+        return out.to(slot_of_backend(backend).device)
+    torch._C._set_conj(out, False)
+    return conjugated(_made(out, backend, views))
+
+
+def _header(out: Tensor, backend: Backend) -> Header | None:
+    """The header of tensors like a result that fills its memory."""
+    numpy_dtype(out.dtype)  # raises for dtypes that no backend has, as a plan does
+    size, stride = tuple(out.shape), out.stride()
+    return header(slot_of_backend(backend).index, out.dtype, size, stride) if is_dense(size, stride) else None
+
+
+_headers: dict[Any, Header | None] = {}
+_STRIDED = torch.strided

@@ -30,7 +30,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
     planned = PlannedOperator(operator, cold, _returned(operator))
     if operator.spec.concrete is True:
         return below_modes(planned.run_concrete)
-    in_place = bool(cold.written_positions)
+    is_direct, writes = cold.is_direct, bool(operator.writes)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if function_mode() or tracing():
@@ -38,10 +38,14 @@ def entry(operator: Operator) -> Callable[..., Any]:
                 return call(*args, **kwargs)
         plan = None
         try:
-            if check is not None:
+            if writes and check is not None:
                 check(*args, **kwargs)
-            if in_place and tiered() and local_state.capture is None and (out := cold.write(args, kwargs)) is not MISS:
-                return out
+            if is_direct and not calls and local_state.capture is None and tiered():
+                out = cold.direct(args, kwargs)
+                if out is not MISS:
+                    return out
+            if check is not None and not writes:
+                check(*args, **kwargs)
             key, cells, inputs, placed, backend = key_of(args, kwargs)
             full = tuple(key)
             known: Any = calls.get(full)

@@ -18,7 +18,7 @@ from tensorgraft.frontends.torch.dispatch import absent_layouts
 from tensorgraft.frontends.torch.dispatch.results import describe
 from tensorgraft.hub import tiers
 from tensorgraft.hub.backend import Backend
-from tensorgraft.storage import Storage, array_set, contiguous_strides, host_view, is_dense
+from tensorgraft.storage import ColdStorage, Storage, contiguous_strides, host_view, is_dense
 
 Tensor = torch.Tensor
 
@@ -54,11 +54,9 @@ host_view[Tensor] = rows
 
 def memory(cell: Storage) -> Tensor:
     """A CPU tensor over all of a storage's memory, to be read. Raises NotLent."""
-    try:
-        array = array_set(cell)
-    except AttributeError:
+    if cell.__class__ is ColdStorage:
         return cell.cold
-    lent_memory = cell.backend.lend(array)
+    lent_memory = cell.backend.lend(cell.array)
     if lent_memory is None:
         raise NotLent
     if lent_memory.__class__ is np.ndarray:
@@ -71,9 +69,7 @@ def memory(cell: Storage) -> Tensor:
 
 def ensure_owned(cell: Storage) -> None:
     """See to it that a storage's memory is its own, to be written. Raises NotLent."""
-    try:
-        array_set(cell)
-    except AttributeError:
+    if cell.__class__ is ColdStorage:
         base = cell.cold
         if base.is_inference() and not torch.is_inference_mode_enabled():  # the storage may be that of another tensor
             cell.cold = _alias(base, base.dtype, base.shape, base.stride(), 0)
@@ -116,7 +112,7 @@ def computed(t: Tensor) -> Tensor | None:
 def hosted(slot: Slot, host: Tensor) -> Tensor:
     """A tensor on the device with the memory of `host`, which nobody else has and which it fills, each element once."""
     shape, strides = tuple(host.shape), host.stride()
-    return attach(Storage(None, slot.backend, host), slot, host.dtype, shape, strides, host.untyped_storage().nbytes())
+    return attach(ColdStorage(None, slot.backend, host), slot, host.dtype, shape, strides, host.untyped_storage().nbytes())
 
 
 def copied(slot: Slot, host: Tensor) -> Tensor:
@@ -128,7 +124,7 @@ def copied(slot: Slot, host: Tensor) -> Tensor:
         return hosted(slot, torch.empty_strided(size, stride, dtype=dtype, device=_CPU).copy_(host))
     padded = torch.zeros(nbytes // dtype.itemsize, dtype=dtype, device=_CPU)
     padded.as_strided(size, stride).copy_(host)
-    return attach(Storage(None, slot.backend, padded), slot, dtype, size, stride, nbytes)
+    return attach(ColdStorage(None, slot.backend, padded), slot, dtype, size, stride, nbytes)
 
 
 def tier(backend: Backend) -> bool:

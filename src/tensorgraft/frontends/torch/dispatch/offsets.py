@@ -19,7 +19,7 @@ from tensorgraft.frontends.torch.core.tensors import numpy_dtype
 from tensorgraft.frontends.torch.dispatch.overlapping_elements import overlaps_itself
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.storage import Geometry, Storage, array_set, read, write
+from tensorgraft.storage import ColdStorage, Geometry, Storage, read, write
 
 _MEMORY = Form("memory")
 _now = state.now
@@ -31,10 +31,9 @@ def sited(cell: Storage, offset: Any) -> Any:
     xp = cell.backend
     if _now.capture is not None or xp.compound:
         return offset
-    try:
-        array = array_set(cell)
-    except AttributeError:  # of the cold tier, which asks no plan
+    if cell.__class__ is ColdStorage:  # which asks no plan
         return offset, cell.cold.shape, cell.cold.dtype
+    array = cell.array
     if xp.is_traced(array):
         return offset
     return (offset,) if xp.mutable else (offset, xp.signature(array))

@@ -17,7 +17,7 @@ from tensorgraft.frontends.torch.core.traced_values import asked_for_value, unra
 from tensorgraft.frontends.torch.core.values import concrete_array, looked_up
 from tensorgraft.frontends.torch.dispatch.memory import computed, from_cpu, tier, to_cpu
 from tensorgraft.hub.backend import Backend
-from tensorgraft.storage import Storage, contiguous_strides, is_dense
+from tensorgraft.storage import ColdStorage, Storage, contiguous_strides, is_dense
 
 Tensor = torch.Tensor
 DIRECT: dict[str, Callable[..., Any]] = {}  # registered as they are, without a plan
@@ -256,7 +256,7 @@ def new_empty(
         numpy_dtype(dtype)  # raises for dtypes that no backend has
         make = torch.empty if filled else torch.zeros
         return attach(
-            Storage(None, xp, make(rows, dtype=dtype, device="cpu")), slot, dtype, size, stride, n * dtype.itemsize
+            ColdStorage(None, xp, make(rows, dtype=dtype, device="cpu")), slot, dtype, size, stride, n * dtype.itemsize
         )
     if filled:
         with xp.scope():
