@@ -168,7 +168,7 @@ def _define_own() -> None:
 
 
 def _metadata(op: schema.Overload) -> Callable[..., Any]:
-    redispatch, typed = op.redispatch, op is torch.ops.aten.view.dtype
+    redispatch, typed = op._handle.redispatch_boxed, op is torch.ops.aten.view.dtype
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         if typed:

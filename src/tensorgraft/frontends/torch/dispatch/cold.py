@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,12 +22,12 @@ from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_of_backend
 from tensorgraft.frontends.torch.core.modes import without_autocast
 from tensorgraft.frontends.torch.core.nested import tensors_in
-from tensorgraft.frontends.torch.core.new_tensors import Header, header, imported
+from tensorgraft.frontends.torch.core.new_tensors import _NAME, Header, _capsule, _import, header, imported
 from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator, keep
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, numpy_dtype, numpy_to_cpu, set_storage
 from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.autograd import linear_backward
-from tensorgraft.frontends.torch.dispatch.memory import NotLent, copied, cpu_view, ensure_owned, hosted, memory, rows
+from tensorgraft.frontends.torch.dispatch.memory import NotLent, copied, cpu_view, ensure_owned, hosted, memory, rows, seen
 from tensorgraft.frontends.torch.dispatch.meta_results import has_room
 from tensorgraft.frontends.torch.dispatch.plan import Plan
 from tensorgraft.frontends.torch.dispatch.planning import device_error, make_plan
@@ -46,6 +46,8 @@ _PLAIN = frozenset({int, float, bool, complex, str, type(None), torch.dtype})  #
 # whose kernels on the CPU give fewer digits than ours, or leave the result, or a part of it, as the memory was
 _PROGRAMMED = frozenset({"_standard_gamma_grad", "_dirichlet_grad", "_grouped_mm", "gelu.out"})
 _autocast = torch._C._is_any_autocast_enabled  # half a microsecond less than to ask for a device's
+# whose one result is a new tensor, as those of elementwise operators are
+_FRESH = frozenset({"addmm", "bmm", "cat", "embedding", "linear", "mean.dim", "mm", "silu"})
 # what is called instead of an operator that has no kernel on the CPU, or (zeros without memory) one of another kind
 _INSTEAD: dict[str, Callable[..., Any]] = {
     "linear_backward": linear_backward,
@@ -104,6 +106,8 @@ class ColdOperator:
         # of an operator that does nothing but write arguments, which
         writes = returned is not None and not self._out and len(written_positions) == len(operator.writes)
         self.written_positions = tuple(written_positions) if writes and not operator.spec.random else ()
+        # of an operator whose result is one new tensor that fills its memory
+        self._is_fresh = operator.elementwise or operator.name in _FRESH
         self.is_direct = bool(self.written_positions) or not (self._writes or operator.spec.random)
         self._host = frozenset(i for i, n in enumerate(sig.positional) if n in operator.spec.host)
         _operators.append(self)
@@ -148,7 +152,6 @@ class ColdOperator:
     def direct(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Compute a call without its key: one that makes new tensors of those of one backend, or that only writes its
         arguments (at `written_positions`). CPU PyTorch looks at all that a key consists of."""
-        views: list[Tensor] = []
         lowered: list[Any] = []
         named = kwargs
         try:
@@ -158,16 +161,24 @@ class ColdOperator:
                 if kind is Tensor or kind is Parameter:
                     cell = a.untyped_storage().cell
                     if cell.backend is not backend:
-                        backend = _lending(cell.backend, backend)
-                    a = cpu_view(a)
-                    views.append(a)
-                elif kind not in _PLAIN:
-                    if backend is None and kind is list and a and a[0].__class__ is Tensor:
+                        if backend is not None or (backend := cell.backend).cold is None or backend.records:
+                            return MISS
+                    base = cell.cold if cell.__class__ is ColdStorage else memory(cell)
+                    if base.shape != a.size() or base.stride() != a.stride() or base.dtype is not a.dtype:
+                        base = seen(base, a)
+                    elif a.storage_offset():
+                        base = seen(base, a)
+                    lowered.append(base)
+                elif kind in _PLAIN:
+                    lowered.append(a)
+                elif kind is list and a and (a[0].__class__ is Tensor or a[0].__class__ is int):
+                    if backend is None and a[0].__class__ is Tensor:
                         backend = _lending(cell_of(a[0]).backend, None)
-                    a = _lower(a, backend, len(lowered) in self._host, views)
-                lowered.append(a)
+                    lowered.append([x if x.__class__ is int else _lower(x, backend) for x in a])
+                else:
+                    lowered.append(_lower(a, backend, len(lowered) in self._host))
             if kwargs:
-                named = {n: _lower(a, backend, False, views) for n, a in kwargs.items() if n != "pin_memory"}
+                named = {n: _lower(a, backend) for n, a in kwargs.items() if n != "pin_memory"}
         except (NotLent, AttributeError, IndexError, TypeError):  # no tensor, or one that is not on this device
             return MISS
         if backend is None or not self._on_cpu:
@@ -176,8 +187,14 @@ class ColdOperator:
         if out is MISS:
             return MISS
         self.calls += 1
+        if self._is_fresh:
+            like = _headers.get((backend, out.dtype, out.shape, out.stride()))
+            if like is not None:
+                tensor = _import(_capsule(like.address, _NAME, None))  # as `imported` does
+                tensor.untyped_storage().cell = ColdStorage(None, backend, out)  # type: ignore[attr-defined]
+                return tensor
         if self._returned is None:
-            return _made(out, backend, views)
+            return _made(out, backend, (*lowered, *named.values()) if named else lowered)
         self.wrote = False
         return self._returned(args, kwargs)
 
@@ -241,7 +258,7 @@ class ColdOperator:
                     _resized(high, low)
             self.wrote = False
             return self._returned(args, kwargs)
-        return _made(out, known.slot.backend, tensors_in(lowered, {}))
+        return _made(out, known.slot.backend, (*lowered, *named.values()))
 
     def _run_on_cpu(self, lowered: list[Any], named: dict[str, Any]) -> Any:
         try:
@@ -354,23 +371,20 @@ def _cpu_operand(t: Tensor) -> Tensor:
         return _lower(t)
 
 
-def _lower(a: Any, backend: Backend | None = None, host: bool = False, views: list[Tensor] | None = None) -> Any:
+def _lower(a: Any, backend: Backend | None = None, host: bool = False) -> Any:
     """An argument as CPU PyTorch has it. Raises NotLent for a tensor that a plan has to judge: one of another backend,
-    or of the CPU, unless it is a number, or this argument may be there (`host`). `views` gets the device's memory."""
+    or of the CPU, unless it is a number, or this argument may be there (`host`)."""
     if isinstance(a, Tensor):
         if a.device.type == TYPE:
             cell = cell_of(a)  # one of a tensor that C++ made comes with the first look
             if backend is not None and cell.backend is not backend:
                 raise NotLent
-            view = cpu_view(a)
-            if views is not None:
-                views.append(view)
-            return view
+            return cpu_view(a)
         if a.device.type != "cpu" or (a.dim() and not host):
             raise NotLent
         return a
     if isinstance(a, list | tuple):
-        return [_lower(x, backend, host, views) for x in a]
+        return [_lower(x, backend, host) for x in a]
     return _CPU if isinstance(a, torch.device) else a
 
 
@@ -415,15 +429,18 @@ def _fills(out: Tensor) -> bool:
     return nbytes == out.numel() * out.itemsize and not out.storage_offset() and is_dense(size, stride)
 
 
-def _made(out: Any, backend: Backend, views: list[Tensor]) -> Any:
-    """Make tensors on the device of what CPU PyTorch has computed. `views`: the operands, whose memory a result may
+def _made(out: Any, backend: Backend, operands: Sequence[Any]) -> Any:
+    """Make tensors on the device of what CPU PyTorch has computed. `operands`: what it got, whose memory a result may
     have."""
-    if out.__class__ is not Tensor or out.layout is not _STRIDED or out.is_conj():
-        return _made_rarely(out, backend, views)
+    if out.__class__ is not Tensor or out.layout is not _STRIDED:
+        return _made_rarely(out, backend, operands)
     memory = out.untyped_storage()
     own = True
-    for view in views:
-        if memory is view.untyped_storage():
+    for x in operands:
+        if x.__class__ is Tensor:
+            if memory is x.untyped_storage():
+                own = False
+        elif x.__class__ is list and any(y.__class__ is Tensor and memory is y.untyped_storage() for y in x):
             own = False
     key = backend, out.dtype, out.shape, out.stride()
     like = _headers.get(key, MISS)
@@ -434,27 +451,31 @@ def _made(out: Any, backend: Backend, views: list[Tensor]) -> Any:
         tensor = imported(like.address)
         tensor.untyped_storage().cell = ColdStorage(None, backend, out)  # type: ignore[attr-defined]
         return tensor
+    if out.is_conj():
+        torch._C._set_conj(out, False)
+        return conjugated(_made(out, backend, operands))
     return (hosted if own and _fills(out) else copied)(slot_of_backend(backend), out)
 
 
-def _made_rarely(out: Any, backend: Backend, views: list[Tensor]) -> Any:
+def _made_rarely(out: Any, backend: Backend, operands: Sequence[Any]) -> Any:
     """As `_made`, of several results, and of those that are not ordinary tensors."""
     if isinstance(out, list | tuple):
-        results = [_made(x, backend, views) for x in out]
+        results = [_made(x, backend, operands) for x in out]
         return tuple(results) if isinstance(out, tuple) else results
     if not isinstance(out, Tensor):
         return out
     if out.layout is not _STRIDED:  # a sparse gradient of the CPU's kernel: its indices and values move
         return out.to(slot_of_backend(backend).device)
-    torch._C._set_conj(out, False)
-    return conjugated(_made(out, backend, views))
+    return out
 
 
 def _header(out: Tensor, backend: Backend) -> Header | None:
-    """The header of tensors like a result that fills its memory."""
+    """The header of tensors like a result that fills its memory, and is no conjugate."""
     numpy_dtype(out.dtype)  # raises for dtypes that no backend has, as a plan does
     size, stride = tuple(out.shape), out.stride()
-    return header(slot_of_backend(backend).index, out.dtype, size, stride) if is_dense(size, stride) else None
+    if out.dtype.is_complex or not is_dense(size, stride):
+        return None
+    return header(slot_of_backend(backend).index, out.dtype, size, stride)
 
 
 _headers: dict[Any, Header | None] = {}

@@ -84,8 +84,11 @@ def _alias(base: Tensor, dtype: torch.dtype, shape: Any, strides: Any, offset: A
 
 def cpu_view(t: Tensor) -> Tensor:
     """Return a tensor on the device as a CPU tensor over the same memory, only to be read. Raises NotLent."""
-    cell = t.untyped_storage().cell  # type: ignore[attr-defined]
-    base = memory(cell)
+    return seen(memory(t.untyped_storage().cell), t)  # type: ignore[attr-defined]
+
+
+def seen(base: Tensor, t: Tensor) -> Tensor:
+    """Return `base`, a CPU tensor over all of the memory of a tensor's storage, with the geometry of that tensor."""
     shape, strides, offset = t.size(), t.stride(), t.storage_offset()  # `shape` of an uninitialized parameter raises
     if base.dtype is not t.dtype:
         return _alias(base, t.dtype, shape, strides, offset)

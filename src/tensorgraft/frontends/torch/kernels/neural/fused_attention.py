@@ -8,6 +8,7 @@ traces or watches operator by operator.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ import torch.autograd.forward_ad as forward_ad
 from torch.library import Library
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tensorgraft.frontends.torch.core.modes import OwnMode, below_autograd, suspended, tracing
+from tensorgraft.frontends.torch.core.modes import OwnMode, below_autograd, function_mode, suspended, tracing
 
 Tensor = torch.Tensor
 
@@ -28,6 +29,7 @@ _fused_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_bac
 _modes = torch._C._len_torch_dispatch_stack
 _transform = torch._C._functorch.peek_interpreter_stack
 _DTYPES = frozenset((torch.float32, torch.float64, torch.bfloat16, torch.float16))
+_NOTHING = contextlib.nullcontext()
 _TYPES: set[type] = {Tensor, torch.nn.Parameter}
 
 
@@ -81,10 +83,10 @@ def attention(
             return attention(q, k, v, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa).squeeze(0)
     if not _is_fused(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa):
         return _whole.decompose(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-    with suspended():
+    with suspended() if function_mode() else _NOTHING:
         if attn_mask is not None and attn_mask.dtype is torch.bool:
             attn_mask = torch.where(attn_mask, 0.0, -math.inf).to(query.dtype)
-        return _fused(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
+        return _fused._op(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
 
 
 class _Conditions(NamedTuple):
