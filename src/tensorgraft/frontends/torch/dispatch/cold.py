@@ -19,11 +19,12 @@ from typing import Any
 import torch
 
 from tensorgraft.frontends.torch.core import schema
-from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_of_backend
+from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_of, slot_of_backend
 from tensorgraft.frontends.torch.core.modes import without_autocast
 from tensorgraft.frontends.torch.core.nested import tensors_in
 from tensorgraft.frontends.torch.core.new_tensors import _NAME, Header, _capsule, _import, header, imported
 from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator, keep
+from tensorgraft.frontends.torch.core.scalars import SYMBOLIC
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, numpy_dtype, numpy_to_cpu, set_storage
 from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.autograd import linear_backward
@@ -42,7 +43,8 @@ Parameter = torch.nn.Parameter
 MISS = object()  # a call that the cold tier leaves to a plan
 
 _CPU = torch.device("cpu")
-_PLAIN = frozenset({int, float, bool, complex, str, type(None), torch.dtype})  # classes of arguments that are passed on
+# classes of arguments that are the same on the CPU
+_PLAIN = frozenset({int, float, bool, complex, str, type(None), torch.dtype, torch.layout, torch.memory_format})
 # whose kernels on the CPU give fewer digits than ours, or leave the result, or a part of it, as the memory was
 _PROGRAMMED = frozenset({"_standard_gamma_grad", "_dirichlet_grad", "_grouped_mm", "gelu.out"})
 _autocast = torch._C._is_any_autocast_enabled  # half a microsecond less than to ask for a device's
@@ -52,6 +54,7 @@ _FRESH = frozenset({"addmm", "bmm", "cat", "embedding", "linear", "mean.dim", "m
 _INSTEAD: dict[str, Callable[..., Any]] = {
     "linear_backward": linear_backward,
     "_efficientzerotensor": torch.zeros,
+    "convert": lambda x, dtype, memory_format: x.to(dtype, memory_format=memory_format, copy=True),
     "assign": torch.ops.aten.copy_.default._op,
 }
 
@@ -106,6 +109,7 @@ class ColdOperator:
         # of an operator that does nothing but write arguments, which
         writes = returned is not None and not self._out and len(written_positions) == len(operator.writes)
         self.written_positions = tuple(written_positions) if writes and not operator.spec.random else ()
+        self._creates = "device" in sig.names and not any("Tensor" in kind for kind in sig.types.values())
         # of an operator whose result is one new tensor that fills its memory
         self._is_fresh = operator.elementwise or operator.name in _FRESH
         self.is_direct = bool(self.written_positions) or not (self._writes or operator.spec.random)
@@ -178,7 +182,13 @@ class ColdOperator:
                 else:
                     lowered.append(_lower(a, backend, len(lowered) in self._host))
             if kwargs:
-                named = {n: _lower(a, backend) for n, a in kwargs.items() if n != "pin_memory"}
+                named = {
+                    n: a if a.__class__ in _PLAIN else _lower(a, backend)
+                    for n, a in kwargs.items()
+                    if n != "pin_memory"
+                }
+            if backend is None and self._creates:
+                backend = _lending(slot_of(kwargs.get("device")).backend, None)
         except (NotLent, AttributeError, IndexError, TypeError):  # no tensor, or one that is not on this device
             return MISS
         if backend is None or not self._on_cpu:
@@ -385,6 +395,8 @@ def _lower(a: Any, backend: Backend | None = None, host: bool = False) -> Any:
         return a
     if isinstance(a, list | tuple):
         return [_lower(x, backend, host) for x in a]
+    if a.__class__ in SYMBOLIC:
+        raise NotLent
     return _CPU if isinstance(a, torch.device) else a
 
 

@@ -327,6 +327,17 @@ def empty_strided(
     return new_empty(tuple(size), tuple(stride), dtype or torch.get_default_dtype(), device, fills())
 
 
+@direct("arange")
+def arange(end: Any, **options: Any) -> Tensor:
+    """Count from 0. PyTorch makes an empty tensor for any device, which it resizes."""
+    return torch.ops.aten.arange.start_step._op(0, end, 1, **options)
+
+
+@direct("arange.start")
+def arange_from(start: Any, end: Any, **options: Any) -> Tensor:
+    return torch.ops.aten.arange.start_step._op(start, end, 1, **options)
+
+
 def _unwritten(dtype: torch.dtype) -> float | int:
     """Return the value with which PyTorch fills uninitialized memory where it is to be deterministic."""
     if dtype.is_floating_point or dtype.is_complex:
