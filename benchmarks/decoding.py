@@ -50,7 +50,7 @@ def generate(model: Any, inputs: torch.Tensor, tokens: int, **options: Any) -> D
     return decode
 
 
-def by_hand(model: Any, inputs: torch.Tensor, tokens: int) -> Decode:
+def by_hand(model: Any, inputs: torch.Tensor, tokens: int, most: int | None = None) -> Decode:
     """A prefill and a step, each one program; the step's cache is donated, and its token read by the host."""
     import jax
     import jax.numpy as jnp
@@ -61,7 +61,7 @@ def by_hand(model: Any, inputs: torch.Tensor, tokens: int) -> Decode:
     weights = {name: jnp.asarray(value.numpy()) for name, value in model.state_dict().items()}
     frequencies = 1 / config.rope_parameters["rope_theta"] ** (np.arange(0, size, 2, dtype=np.float32) / size)
     batch, length = inputs.shape
-    most = length + tokens
+    most = most or length + tokens
 
     def linear(x: Any, name: str) -> Any:
         return x @ weights_of[0][name + ".weight"].T

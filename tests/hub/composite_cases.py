@@ -129,6 +129,18 @@ def _put_along_axis(x: Any, at: Any, updates: Any, axis: int, mode: str) -> Any:
     return out
 
 
+def _row(d: Draw) -> tuple[Any, ...]:
+    x, axis = _along(d)
+    shape = [1 if a == axis % x.ndim else n for a, n in enumerate(x.shape)]
+    return x, d.indices(x.shape[axis], ()), d.array(tuple(shape)), axis
+
+
+def _put_row(x: Any, at: Any, row: Any, axis: int) -> Any:
+    out = x.copy()
+    out[(slice(None),) * (axis % x.ndim) + (int(at),)] = row.squeeze(axis)
+    return out
+
+
 def _grid(at: Any, axis: int) -> tuple[Any, ...]:
     grid = list(np.indices(at.shape))
     grid[axis] = at
@@ -359,6 +371,7 @@ COMPOSITES = {
     "take": Case(LAYOUT, _taken, np.take),
     "take_along_axis": Case(LAYOUT, _taken_along, lambda x, at, axis: x[_grid(at, axis)]),
     "put_along_axis": Case((*FLOAT, dtypes.int8), _put_along, _put_along_axis, 32),
+    "put_row": Case(LAYOUT, _row, _put_row),
     "one_hot": Case(
         LAYOUT,
         lambda d: (d.indices(n := d.int(1, 5), d.shape()), n, d.dtype),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from tensorgraft.backends.jax.operation import operation
+from tensorgraft.backends.jax.operation import Tracer, operation
 from tensorgraft.hub.array import NativeArray as Array
 
 # front ends have checked and wrapped the indices
@@ -79,18 +79,36 @@ def _put_along(x: Array, indices: Array, updates: Array, axis: int, mode: str) -
     return _COMBINED[mode](x, at, updates.astype(x.dtype), numbers, mode="promise_in_bounds")
 
 
+def _put_row(x: Array, at: Array, row: Array, axis: int) -> Array:
+    start = [at if d == axis else at.dtype.type(0) for d in range(len(x.shape))]
+
+    def put(x: Array, row: Array) -> Array:
+        return lax.dynamic_update_slice(x, row, start, allow_negative_indices=False)
+
+    # XLA for CPUs makes the update again for each of its readers, and copies all of `x` for each; a branch it makes once
+    return lax.cond(at >= 0, put, lambda x, _: x, x, row)
+
+
 _gathered = operation(_gather)
 _scattered = operation(_scatter, ("mode",))
 
 
 class JaxIndexing:
+    for_cpu: bool
+
     def gather(self, x: Array, indices: Sequence[Array], /) -> Array:
         return _gathered(self, x, list(indices))
 
     def scatter(self, x: Array, indices: Sequence[Array], updates: Array, /, mode: str = "set") -> Array:
         return _scattered(self, x, list(indices), updates, mode=mode)
 
+    def put_row(self, x: Array, at: Array, row: Array, axis: int) -> Array:
+        if not self.for_cpu or not isinstance(at, Tracer):
+            return super().put_row(x, at, row, axis)  # type: ignore[misc]
+        return self._put_row(x, at, row, axis=axis % len(x.shape))
+
     take = operation(_take, ("axis",))
+    _put_row = operation(_put_row, ("axis",))
     _along = operation(_take_along, ("axis",))
     _onto = operation(_put_along, ("axis", "mode"))
 

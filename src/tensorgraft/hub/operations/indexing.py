@@ -73,6 +73,12 @@ class Indexing:
             return self.reshape(flat, ())
         return self.scatter(x, self._grid(indices, axis), updates, mode=mode)
 
+    def put_row(self, x: Array, at: Array, row: Array, axis: int) -> Array:
+        """Put `row`, which has one element along `axis`, at the 0-d index `at` of that axis."""
+        zero = self.full((), 0, self.dtype_of(at))
+        start = [at if d == axis % self.ndim(x) else zero for d in range(self.ndim(x))]
+        return self.dynamic_update_slice(x, row, start)
+
     def one_hot(self, indices: Array, n: int, dtype: np.dtype) -> Array:
         hot = self.equal(self.expand_dims(self.astype(indices, dtypes.int64), -1), self.iota(n, dtypes.int64))
         return self.astype(hot, dtype)

@@ -148,11 +148,21 @@ def _put_rows(xp: Any, x: Array, dim: int, index: Array, source: Array, mode: st
     if not xp.size(index) or not xp.size(rows):
         return x
     source = at_least_1d(xp, source)
+    if mode == "set" and xp.size(index) == 1:
+        return _put_row(xp, x, dim, xp.reshape(index, ()), source)
     if xp.ndim(source) == xp.ndim(rows):
         source = xp.moveaxis(source, dim % xp.ndim(rows), 0)
     source = xp.astype(source, xp.dtype_of(x))
     out = xp.scatter(rows, (index,), source, mode=mode)
     return xp.reshape(xp.moveaxis(out, 0, dim % max(xp.ndim(rows), 1)), xp.shape(x))
+
+
+def _put_row(xp: Any, x: Array, dim: int, at: Array, row: Array) -> Array:
+    """Write one row (a token into a cache of keys) where a scatter would pass over all of `x`."""
+    whole = at_least_1d(xp, x)
+    shape, axis = xp.shape(whole), dim % xp.ndim(whole)
+    row = xp.astype(xp.reshape(row, (*shape[:axis], 1, *shape[axis + 1 :])), xp.dtype_of(x))
+    return xp.reshape(xp.put_row(whole, at, row, axis), xp.shape(x))
 
 
 def _axis(xp: Any, x: Array, dim: int) -> tuple[int, int]:
