@@ -228,7 +228,7 @@ def on_backend(suite: Suite, backend: str, every: int, seconds: float, offset: i
     """What passes natively, on `backend`; then the same tests natively, for what both take."""
     native = OUT / f"suite-{suite.name}-native.jsonl"
     if not native.exists():
-        run(suite, None, every=suite.every)
+        run(suite, None, every=suite.every, offset=offset)
     ids = OUT / f"suite-{suite.name}-ids.txt"
     ids.write_text("\n".join(passed(native)))
     plainly: dict[str, dict[str, Any]] = {}
