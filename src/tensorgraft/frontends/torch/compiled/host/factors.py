@@ -89,7 +89,7 @@ def _dropout(calls: Any, x: Any, p: Any = 0.5, training: bool = True, inplace: b
 
 _OPERANDS = ("other", "tensor1", "tensor2", "end", "weight")
 _FACTORS = ("alpha", "value")
-_RULES = {
+_RULES: dict[str, Callable[..., Any]] = {
     "add": _add, "sub": _sub, "subtract": _sub, "rsub": _rsub,
     "addcmul": _addcmul, "addcdiv": _addcdiv, "lerp": _lerp,
 }  # fmt: skip
