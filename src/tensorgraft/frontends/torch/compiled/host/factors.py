@@ -10,12 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
-from torch._prims_common import elementwise_dtypes
 from torch.nn import functional as F
 
 from tensorgraft.frontends.torch.compiled.host.scalars import beside, is_scalar, raising
 from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.core.promotion import PROMOTION, elementwise_dtypes
 from tensorgraft.frontends.torch.core.scalars import tensor_of
 
 Tensor = torch.Tensor
@@ -62,7 +61,7 @@ def _composed(rule: Callable[..., Any], writes: bool) -> Callable[..., Any]:
         if not isinstance(x, Tensor) or (rule is _lerp and len({t.dtype for t in tensors}) > 1):
             return NotImplemented
         plain = [(1.0 if isinstance(a, float) else 1) if is_scalar(a) else a for a in operands]
-        wide, dtype = elementwise_dtypes(*plain, type_promotion_kind=PROMOTION.DEFAULT)
+        wide, dtype = elementwise_dtypes(plain, PROMOTION.DEFAULT)
         inexact = wide.is_floating_point or wide.is_complex
         if wide is torch.bool or not (inexact or all(isinstance(a, int) for a in numbers)):
             return NotImplemented
