@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._python_dispatch import _disable_current_modes
 
+from tensorgraft.compiled.captured_objects import in_library
 from tensorgraft.frontends.torch.compiled.capture import Capture, paused
 from tensorgraft.frontends.torch.compiled.host.call_tensors import on_host, raw_gradient, set_raw_gradient
 from tensorgraft.frontends.torch.compiled.host.traced_tensors import HostWatch
@@ -166,9 +168,14 @@ def _buckets() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _schedulers(capture: Capture, schedule: Schedule) -> Iterator[None]:
-    """Note the outermost calls of schedulers' `step`."""
+    """Note the outermost calls of schedulers' `step`, and which the program reads otherwise."""
     depth = 0
     schedulers: list[LRScheduler] = []
+
+    def read(self: Any, name: str) -> Any:
+        if not depth and name != "step" and not in_library(sys._getframe(1).f_code.co_filename):
+            capture.schedulers_read[id(self)] = self
+        return object.__getattribute__(self, name)
 
     def wrap(original: Any) -> Any:
         def step(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -197,6 +204,8 @@ def _schedulers(capture: Capture, schedule: Schedule) -> Iterator[None]:
         for cls in dict.fromkeys(family(LRScheduler)):
             if "step" in cls.__dict__:
                 stack.enter_context(replaced(cls, "step", wrap))
+        LRScheduler.__getattribute__ = read  # type: ignore[method-assign]
+        stack.callback(delattr, LRScheduler, "__getattribute__")
         yield
 
 
