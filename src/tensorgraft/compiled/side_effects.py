@@ -25,12 +25,14 @@ from tensorgraft.compiled.captured_objects import (
     Call,
     Named,
     functions_around,
+    functions_held,
     in_library,
     is_bound_builtin,
     is_compiled_function,
     is_namespace,
     is_of_program,
     is_plain_tensor,
+    is_python_class,
     slots_of,
 )
 from tensorgraft.compiled.changes import Change, change_of
@@ -45,7 +47,7 @@ from tensorgraft.compiled.instructions import (
     uses_of,
 )
 from tensorgraft.compiled.lookups import content_of
-from tensorgraft.compiled.outside_calls import is_outside
+from tensorgraft.compiled.outside_calls import REPLACED, is_outside
 from tensorgraft.compiled.random_states import is_generator, same_state, set_states, state_of, states_of
 from tensorgraft.compiled.tables import (
     MAKING,
@@ -78,10 +80,26 @@ def opaque(*kinds: type) -> None:
 _HOOKS: list[tuple[type, Callable[[Any], Iterable[Any]], Callable[[], Collection[str]]]] = []
 
 
-def with_hooks(kind: type, hooks: Callable[[Any], Iterable[Any]], own_attributes: Callable[[], Collection[str]]) -> None:
+def with_hooks(
+    kind: type, hooks: Callable[[Any], Iterable[Any]], own_attributes: Callable[[], Collection[str]]
+) -> None:
     """Look at the functions of the program that objects of an opaque type call, and at what those of a class of the
     program have beside the attributes `own_attributes()` of the type."""
     _HOOKS.append((kind, hooks, own_attributes))
+
+
+def _is_computed(cls: type, name: str) -> bool:
+    member = vars(cls)[name]
+    return hasattr(type(member), "__get__") and not isinstance(member, types.FunctionType)
+
+
+PATCHED: list[type] = []  # classes of frameworks that programs give methods
+
+
+def _is_put_there(value: Any) -> bool:
+    """Say whether what a library's module or class holds is a module, or a function of the program."""
+    of_program = isinstance(value, types.FunctionType) and not in_library(value.__code__.co_filename)
+    return of_program or isinstance(value, types.ModuleType)
 
 
 _STREAMED = ("write", "writelines", "read", "readline", "readlines", "readinto", "seek", "truncate")
@@ -113,6 +131,7 @@ class Reachable:
         self.hooks: list[Any] = []  # of tensors and optimizers
         self.of_tensors: list[Table] = []  # attributes of tensors that are no arguments
         self.named: list[Table] = []  # variables and attributes of what is no argument
+        self._libraries: list[types.ModuleType] = []
         self._spaces: list[tuple[str, Any]] = []
         self.generators: list[Any] = []
         # functions that remember results, how often they have, and what they have remembered
@@ -144,8 +163,8 @@ class Reachable:
     def _walk_spaces(self) -> dict[str, Any]:
         """Look at the attributes of classes and Python modules that functions mention, and at what is behind these,
         until there are no further functions; return the names that all of them mention."""
-        known = -1, -1, -1
-        while known != (known := (len(self.codes), len(self._spaces), len(self._strings))):
+        known = -1, -1, -1, -1
+        while known != (known := (len(self.codes), len(self._spaces), len(self._strings), len(self._libraries))):
             names = dict.fromkeys(name for code in self.codes for name in sorted(names_of(code)))
             if not names.keys().isdisjoint(_IMPORTING):
                 self._walk([(module.__name__, module, None) for module in modules_named(self._strings, "")])
@@ -159,9 +178,31 @@ class Reachable:
                 (name, Namespace(space, [*names, *asked_by_value], stored, requested)) for name, space in self._spaces
             ]
             self._walk([(f"{name}.{key}", v, None) for name, t in tables for key, v in t.entries().items()])
+            self._names = frozenset(names)
+            inside = [(owner, name, vars(owner)[name]) for owner, name in self.of_libraries()]
+            self._walk([(f"{owner.__name__}.{name}", v, None) for owner, name, v in inside if _is_put_there(v)])
         for name, table in tables:
             self._add(name, table, None)
         return names
+
+    def of_libraries(self) -> Iterator[tuple[Any, str]]:
+        """Yield (a module of a library, a name in it that functions mention), but for what a trace itself replaces; of
+        the classes in `PATCHED` what the program has put there."""
+        for module in self._libraries:
+            yield from ((module, name) for name in sorted(self._names & vars(module).keys() - REPLACED))
+        for cls in PATCHED:
+            table = vars(cls)
+            yield from ((cls, name) for name in sorted(self._names & table.keys()) if _is_put_there(table[name]))
+
+    def properties_of_libraries(self) -> Iterator[tuple[Any, str]]:
+        """Yield (a module of a library, a name that functions mention) of what modules compute when they are asked
+        (`torch.backends.cudnn.benchmark`)."""
+        for module in self._libraries:
+            for cls in type(module).__mro__:
+                if cls not in types.ModuleType.__mro__:
+                    yield from (
+                        (module, name) for name in sorted(self._names & vars(cls).keys()) if _is_computed(cls, name)
+                    )
 
     def _add(self, name: str, of: Any, find: Find | None) -> Any:
         names = {name} if id(of) in self.visited and id(of) not in self.tables else set()
@@ -246,16 +287,21 @@ class Reachable:
     def _space(self, name: str, value: Any) -> Iterator[tuple[str, Any, None]]:
         """Note a class or a Python module of the program; yield the functions of a class."""
         if isinstance(value, types.ModuleType):
-            if not in_library(vars(value).get("__file__") or "") and value.__name__ not in sys.stdlib_module_names:
+            if not in_library(getattr(value, "__file__", None) or "") and value.__name__ not in sys.stdlib_module_names:
                 self._spaces.append((name, value))
                 for fn in functions_of(vars(value).get("__getattr__")):
                     self.methods.append((fn.__name__, True, fn))
                     yield fn.__qualname__, fn, None
+            else:
+                self._libraries.append(value)
+                if type(value) is not types.ModuleType:  # one around another (`torch.backends`)
+                    modules = (v for v in vars(value).values() if isinstance(v, types.ModuleType))
+                    yield from ((name, module, None) for module in modules if module.__name__ == value.__name__)
             return
-        if not value.__flags__ & 1 << 9:  # made in C
+        if not is_python_class(value):
             return
         for cls in (*value.__mro__, *type(value).__mro__):
-            if not cls.__flags__ & 1 << 9 or _of_library(cls):
+            if not is_python_class(cls) or _of_library(cls):
                 continue
             if cls is value or id(cls) not in self.visited:
                 self.visited[id(cls)] = cls
@@ -291,6 +337,8 @@ class Reachable:
             yield "self", value.__self__, None
         elif is_compiled_function(value):
             yield name, value.__wrapped__, None
+        elif held := functions_held(value):
+            yield from ((f"{name}.{key}", child, None) for key, child in held.items())
         elif isinstance(value, ReferenceType):
             yield name, value(), None
         elif isinstance(value, ContextVar):
@@ -311,7 +359,7 @@ class Reachable:
     def _attributes(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, Find | None]]:
         cls = type(value)
         package = cls.__module__.partition(".")[0]
-        made_in_python = bool(cls.__flags__ & 1 << 9)
+        made_in_python = is_python_class(cls)
         if package in _OF_STANDARD and package not in _OWN_MODULES and not is_namespace(value):
             if made_in_python and isinstance(attributes := getattr(value, "__dict__", None), dict):
                 self._add(name, attributes, None)
@@ -569,9 +617,7 @@ def _acts(value: Any) -> bool:
 
 def is_iterator(value: Any) -> bool:
     """Say whether it is a generator or one of Python's own iterators: nothing tells how far it has come."""
-    kind = type(value)
-    made_in_c = not kind.__flags__ & 1 << 9 or kind.__module__ == "itertools"  # heap types from Python 3.12 on
-    return isinstance(value, Iterator) and made_in_c and not hasattr(value, "fileno")
+    return isinstance(value, Iterator) and not is_python_class(type(value)) and not hasattr(value, "fileno")
 
 
 # ---- paths -----------------------------------------------------------------------------------------------------------

@@ -232,9 +232,12 @@ class _Assembly:
         modules = Modules([*capture.modules.values(), *reads.modules()], slots.rebound)
         for hook in modules.hooks:
             surroundings.add("a hook", hook)
+        if capture.modules:
+            surroundings.look_up("Module", Lookups(attributes=[(torch.nn.Module, "__call__")]))
         for cls in modules.classes:
             surroundings.look_up(cls.__name__, Lookups(attributes=[(cls, "forward")]))
         reads.look_up_absent()
+        surroundings.ask(tracing.outside_calls.asked)
         surroundings.settle(world, changes, slots.slot, methods, [*reads.dicts.values(), *schedulers])
         compares = any(compares_identities(fn.__code__) for fn in surroundings.functions())
         written_tables = {id(c.table.of) for c in changes if world.only_written(c)}

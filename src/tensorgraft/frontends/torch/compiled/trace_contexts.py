@@ -52,6 +52,7 @@ def trace_contexts(capture: Capture, schedule: Schedule) -> Iterator[HostWatch]:
         handle = torch.nn.modules.module.register_module_forward_pre_hook(note_module)
         stack.callback(handle.remove)
         stack.enter_context(_gradients(capture))
+        stack.enter_context(_histories(capture))
         stack.enter_context(_schedulers(capture, schedule))
         for name in ("register_hook", "register_post_accumulate_grad_hook"):
             stack.enter_context(replaced(torch.Tensor, name, functools.partial(_hooks, capture)))
@@ -131,6 +132,29 @@ def _gradients(capture: Capture) -> Iterator[None]:
             yield
     finally:
         del torch.Tensor.grad
+
+
+@contextlib.contextmanager
+def _histories(capture: Capture) -> Iterator[None]:
+    """Note whether the program asks tensors from outside for their history, which the trace does not have, or for how
+    often they were written."""
+
+    def asked(name: str, original: Callable[[torch.Tensor], Any], outside: Callable[[torch.Tensor], bool]) -> property:
+        def read(self: torch.Tensor) -> Any:
+            if state.now.capture is capture and outside(self) and not in_library(sys._getframe(1).f_code.co_filename):
+                capture.uncompiled = f"reads {name} of a tensor from outside"
+            return original(self)
+
+        return property(read)
+
+    outsides = {"grad_fn": lambda t: id(t) in capture.detached, "_version": capture.from_outside}
+    for name, outside in outsides.items():
+        setattr(torch.Tensor, name, asked(name, getattr(torch.Tensor, name).__get__, outside))
+    try:
+        yield
+    finally:
+        for name in outsides:
+            delattr(torch.Tensor, name)
 
 
 def _hooks(capture: Capture, original: Any) -> Any:

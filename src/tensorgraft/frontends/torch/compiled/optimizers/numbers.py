@@ -34,7 +34,11 @@ from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, storag
 from tensorgraft.storage import Storage
 
 Optimizer = torch.optim.Optimizer
-_READ = ("param_groups", "defaults", "state")  # attributes of optimizers, which are constants where the program reads them
+_READ = (
+    "param_groups",
+    "defaults",
+    "state",
+)  # attributes of optimizers, which are constants where the program reads them
 Counter = tuple[dict[str, Any], str, torch.Tensor]  # entries of an optimizer's state, a name, and the tensor of it
 
 
