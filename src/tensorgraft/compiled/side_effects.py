@@ -179,8 +179,8 @@ class Reachable:
             ]
             self._walk([(f"{name}.{key}", v, None) for name, t in tables for key, v in t.entries().items()])
             self._names = frozenset(names)
-            inside = [(owner, name, vars(owner)[name]) for owner, name in self.of_libraries()]
-            self._walk([(f"{owner.__name__}.{name}", v, None) for owner, name, v in inside if _is_put_there(v)])
+            entries = [(owner, name, vars(owner)[name]) for owner, name in self.of_libraries()]
+            self._walk([(f"{owner.__name__}.{name}", v, None) for owner, name, v in entries if _is_put_there(v)])
         for name, table in tables:
             self._add(name, table, None)
         return names

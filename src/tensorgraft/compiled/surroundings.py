@@ -199,11 +199,7 @@ class Surroundings:
         self._watched.clear()
         if id(sys.argv) in world.tables:
             self.add("sys.argv", sys.argv)
-        entries = [(vars(owner), name) for owner, name in world.of_libraries()]
-        self.look_up("a library", Lookups(entries, attributes=world.properties_of_libraries()))
-        for table, name in entries:
-            if isinstance(table[name], types.FunctionType):
-                self.add(name, table[name])
+        self._add_libraries(world)
         for hook in world.hooks:
             self.add("a hook", hook)
         for name, results, known in world.asked_caches():
@@ -282,6 +278,14 @@ class Surroundings:
         self._containers.append(ContainerContents(name, vars(owner), functools.partial(_own_items, owner)))
         for key, value in list(vars(owner).items()):
             self.add(f"{name}.{key}", value)
+
+    def _add_libraries(self, world: Reachable) -> None:
+        """Look at attributes of libraries, and at the functions that the program has put there."""
+        entries = [(vars(owner), name) for owner, name in world.of_libraries()]
+        self.look_up("a library", Lookups(entries, attributes=world.properties_of_libraries()))
+        for table, name in entries:
+            if isinstance(table[name], types.FunctionType):
+                self.add(name, table[name])
 
     def _add_called(self, world: Reachable) -> None:
         """Look at the variables of the methods that what is looked at may call, by the names that it mentions."""

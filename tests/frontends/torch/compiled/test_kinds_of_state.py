@@ -448,66 +448,6 @@ def objects_of_c_without_contents_to_compare(device, jit):
     return [run(x), run(x), run(x), given.qsize(), taken.qsize(), text.getvalue()]
 
 
-# ---- optimizers ------------------------------------------------------------------------------------------------------
-
-
-def _scheduled(device, schedule):
-    parameter = full(1, device).requires_grad_()
-    optimizer = torch.optim.SGD([parameter], 0.1)
-    return parameter, optimizer, schedule(optimizer)
-
-
-@case
-def what_schedulers_and_optimizers_hold(device, jit):
-    _, optimizer, scheduler = _scheduled(device, lambda o: torch.optim.lr_scheduler.MultiStepLR(o, [1, 2], 0.5))
-    functions = [
-        lambda x: x * scheduler.get_last_lr()[0],
-        lambda x: x * scheduler.last_epoch,
-        lambda x: x * scheduler.gamma * len(scheduler.milestones),
-        lambda x: x * scheduler.state_dict()["last_epoch"],
-        lambda x: x * optimizer.defaults["lr"] + len(optimizer.state),
-    ]
-    compiled, x, out = list(map(jit, functions)), full(1, device), []
-    optimizer.step()
-    steps = [
-        lambda: None,
-        scheduler.step,
-        lambda: setattr(scheduler, "gamma", 0.25),
-        lambda: scheduler.milestones.update({5: 1}),
-        lambda: optimizer.defaults.update(lr=2.0),
-    ]
-    for step in steps:
-        step()
-        out += [run(x) for run in compiled]
-    return out
-
-
-@case
-def rates_that_a_step_gives(device, jit):
-    kinds = torch.optim.lr_scheduler
-    schedules = [
-        lambda o: kinds.LambdaLR(o, lambda epoch: 1 / (epoch + 1)),
-        lambda o: kinds.ReduceLROnPlateau(o, patience=1),
-        lambda o: kinds.OneCycleLR(o, 0.5, 10),
-    ]
-    out = []
-    for schedule in schedules:
-        parameter, optimizer, scheduler = _scheduled(device, schedule)
-        rates, metric = [], [1.0] if isinstance(scheduler, kinds.ReduceLROnPlateau) else []
-
-        def step(x):
-            optimizer.zero_grad()  # noqa: B023
-            (parameter * x).sum().backward()  # noqa: B023
-            optimizer.step()  # noqa: B023
-            scheduler.step(*metric)  # noqa: B023
-            rates.append(scheduler.get_last_lr()[0])  # noqa: B023
-            return scheduler.last_epoch  # noqa: B023
-
-        run, x = jit(step), full(1, device)
-        out += [*(run(x) for _ in range(5)), *rates, parameter]
-    return out
-
-
 # ---- other threads ---------------------------------------------------------------------------------------------------
 
 

@@ -139,7 +139,7 @@ def _histories(capture: Capture) -> Iterator[None]:
     """Note whether the program asks tensors from outside for their history, which the trace does not have, or for how
     often they were written."""
 
-    def asked(name: str, original: Callable[[torch.Tensor], Any], outside: Callable[[torch.Tensor], bool]) -> property:
+    def noting(name: str, original: Callable[[torch.Tensor], Any], outside: Callable[[torch.Tensor], bool]) -> property:
         def read(self: torch.Tensor) -> Any:
             if state.now.capture is capture and outside(self) and not in_library(sys._getframe(1).f_code.co_filename):
                 capture.uncompiled = f"reads {name} of a tensor from outside"
@@ -149,7 +149,7 @@ def _histories(capture: Capture) -> Iterator[None]:
 
     outsides = {"grad_fn": lambda t: id(t) in capture.detached, "_version": capture.from_outside}
     for name, outside in outsides.items():
-        setattr(torch.Tensor, name, asked(name, getattr(torch.Tensor, name).__get__, outside))
+        setattr(torch.Tensor, name, noting(name, getattr(torch.Tensor, name).__get__, outside))
     try:
         yield
     finally:
