@@ -53,7 +53,7 @@ NAMES = Names(
             torch._C._acc: create_empty_tensor
             torch._C._functorch: is_functorch_wrapped_tensor peek_interpreter_stack
             torch._decomp: decomposition_table
-            torch._prims_common: ELEMENTWISE_TYPE_PROMOTION_KIND elementwise_dtypes suggest_memory_format
+            torch._prims_common: suggest_memory_format
             torch._subclasses.fake_tensor: FakeTensorMode
             torch.autograd: _get_sequence_nr
             torch.autograd.forward_ad: _current_level
