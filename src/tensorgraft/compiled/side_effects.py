@@ -46,8 +46,9 @@ from tensorgraft.compiled.instructions import (
     stored_attributes,
     uses_of,
 )
+from tensorgraft.compiled.libraries import Libraries, modules_named
 from tensorgraft.compiled.lookups import content_of
-from tensorgraft.compiled.outside_calls import REPLACED, is_outside
+from tensorgraft.compiled.outside_calls import is_outside
 from tensorgraft.compiled.random_states import is_generator, same_state, set_states, state_of, states_of
 from tensorgraft.compiled.tables import (
     MAKING,
@@ -88,20 +89,6 @@ def with_hooks(
     _HOOKS.append((kind, hooks, own_attributes))
 
 
-def _is_computed(cls: type, name: str) -> bool:
-    member = vars(cls)[name]
-    return hasattr(type(member), "__get__") and not isinstance(member, types.FunctionType)
-
-
-PATCHED: list[type] = []  # classes of frameworks that programs give methods
-
-
-def _is_put_there(value: Any) -> bool:
-    """Say whether what a library's module or class holds is a module, or a function of the program."""
-    of_program = isinstance(value, types.FunctionType) and not in_library(value.__code__.co_filename)
-    return of_program or isinstance(value, types.ModuleType)
-
-
 _STREAMED = ("write", "writelines", "read", "readline", "readlines", "readinto", "seek", "truncate")
 _IMPORTING = ("import_module", "__import__", "modules")
 _DYNAMIC = {"globals", "eval", "exec", "dir"}  # reach what no name in the code tells of
@@ -131,7 +118,7 @@ class Reachable:
         self.hooks: list[Any] = []  # of tensors and optimizers
         self.of_tensors: list[Table] = []  # attributes of tensors that are no arguments
         self.named: list[Table] = []  # variables and attributes of what is no argument
-        self._libraries: list[types.ModuleType] = []
+        self.libraries = Libraries()
         self._spaces: list[tuple[str, Any]] = []
         self.generators: list[Any] = []
         # functions that remember results, how often they have, and what they have remembered
@@ -164,7 +151,7 @@ class Reachable:
         """Look at the attributes of classes and Python modules that functions mention, and at what is behind these,
         until there are no further functions; return the names that all of them mention."""
         known = -1, -1, -1, -1
-        while known != (known := (len(self.codes), len(self._spaces), len(self._strings), len(self._libraries))):
+        while known != (known := (len(self.codes), len(self._spaces), len(self._strings), len(self.libraries))):
             names = dict.fromkeys(name for code in self.codes for name in sorted(names_of(code)))
             if not names.keys().isdisjoint(_IMPORTING):
                 self._walk([(module.__name__, module, None) for module in modules_named(self._strings, "")])
@@ -178,31 +165,10 @@ class Reachable:
                 (name, Namespace(space, [*names, *asked_by_value], stored, requested)) for name, space in self._spaces
             ]
             self._walk([(f"{name}.{key}", v, None) for name, t in tables for key, v in t.entries().items()])
-            self._names = frozenset(names)
-            entries = [(owner, name, vars(owner)[name]) for owner, name in self.of_libraries()]
-            self._walk([(f"{owner.__name__}.{name}", v, None) for owner, name, v in entries if _is_put_there(v)])
+            self._walk([(name, value, None) for name, value in self.libraries.mention(names.keys())])
         for name, table in tables:
             self._add(name, table, None)
         return names
-
-    def of_libraries(self) -> Iterator[tuple[Any, str]]:
-        """Yield (a module of a library, a name in it that functions mention), but for what a trace itself replaces; of
-        the classes in `PATCHED` what the program has put there."""
-        for module in self._libraries:
-            yield from ((module, name) for name in sorted(self._names & vars(module).keys() - REPLACED))
-        for cls in PATCHED:
-            table = vars(cls)
-            yield from ((cls, name) for name in sorted(self._names & table.keys()) if _is_put_there(table[name]))
-
-    def properties_of_libraries(self) -> Iterator[tuple[Any, str]]:
-        """Yield (a module of a library, a name that functions mention) of what modules compute when they are asked
-        (`torch.backends.cudnn.benchmark`)."""
-        for module in self._libraries:
-            for cls in type(module).__mro__:
-                if cls not in types.ModuleType.__mro__:
-                    yield from (
-                        (module, name) for name in sorted(self._names & vars(cls).keys()) if _is_computed(cls, name)
-                    )
 
     def _add(self, name: str, of: Any, find: Find | None) -> Any:
         names = {name} if id(of) in self.visited and id(of) not in self.tables else set()
@@ -293,10 +259,7 @@ class Reachable:
                     self.methods.append((fn.__name__, True, fn))
                     yield fn.__qualname__, fn, None
             else:
-                self._libraries.append(value)
-                if type(value) is not types.ModuleType:  # one around another (`torch.backends`)
-                    modules = (v for v in vars(value).values() if isinstance(v, types.ModuleType))
-                    yield from ((name, module, None) for module in modules if module.__name__ == value.__name__)
+                yield from ((name, module, None) for module in self.libraries.add(value))
             return
         if not is_python_class(value):
             return
@@ -596,14 +559,6 @@ def _substituted(value: Any, substitutes: dict[int, Any]) -> Any:
         if any(map(is_not, new_items, value)):
             return type(value)(*new_items) if hasattr(value, "_fields") else type(value)(new_items)
     return value
-
-
-def modules_named(names: Iterable[str], package: str) -> list[types.ModuleType]:
-    """Return the modules, of those that are loaded, that `import` inside a function of a package finds by a name."""
-    parts = package.split(".") if package else []
-    above = ["", *(".".join(parts[: k + 1]) + "." for k in range(len(parts)))]
-    modules = (sys.modules.get(before + name) for name in sorted(names) for before in above)
-    return [module for module in modules if isinstance(module, types.ModuleType)]
 
 
 _SIGNALS = (threading.Event, threading.Semaphore, threading.Barrier)

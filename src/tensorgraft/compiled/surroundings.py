@@ -281,8 +281,8 @@ class Surroundings:
 
     def _add_libraries(self, world: Reachable) -> None:
         """Look at attributes of libraries, and at the functions that the program has put there."""
-        entries = [(vars(owner), name) for owner, name in world.of_libraries()]
-        self.look_up("a library", Lookups(entries, attributes=world.properties_of_libraries()))
+        entries = [(vars(owner), name) for owner, name in world.libraries.entries()]
+        self.look_up("a library", Lookups(entries, attributes=world.libraries.properties()))
         for table, name in entries:
             if isinstance(table[name], types.FunctionType):
                 self.add(name, table[name])

@@ -29,8 +29,9 @@ from tensorgraft.compiled.captured_objects import (
 )
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.instructions import is_counted_up
+from tensorgraft.compiled.libraries import PATCHED
 from tensorgraft.compiled.lookups import ABSENT, Lookups
-from tensorgraft.compiled.side_effects import PATCHED, Reachable, function_of, opaque, with_hooks
+from tensorgraft.compiled.side_effects import Reachable, function_of, opaque, with_hooks
 from tensorgraft.compiled.source_location import OURS
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.tables import Slots
