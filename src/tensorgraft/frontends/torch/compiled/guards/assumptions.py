@@ -127,8 +127,9 @@ def modes() -> tuple[Any, ...]:
 
 
 def surroundings(fn: Callable[..., Any]) -> tuple[Any, ...]:
-    """Return the modes of PyTorch and the Python values that the function reaches; it is traced again for others."""
-    return *modes(), keys_of(DirectCaptures(fn).current())
+    """Return the modes of PyTorch, the hooks of all modules and the Python values that the function reaches; it is
+    traced again for others."""
+    return *modes(), *global_hooks(), keys_of(DirectCaptures(fn).current())
 
 
 # ---- guards ----------------------------------------------------------------------------------------------------------
