@@ -31,8 +31,8 @@ def llama(words: int = 8192, width: int = 512, heads: int = 8, layers: int = 6) 
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    config = LlamaConfig(vocab_size=words, hidden_size=width, intermediate_size=width * 8 // 3, num_hidden_layers=layers,
-                         num_attention_heads=heads, bos_token_id=None, eos_token_id=None, pad_token_id=0)  # fmt: skip
+    config = LlamaConfig(vocab_size=words, hidden_size=width, intermediate_size=width * 8 // 3,
+                         num_hidden_layers=layers, num_attention_heads=heads, bos_token_id=None, eos_token_id=None, pad_token_id=0)  # fmt: skip
     return LlamaForCausalLM(config).eval()
 
 
@@ -106,7 +106,9 @@ def by_hand(model: Any, inputs: torch.Tensor, tokens: int, most: int | None = No
 
     def decode() -> list[list[int]]:
         ids = jnp.asarray(inputs.numpy().astype(np.int32))
-        cache = [tuple(jnp.zeros((batch, heads, most, size)) for _ in range(2)) for _ in range(config.num_hidden_layers)]
+        cache = [
+            tuple(jnp.zeros((batch, heads, most, size)) for _ in range(2)) for _ in range(config.num_hidden_layers)
+        ]
         out = [inputs.numpy()]
         for i in range(tokens):
             cache, ids = jitted(weights, cache, ids, 0 if i == 0 else length + i - 1)

@@ -79,7 +79,7 @@ class ColdStorage(Storage):
     def _set(self, array: Array) -> None:
         put_array(self, array)
         self.cold = None
-        self.__class__ = Storage
+        self.__class__ = Storage  # type: ignore[assignment]
 
     array = property(_adopted, _set)
 

@@ -85,7 +85,7 @@ def _put_row(x: Array, at: Array, row: Array, axis: int) -> Array:
     def put(x: Array, row: Array) -> Array:
         return lax.dynamic_update_slice(x, row, start, allow_negative_indices=False)
 
-    # XLA for CPUs makes the update again for each of its readers, and copies all of `x` for each; a branch it makes once
+    # XLA for CPUs repeats an update, and a copy of all of `x`, for each of its readers; a branch it runs once
     return lax.cond(at >= 0, put, lambda x, _: x, x, row)
 
 

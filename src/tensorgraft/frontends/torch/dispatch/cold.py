@@ -28,7 +28,15 @@ from tensorgraft.frontends.torch.core.scalars import SYMBOLIC
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, numpy_dtype, numpy_to_cpu, set_storage
 from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.autograd import linear_backward
-from tensorgraft.frontends.torch.dispatch.memory import NotLent, copied, cpu_view, ensure_owned, hosted, memory, rows, seen
+from tensorgraft.frontends.torch.dispatch.memory import (
+    NotLent,
+    copied,
+    cpu_view,
+    ensure_owned,
+    hosted,
+    memory,
+    rows,
+)
 from tensorgraft.frontends.torch.dispatch.meta_results import has_room
 from tensorgraft.frontends.torch.dispatch.plan import Plan
 from tensorgraft.frontends.torch.dispatch.planning import device_error, make_plan
@@ -165,13 +173,11 @@ class ColdOperator:
                 if kind is Tensor or kind is Parameter:
                     cell = a.untyped_storage().cell
                     if cell.backend is not backend:
-                        if backend is not None or (backend := cell.backend).cold is None or backend.records:
-                            return MISS
+                        backend = _lending(cell.backend, backend)
                     base = cell.cold if cell.__class__ is ColdStorage else memory(cell)
-                    if base.shape != a.size() or base.stride() != a.stride() or base.dtype is not a.dtype:
-                        base = seen(base, a)
-                    elif a.storage_offset():
-                        base = seen(base, a)
+                    is_whole = base.shape == a.size() and base.stride() == a.stride() and not a.storage_offset()
+                    if not is_whole or base.dtype is not a.dtype:
+                        base = geometric_view(base, a)
                     lowered.append(base)
                 elif kind in _PLAIN:
                     lowered.append(a)
@@ -204,7 +210,7 @@ class ColdOperator:
                 tensor.untyped_storage().cell = ColdStorage(None, backend, out)  # type: ignore[attr-defined]
                 return tensor
         if self._returned is None:
-            return _made(out, backend, (*lowered, *named.values()) if named else lowered)
+            return _results(out, backend, (*lowered, *named.values()) if named else lowered)
         self.wrote = False
         return self._returned(args, kwargs)
 
@@ -268,7 +274,7 @@ class ColdOperator:
                     _resized(high, low)
             self.wrote = False
             return self._returned(args, kwargs)
-        return _made(out, known.slot.backend, (*lowered, *named.values()))
+        return _results(out, known.slot.backend, (*lowered, *named.values()))
 
     def _run_on_cpu(self, lowered: list[Any], named: dict[str, Any]) -> Any:
         try:
@@ -401,8 +407,8 @@ def _lower(a: Any, backend: Backend | None = None, host: bool = False) -> Any:
 
 
 def _lending(backend: Backend, other: Backend | None) -> Backend:
-    """Return the backend of a call's tensors. Raises NotLent where these are of two, or it has no cold tier, or records,
-    which counts its operations."""
+    """Return the backend of a call's tensors. Raises NotLent where these are of two, where it has no cold tier, and
+    where it records, which counts its operations."""
     if other is not None or backend.cold is None or backend.records:
         raise NotLent
     return backend
@@ -441,11 +447,11 @@ def _fills(out: Tensor) -> bool:
     return nbytes == out.numel() * out.itemsize and not out.storage_offset() and is_dense(size, stride)
 
 
-def _made(out: Any, backend: Backend, operands: Sequence[Any]) -> Any:
+def _results(out: Any, backend: Backend, operands: Sequence[Any]) -> Any:
     """Make tensors on the device of what CPU PyTorch has computed. `operands`: what it got, whose memory a result may
     have."""
     if out.__class__ is not Tensor or out.layout is not _STRIDED:
-        return _made_rarely(out, backend, operands)
+        return _rare_results(out, backend, operands)
     memory = out.untyped_storage()
     own = True
     for x in operands:
@@ -455,7 +461,7 @@ def _made(out: Any, backend: Backend, operands: Sequence[Any]) -> Any:
         elif x.__class__ is list and any(y.__class__ is Tensor and memory is y.untyped_storage() for y in x):
             own = False
     key = backend, out.dtype, out.shape, out.stride()
-    like = _headers.get(key, MISS)
+    like: Any = _headers.get(key, MISS)
     if like is MISS:
         like = _header(out, backend)
         keep(_headers, key, like)
@@ -465,14 +471,14 @@ def _made(out: Any, backend: Backend, operands: Sequence[Any]) -> Any:
         return tensor
     if out.is_conj():
         torch._C._set_conj(out, False)
-        return conjugated(_made(out, backend, operands))
+        return conjugated(_results(out, backend, operands))
     return (hosted if own and _fills(out) else copied)(slot_of_backend(backend), out)
 
 
-def _made_rarely(out: Any, backend: Backend, operands: Sequence[Any]) -> Any:
-    """As `_made`, of several results, and of those that are not ordinary tensors."""
+def _rare_results(out: Any, backend: Backend, operands: Sequence[Any]) -> Any:
+    """Make several results, and those that are not ordinary tensors, as `_results` does."""
     if isinstance(out, list | tuple):
-        results = [_made(x, backend, operands) for x in out]
+        results = [_results(x, backend, operands) for x in out]
         return tuple(results) if isinstance(out, tuple) else results
     if not isinstance(out, Tensor):
         return out

@@ -84,10 +84,10 @@ def _alias(base: Tensor, dtype: torch.dtype, shape: Any, strides: Any, offset: A
 
 def cpu_view(t: Tensor) -> Tensor:
     """Return a tensor on the device as a CPU tensor over the same memory, only to be read. Raises NotLent."""
-    return seen(memory(t.untyped_storage().cell), t)  # type: ignore[attr-defined]
+    return geometric_view(memory(t.untyped_storage().cell), t)  # type: ignore[attr-defined]
 
 
-def seen(base: Tensor, t: Tensor) -> Tensor:
+def geometric_view(base: Tensor, t: Tensor) -> Tensor:
     """Return `base`, a CPU tensor over all of the memory of a tensor's storage, with the geometry of that tensor."""
     shape, strides, offset = t.size(), t.stride(), t.storage_offset()  # `shape` of an uninitialized parameter raises
     if base.dtype is not t.dtype:
@@ -115,7 +115,9 @@ def computed(t: Tensor) -> Tensor | None:
 def hosted(slot: Slot, host: Tensor) -> Tensor:
     """A tensor on the device with the memory of `host`, which nobody else has and which it fills, each element once."""
     shape, strides = tuple(host.shape), host.stride()
-    return attach(ColdStorage(None, slot.backend, host), slot, host.dtype, shape, strides, host.untyped_storage().nbytes())
+    return attach(
+        ColdStorage(None, slot.backend, host), slot, host.dtype, shape, strides, host.untyped_storage().nbytes()
+    )
 
 
 def copied(slot: Slot, host: Tensor) -> Tensor:
