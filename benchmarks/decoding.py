@@ -31,8 +31,16 @@ def llama(words: int = 8192, width: int = 512, heads: int = 8, layers: int = 6) 
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    config = LlamaConfig(vocab_size=words, hidden_size=width, intermediate_size=width * 8 // 3,
-                         num_hidden_layers=layers, num_attention_heads=heads, bos_token_id=None, eos_token_id=None, pad_token_id=0)  # fmt: skip
+    config = LlamaConfig(
+        vocab_size=words,
+        hidden_size=width,
+        intermediate_size=width * 8 // 3,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
     return LlamaForCausalLM(config).eval()
 
 
