@@ -134,7 +134,10 @@ class TracedFunction:
         self.report.calls += 1
         if self._is_inside():
             return self.fn(*args, **kwargs)
-        leaves, structure = self._flatten(args, kwargs)
+        try:
+            leaves, structure = self._flatten(args, kwargs)
+        except RecursionError:
+            return self._uncompiled([], Leaves([], (args, kwargs)), "takes a container that contains itself")
         objects = self._captures.current()
         fast_key = [structure, *map(id, objects)]
         try:
@@ -171,6 +174,10 @@ class TracedFunction:
         self, fast_key: Any, leaves: list[Any], structure: Any, objects: list[Any], args: Any, kwargs: Any
     ) -> Any:
         """A call for which no trace is at hand."""
+        raise NotImplementedError
+
+    def _uncompiled(self, known: list[Any], leaves: list[Any], reason: str) -> Any:
+        """A call of a function that cannot be one program, which is said once. From now on it is `known`."""
         raise NotImplementedError
 
     # ---- traces ------------------------------------------------------------------------------------------------------

@@ -159,7 +159,7 @@ class Tracing:
             self.host = capture.host = stack.enter_context(trace_contexts(capture, self.schedule))
             stack.enter_context(scalers_traced())
             stack.enter_context(traced_calls(capture))
-            first_node = torch.autograd._get_sequence_nr()
+            capture.first_node = first_node = torch.autograd._get_sequence_nr()
             self.world.is_new = stack.enter_context(tracking_new_objects())
             out = self._call()
             flat = self._take(out, first_node)
@@ -200,7 +200,10 @@ class Tracing:
         """Return the results as leaves without history. `first_node`: of autograd's nodes, the first that the function
         may have made."""
         capture, world = self.capture, self.world
-        flat, structure = flatten_results(out)
+        try:
+            flat, structure = flatten_results(out)
+        except RecursionError:
+            raise RunsUncompiled("returns a container that contains itself") from None
         if (composite := next(filter(_is_composite, flat), None)) is not None:
             raise RunsUncompiled(f"returns a {type(composite).__name__}, a tensor subclass that wraps other tensors")
         if (later := next(filter(_is_lazy, flat), None)) is not None:
