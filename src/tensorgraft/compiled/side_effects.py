@@ -78,7 +78,9 @@ def opaque(*kinds: type) -> None:
 _HOOKS: list[tuple[type, Callable[[Any], Iterable[Any]], Callable[[], Collection[str]]]] = []
 
 
-def with_hooks(kind: type, hooks: Callable[[Any], Iterable[Any]], own_attributes: Callable[[], Collection[str]]) -> None:
+def with_hooks(
+    kind: type, hooks: Callable[[Any], Iterable[Any]], own_attributes: Callable[[], Collection[str]]
+) -> None:
     """Look at the functions of the program that objects of an opaque type call, and at what those of a class of the
     program have beside the attributes `own_attributes()` of the type."""
     _HOOKS.append((kind, hooks, own_attributes))

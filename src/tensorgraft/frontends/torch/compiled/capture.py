@@ -54,7 +54,7 @@ class GradientLeaf:
     """A tensor whose `.grad` a function reads, sets or clears. One made inside is gone when the function has ended."""
 
     def __init__(self, tensor: torch.Tensor, reset: bool) -> None:
-        self._ref = weakref.ref(tensor)
+        self._ref: Callable[[], torch.Tensor | None] = weakref.ref(tensor)
         self.before = raw_gradient(tensor)  # when the function began
         self.reset = reset  # the function puts another in its place before it reads it, so that it does not matter
 
@@ -70,6 +70,10 @@ class GradientLeaf:
 
     def same(self, tensor: torch.Tensor) -> bool:
         return self._ref() is tensor
+
+    def forget(self) -> None:
+        """Let go of the tensor, which is of no use any more."""
+        self._ref = lambda: None
 
 
 class Mark(NamedTuple):
@@ -231,6 +235,8 @@ class Capture:
 
     def close(self) -> None:
         """Let go of the tensors that the trace has met: a weak reference to one would keep `swap_tensors` from it."""
+        for leaf in self.leaves.values():
+            leaf.forget()
         for table in (self.leaves, self.walked, self.metadata_before, self.undos, self.modules):
             table.clear()
         self.host = self.world = None
@@ -348,8 +354,8 @@ class Capture:
             self.uncompiled = f"{_BACKWARD_OUTSIDE} an argument"
 
     def _walked(self, roots: Sequence[Any], inputs: Sequence[Any] | None = None) -> list[torch.Tensor]:
-        """Return the leaves that a backward pass reaches, and remember them: it calls their hooks. Raises RunsUncompiled
-        for one that uses up the history of a tensor from outside. `inputs`: where it ends, if not at leaves."""
+        """Return the leaves that a backward pass reaches, and remember them: it calls their hooks. `inputs`: where it
+        ends, if not at leaves. Raises RunsUncompiled if it uses up the history of a tensor from outside."""
         leaves = [t for t in roots if isinstance(t, torch.Tensor) and t.grad_fn is None and t.requires_grad]
         graph = list(nodes([t for t in roots if isinstance(t, torch.Tensor)]))
         leaves += (node.variable for node in graph if hasattr(node, "variable"))

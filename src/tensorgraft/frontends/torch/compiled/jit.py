@@ -330,6 +330,7 @@ class Compiled(TracedFunction):
             if values.missing:
                 capture.undo()
                 capture.restore()
+                capture.close()
                 return None, list(map(backend.to_numpy, program.compile()(*program.captured)))
             capture.loops.warn()
             tracing.finish()

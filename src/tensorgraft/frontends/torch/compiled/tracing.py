@@ -18,7 +18,7 @@ from tensorgraft.compiled.objects import Template, reachable_objects, tracking_n
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.side_effects import Reachable, is_iterator
 from tensorgraft.compiled.surroundings import Surroundings
-from tensorgraft.compiled.uncompiled import RunsUncompiled, call_traced
+from tensorgraft.compiled.uncompiled import RunsUncompiled, call_traced, results_flattened
 from tensorgraft.compiled.values import is_plain
 from tensorgraft.frontends.torch.compiled.autograd.history import Finder, is_leaf, record, result_finders
 from tensorgraft.frontends.torch.compiled.autograd.replay import usable
@@ -200,10 +200,7 @@ class Tracing:
         """Return the results as leaves without history. `first_node`: of autograd's nodes, the first that the function
         may have made."""
         capture, world = self.capture, self.world
-        try:
-            flat, structure = flatten_results(out)
-        except RecursionError:
-            raise RunsUncompiled("returns a container that contains itself") from None
+        flat, structure = results_flattened(flatten_results, out)
         if (composite := next(filter(_is_composite, flat), None)) is not None:
             raise RunsUncompiled(f"returns a {type(composite).__name__}, a tensor subclass that wraps other tensors")
         if (later := next(filter(_is_lazy, flat), None)) is not None:
@@ -325,6 +322,8 @@ class Tracing:
         """Undo everything, as if the function had not been called."""
         self.capture.undo()
         self.surroundings.undo()
+        self.restore()
+        self.capture.close()
 
     def restore(self) -> None:
         """Give the storages their arrays, and arguments their `requires_grad`, as they were."""

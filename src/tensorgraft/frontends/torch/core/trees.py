@@ -84,11 +84,11 @@ def flatten_results(tree: Any) -> tuple[list[Any], Structure]:
 
 def containers(tree: Any) -> Iterator[Any]:
     """Yield the lists, tuples, dictionaries, deques and sets of a tree, each once."""
-    stack, seen = [tree], set[int]()
+    stack, known = [tree], set[int]()
     while stack:
         x = stack.pop()
-        if isinstance(x, dict | list | tuple | deque | set) and id(x) not in seen:
-            seen.add(id(x))
+        if isinstance(x, dict | list | tuple | deque | set) and id(x) not in known:
+            known.add(id(x))
             yield x
             stack.extend(x.values() if isinstance(x, dict) else x)
 
