@@ -20,7 +20,7 @@ from tensorgraft.compiled.side_effects import Reachable, is_iterator
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import RunsUncompiled, call_traced, results_flattened
 from tensorgraft.compiled.values import is_plain
-from tensorgraft.frontends.torch.compiled.autograd.history import Finder, is_leaf, record, result_finders
+from tensorgraft.frontends.torch.compiled.autograd.history import Finder, is_leaf, record, result_finders, ungraded_view
 from tensorgraft.frontends.torch.compiled.autograd.replay import usable
 from tensorgraft.frontends.torch.compiled.autograd.tape import Surrounded, Tape
 from tensorgraft.frontends.torch.compiled.capture import Capture, active
@@ -168,7 +168,7 @@ class Tracing:
 
     def _call(self) -> Any:
         """Call the function and find out what it changes. Raises RunsUncompiled for what no program can repeat."""
-        before, groups = modes(), Groups(self.world.visited.values())
+        before, flags, groups = modes(), settings.flags(), Groups(self.world.visited.values())
         self.capture.undos.append(groups.restore)
         with recording_reads(self.reads, *self._owners), torch.set_grad_enabled(torch.is_grad_enabled()):
             self.outside_calls = OutsideCalls()
@@ -183,7 +183,7 @@ class Tracing:
             raise RunsUncompiled(self.capture.uncompiled)
         if self.capture.leaves_hooks():
             raise RunsUncompiled("registers a hook on a tensor from outside")
-        if modes() != before:
+        if modes() != before or settings.flags() != flags:
             raise RunsUncompiled("changes a setting of PyTorch beyond its end")
         if groups.changed() and not (self.schedule.before or self.schedule.after):
             raise RunsUncompiled("changes the hyper-parameters of an optimizer")
@@ -274,6 +274,8 @@ class Tracing:
         for i, (t, known, finder) in enumerate(zip(flat, self.identical, self.result_finders, strict=True)):
             if known is None and is_plain_tensor(t) and id(t) not in self.world.visited:
                 required = finder is None and is_leaf(t) and t.requires_grad
+                if required and ungraded_view(t):
+                    raise RunsUncompiled("returns or keeps a view from no_grad of a tensor that requires gradients")
                 if finder is None and not is_leaf(t) and t.retains_grad and t.grad is not None:
                     raise RunsUncompiled("returns or keeps a tensor that retains the gradient of a backward pass in it")
                 if required and (t.grad is not None or id(t) in ends):
