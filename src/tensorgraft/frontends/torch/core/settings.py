@@ -46,8 +46,8 @@ def _of_functions() -> tuple[Any, ...]:
     )
 
 
-Flagged: Any = torch.backends.PropModule  # type: ignore[attr-defined]
-Flag: Any = torch.backends.ContextProp  # type: ignore[attr-defined]
+Flagged: Any = torch.backends.PropModule
+Flag: Any = torch.backends.ContextProp
 
 
 def flags() -> dict[tuple[int, str], Any]:
