@@ -225,10 +225,11 @@ def passed(path: Path) -> Iterator[str]:
 
 
 def on_backend(suite: Suite, backend: str, every: int, seconds: float, offset: int = 0) -> Path:
-    """What passes natively, on `backend`; then the same tests natively, for what both take."""
+    """What passes natively, on `backend`; then the same tests natively, for what both take in all: of judges, which are
+    compared test by test, the first native run says enough."""
     native = OUT / f"suite-{suite.name}-native.jsonl"
     if not native.exists():
-        run(suite, None, every=suite.every)
+        run(suite, None, every=suite.every, offset=offset)
     ids = OUT / f"suite-{suite.name}-ids.txt"
     ids.write_text("\n".join(passed(native)))
     plainly: dict[str, dict[str, Any]] = {}
@@ -242,8 +243,9 @@ def on_backend(suite: Suite, backend: str, every: int, seconds: float, offset: i
                 file.write(json.dumps(row) + "\n")
             elif row["outcome"] == "failed":
                 file.write(json.dumps({**row, "outcome": "apart", "message": UNCOMPILED}) + "\n")
-    ids.write_text("\n".join(name for name, row in read(out).items() if row["outcome"] != "apart"))
-    run(suite, None, ids, name=f"beside-{backend}")
+    if not suite.judge:
+        ids.write_text("\n".join(read(out)))
+        run(suite, None, ids, name=f"beside-{backend}")
     return out
 
 
@@ -294,7 +296,7 @@ def explained(suite: Suite, rows: Mapping[str, Mapping[str, Any]]) -> tuple[Coun
 
 
 def result(suite: Suite, backend: str) -> Result:
-    beside = f"beside-{backend}"
+    beside = "native" if suite.judge else f"beside-{backend}"
     every, native, ours = (read(OUT / f"suite-{suite.name}-{b}.jsonl") for b in ("native", beside, backend))
     there, here = (json.loads((OUT / f"suite-{suite.name}-{b}.process.json").read_text()) for b in (beside, backend))
     counted = {k: v for k, v in ours.items() if v["outcome"] not in ("skipped", "apart")}

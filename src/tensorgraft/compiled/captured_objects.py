@@ -248,7 +248,17 @@ def _contents_of(name: str, value: Any, library: Callable[[str], bool]) -> Conta
         return ContainerContents(name, value, lambda: [vars(value)], [".__dict__"])
     if is_compiled_function(value):
         return ContainerContents(name, value, lambda: [value.__wrapped__], [""])
+    if held := functions_held(value):
+        return ContainerContents(name, value, lambda: list(functions_held(value).values()), [f".{n}" for n in held])
     return None
+
+
+def functions_held(value: Any) -> dict[str, Any]:
+    """Return the functions in the attributes of an object that JAX has made of some (`jax.custom_vjp`)."""
+    if type(value).__module__.partition(".")[0] != "jax":
+        return {}
+    attributes = getattr(value, "__dict__", {})
+    return {n: v for n, v in attributes.items() if isinstance(v, types.FunctionType | types.MethodType)}
 
 
 def _attributes(name: str, value: Any) -> ContainerContents:
@@ -361,6 +371,15 @@ def _names(code: types.CodeType) -> Iterable[str]:
             yield from _names(inner)
 
 
+def is_python_class(kind: type) -> bool:
+    """Say whether a class is written in Python. From Python 3.12 on, those of C are on the heap, too; they have a
+    constructor of their own, or none."""
+    heap, immutable, not_made = 1 << 9, 1 << 8, 1 << 7  # `Py_TPFLAGS_*`
+    constructor = vars(kind).get("__new__")
+    is_own = isinstance(constructor, types.BuiltinFunctionType) and constructor.__self__ is kind
+    return bool(kind.__flags__ & heap) and not kind.__flags__ & (immutable | not_made) and not is_own
+
+
 def is_of_program(value: Any) -> bool:
     """Say whether an object is of a class that is written in Python, and neither the standard library's nor one of a
     framework: the program's, or that of a package which it uses."""
@@ -369,7 +388,7 @@ def is_of_program(value: Any) -> bool:
 
 def is_program_class(kind: type) -> bool:
     """Say the same of all objects of a class."""
-    if not kind.__flags__ & 1 << 9 or callable(getattr(kind, "__torch_function__", None)):
+    if not is_python_class(kind) or callable(getattr(kind, "__torch_function__", None)):
         return False
     package = kind.__module__.partition(".")[0]
     # where `exec` has no module to name it is the second; distributions are made of a program's tensors

@@ -40,6 +40,7 @@ _REFUSED: tuple[tuple[str, str, tuple[str, ...]], ...] = (  # (description, modu
     ("opens a file", "torch", ("load", "from_file")),
     ("opens a file", "safetensors.torch", ("load_file",)),
     ("asks for the seed of random numbers", "torch", ("initial_seed",)),
+    ("asks whether garbage is collected", "gc", ("isenabled",)),
     ("asks its user", "builtins", ("input",)),
     ("draws random numbers", "random.SystemRandom", ("random", "getrandbits")),
     ("draws random numbers", "random", ("_urandom",)),  # what `secrets` calls
@@ -47,6 +48,23 @@ _REFUSED: tuple[tuple[str, str, tuple[str, ...]], ...] = (  # (description, modu
     ("starts a thread", "threading.Thread", ("start",)),
 )
 _NAMES = frozenset(name for _, _, names in _REFUSED for name in names)
+# what settings are asked for by, that no key of a trace has
+_ASKED = (
+    ("sys", ("getrecursionlimit", "getswitchinterval", "gettrace", "getprofile")),
+    ("gc", ("get_threshold",)),
+    ("os", ("getpid",)),
+    ("locale", ("getlocale",)),
+    ("threading", ("current_thread",)),
+    ("numpy", ("geterr", "get_printoptions")),
+    ("torch", ("get_float32_matmul_precision", "get_num_threads", "get_num_interop_threads", "is_warn_always_enabled")),
+)
+REPLACED = _NAMES.union(*(names for _, names in _ASKED)) | {
+    "print",
+    "warn",
+    "handle",
+    "seed",
+    "id",
+}  # by what is there while a function is traced
 _STANDARD = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 _SITE = tuple({sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib")})
 
@@ -78,8 +96,10 @@ class OutsideCalls:
         self.repeated: list[Call] = []  # repeated at every call of the program, also the traced one
         self.warned: list[Call] = []  # repeated at every later call
         self.refused: str | None = None
+        self.asked: list[tuple[str, Call]] = []  # settings, by the program's name, that are guards
         self._thread = threading.get_ident()
         self._active = False
+        self._is_argument: Callable[[int], bool] | None = None
 
     def settled(self) -> None:
         """Raise RunsUncompiled again if the program has caught it."""
@@ -95,9 +115,14 @@ class OutsideCalls:
         return bool(self.repeated or self.warned)
 
     @contextlib.contextmanager
-    def watched(self, bound: Sequence[tuple[dict[str, Any], str]] = ()) -> Iterator[None]:
+    def watched(
+        self,
+        bound: Sequence[tuple[dict[str, Any], str]] = (),
+        is_argument: Callable[[int], bool] | None = None,
+    ) -> Iterator[None]:
         """Context that intercepts this thread's calls. `bound`: global variables of the program that refer to such
-        functions."""
+        functions; `is_argument`: of the identity of an object, where the program asks for some by `id`."""
+        self._is_argument = is_argument
         with contextlib.ExitStack() as stack:
             wrapped: dict[int, Any] = {}
             for owner, name, make in self._overrides():
@@ -119,11 +144,24 @@ class OutsideCalls:
         """Yield (a module or class, a name in it, the function that is called instead)."""
         for owner, name, reason in _refused():
             yield owner, name, functools.partial(self._refuse, f"{reason} ({getattr(owner, '__name__', owner)}.{name})")
+        yield from self._settings()
+        if self._is_argument is not None:
+            yield builtins, "id", self._identity
         yield random.Random, "seed", self._seed
         yield builtins, "print", self._print
         yield warnings, "warn", self._warn
         if "logging" in sys.modules:
             yield sys.modules["logging"].Logger, "handle", self._log
+
+    def _settings(self) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+        for path, names in _ASKED:
+            owner = sys.modules.get(path)
+            loaded = (name for name in names if owner is not None and name in vars(owner))
+            yield from ((owner, name, functools.partial(self._ask, f"{path}.{name}()")) for name in loaded)
+
+    def _ask(self, name: str, original: Any, args: Any, kwargs: Any) -> Any:
+        self.asked.append((name, functools.partial(original, *args, **kwargs)))
+        return original(*args, **kwargs)
 
     def _wrapped(self, original: Any, make: Callable[..., Any]) -> Any:
         @functools.wraps(original)
@@ -137,6 +175,12 @@ class OutsideCalls:
     def _refuse(self, reason: str, *_: Any) -> Any:
         self.refused = reason
         raise RunsUncompiled(reason)
+
+    def _identity(self, original: Any, args: Any, kwargs: Any) -> int:
+        key: int = original(*args, **kwargs)
+        if self._is_argument is not None and self._is_argument(key):
+            self._refuse("asks for the identity of an argument (id)", original, args, kwargs)
+        return key
 
     def _seed(self, original: Any, args: Any, kwargs: Any) -> None:
         if not kwargs and args[1:] in ((), (None,)):

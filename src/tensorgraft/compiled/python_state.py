@@ -7,6 +7,7 @@ random numbers, or asks for what differs at each call (a clock, an iterator) is 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import types
@@ -25,7 +26,7 @@ from tensorgraft.compiled.lookups import Lookups
 from tensorgraft.compiled.outside_calls import NotedCalls
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
-from tensorgraft.compiled.uncompiled import warn_uncompiled
+from tensorgraft.compiled.uncompiled import RunsUncompiled, warn_uncompiled
 from tensorgraft.compiled.values import is_plain, is_same_value
 from tensorgraft.errors import TracedValueError
 
@@ -94,6 +95,7 @@ class PythonState:
             why = f"writes {written}"
         if why is None:
             world.undo()
+            self._around.ask(self._noted.asked)
             self._around.settle(world, changes, lambda value: None, [fn for _, _, fn in world.methods])
             self._changes = changes
             self._world = None
@@ -111,8 +113,11 @@ class PythonState:
             change.apply(change.table.of, change.new)
 
     def undo(self) -> None:
-        """Put everything back as it was before the trace, which is given up."""
+        """Put everything back as it was before the trace, which is given up. `repeat` does again what it has changed,
+        where the error is the function's own."""
         if self._world is not None:
+            with contextlib.suppress(RunsUncompiled):
+                self._changes = [change for change in self._world.changes() if all(map(is_plain, change.new))]
             self._around.undo()
             self._world.undo()
 

@@ -25,12 +25,14 @@ from tensorgraft.compiled.captured_objects import (
     Call,
     Named,
     functions_around,
+    functions_held,
     in_library,
     is_bound_builtin,
     is_compiled_function,
     is_namespace,
     is_of_program,
     is_plain_tensor,
+    is_python_class,
     slots_of,
 )
 from tensorgraft.compiled.changes import Change, change_of
@@ -44,6 +46,7 @@ from tensorgraft.compiled.instructions import (
     stored_attributes,
     uses_of,
 )
+from tensorgraft.compiled.libraries import Libraries, modules_named
 from tensorgraft.compiled.lookups import content_of
 from tensorgraft.compiled.outside_calls import is_outside
 from tensorgraft.compiled.random_states import is_generator, same_state, set_states, state_of, states_of
@@ -115,6 +118,7 @@ class Reachable:
         self.hooks: list[Any] = []  # of tensors and optimizers
         self.of_tensors: list[Table] = []  # attributes of tensors that are no arguments
         self.named: list[Table] = []  # variables and attributes of what is no argument
+        self.libraries = Libraries()
         self._spaces: list[tuple[str, Any]] = []
         self.generators: list[Any] = []
         # functions that remember results, how often they have, and what they have remembered
@@ -146,8 +150,8 @@ class Reachable:
     def _walk_spaces(self) -> dict[str, Any]:
         """Look at the attributes of classes and Python modules that functions mention, and at what is behind these,
         until there are no further functions; return the names that all of them mention."""
-        known = -1, -1, -1
-        while known != (known := (len(self.codes), len(self._spaces), len(self._strings))):
+        known = -1, -1, -1, -1
+        while known != (known := (len(self.codes), len(self._spaces), len(self._strings), len(self.libraries))):
             names = dict.fromkeys(name for code in self.codes for name in sorted(names_of(code)))
             if not names.keys().isdisjoint(_IMPORTING):
                 self._walk([(module.__name__, module, None) for module in modules_named(self._strings, "")])
@@ -161,6 +165,7 @@ class Reachable:
                 (name, Namespace(space, [*names, *asked_by_value], stored, requested)) for name, space in self._spaces
             ]
             self._walk([(f"{name}.{key}", v, None) for name, t in tables for key, v in t.entries().items()])
+            self._walk([(name, value, None) for name, value in self.libraries.mention(names.keys())])
         for name, table in tables:
             self._add(name, table, None)
         return names
@@ -248,16 +253,18 @@ class Reachable:
     def _space(self, name: str, value: Any) -> Iterator[tuple[str, Any, None]]:
         """Note a class or a Python module of the program; yield the functions of a class."""
         if isinstance(value, types.ModuleType):
-            if not in_library(vars(value).get("__file__") or "") and value.__name__ not in sys.stdlib_module_names:
+            if not in_library(getattr(value, "__file__", None) or "") and value.__name__ not in sys.stdlib_module_names:
                 self._spaces.append((name, value))
                 for fn in functions_of(vars(value).get("__getattr__")):
                     self.methods.append((fn.__name__, True, fn))
                     yield fn.__qualname__, fn, None
+            else:
+                yield from ((name, module, None) for module in self.libraries.add(value))
             return
-        if not value.__flags__ & 1 << 9:  # made in C
+        if not is_python_class(value):
             return
         for cls in (*value.__mro__, *type(value).__mro__):
-            if not cls.__flags__ & 1 << 9 or _of_library(cls):
+            if not is_python_class(cls) or _of_library(cls):
                 continue
             if cls is value or id(cls) not in self.visited:
                 self.visited[id(cls)] = cls
@@ -293,6 +300,8 @@ class Reachable:
             yield "self", value.__self__, None
         elif is_compiled_function(value):
             yield name, value.__wrapped__, None
+        elif held := functions_held(value):
+            yield from ((f"{name}.{key}", child, None) for key, child in held.items())
         elif isinstance(value, ReferenceType):
             yield name, value(), None
         elif isinstance(value, ContextVar):
@@ -313,7 +322,7 @@ class Reachable:
     def _attributes(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, Find | None]]:
         cls = type(value)
         package = cls.__module__.partition(".")[0]
-        made_in_python = bool(cls.__flags__ & 1 << 9)
+        made_in_python = is_python_class(cls)
         if package in _OF_STANDARD and package not in _OWN_MODULES and not is_namespace(value):
             if made_in_python and isinstance(attributes := getattr(value, "__dict__", None), dict):
                 self._add(name, attributes, None)
@@ -552,14 +561,6 @@ def _substituted(value: Any, substitutes: dict[int, Any]) -> Any:
     return value
 
 
-def modules_named(names: Iterable[str], package: str) -> list[types.ModuleType]:
-    """Return the modules, of those that are loaded, that `import` inside a function of a package finds by a name."""
-    parts = package.split(".") if package else []
-    above = ["", *(".".join(parts[: k + 1]) + "." for k in range(len(parts)))]
-    modules = (sys.modules.get(before + name) for name in sorted(names) for before in above)
-    return [module for module in modules if isinstance(module, types.ModuleType)]
-
-
 _SIGNALS = (threading.Event, threading.Semaphore, threading.Barrier)
 _SIGNALLED = ("set", "clear", "wait", "acquire", "release", "abort", "reset")
 
@@ -571,9 +572,7 @@ def _acts(value: Any) -> bool:
 
 def is_iterator(value: Any) -> bool:
     """Say whether it is a generator or one of Python's own iterators: nothing tells how far it has come."""
-    kind = type(value)
-    made_in_c = not kind.__flags__ & 1 << 9 or kind.__module__ == "itertools"  # heap types from Python 3.12 on
-    return isinstance(value, Iterator) and made_in_c and not hasattr(value, "fileno")
+    return isinstance(value, Iterator) and not is_python_class(type(value)) and not hasattr(value, "fileno")
 
 
 # ---- paths -----------------------------------------------------------------------------------------------------------

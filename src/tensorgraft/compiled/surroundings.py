@@ -156,6 +156,12 @@ class Surroundings:
         names = [f".{key}" for _, key in (*lookups.entries, *lookups.attributes)]
         self._containers.append(ContainerContents(name, lookups, lookups.current, names, lookups))
 
+    def ask(self, settings: Iterable[tuple[str, Callable[[], Any]]]) -> None:
+        """Look at what functions return that tell the settings of the process."""
+        for name, setting in settings:
+            current = functools.partial(_setting, setting)
+            self._containers.append(ContainerContents(name, setting, current, [""]))
+
     def watch(self, world: Reachable) -> None:
         """Take the values of further arrays that the function may write, before it is traced."""
         known = {id(watched_array.of) for watched_array in self._arrays}
@@ -193,6 +199,7 @@ class Surroundings:
         self._watched.clear()
         if id(sys.argv) in world.tables:
             self.add("sys.argv", sys.argv)
+        self._add_libraries(world)
         for hook in world.hooks:
             self.add("a hook", hook)
         for name, results, known in world.asked_caches():
@@ -271,6 +278,14 @@ class Surroundings:
         self._containers.append(ContainerContents(name, vars(owner), functools.partial(_own_items, owner)))
         for key, value in list(vars(owner).items()):
             self.add(f"{name}.{key}", value)
+
+    def _add_libraries(self, world: Reachable) -> None:
+        """Look at attributes of libraries, and at the functions that the program has put there."""
+        entries = [(vars(owner), name) for owner, name in world.libraries.entries()]
+        self.look_up("a library", Lookups(entries, attributes=world.libraries.properties()))
+        for table, name in entries:
+            if isinstance(table[name], types.FunctionType):
+                self.add(name, table[name])
 
     def _add_called(self, world: Reachable) -> None:
         """Look at the variables of the methods that what is looked at may call, by the names that it mentions."""
@@ -382,6 +397,11 @@ def _is_plain_result(result: Any, key: Any) -> bool:
 
 def _items(table: dict[str, Any]) -> list[Any]:
     return [*table, *table.values()]
+
+
+def _setting(ask: Callable[[], Any]) -> list[Any]:
+    value = ask()
+    return [tuple(sorted(value.items())) if isinstance(value, dict) else value]
 
 
 def _own_items(owner: Any) -> list[Any]:

@@ -1,6 +1,7 @@
 """Grafted JAX functions whose surroundings change between two calls: each call is what JAX computes of them then."""
 
 import itertools
+import math
 import os
 import random
 import time
@@ -80,7 +81,34 @@ def _of_the_environment():
     yield lambda: os.environ.update(TENSORGRAFT_TEST_RATE="3")
 
 
+def _of_custom_derivatives():
+    scale, slope = [2.0], [3.0]
+
+    @jax.custom_vjp
+    def scaled(x):
+        return x * scale[0]
+
+    @jax.custom_jvp
+    def bent(x):
+        return x * scale[0]
+
+    scaled.defvjp(lambda x: (scaled(x), None), lambda _, ct: (ct * slope[0],))
+    bent.defjvp(lambda primals, tangents: (bent(*primals), tangents[0] * slope[0]))
+    yield jax.grad(lambda x: jax.numpy.sum(scaled(x) * bent(x)))
+    yield lambda: scale.__setitem__(0, 5.0)
+    yield lambda: slope.__setitem__(0, 7.0)
+
+
+def _of_libraries():
+    scale = [2.0]
+    yield lambda x: jax.numpy.negative(x) * math.tau
+    yield lambda: setattr(jnp, "negative", lambda x: x * scale[0])
+    yield lambda: scale.__setitem__(0, 5.0)
+    yield lambda: setattr(math, "tau", 1.0)
+
+
 CHANGES = [_of_globals, _of_objects, _of_a_method, _of_containers, _of_the_environment]
+CHANGES += [_of_custom_derivatives, _of_libraries]
 
 
 @pytest.mark.parametrize("onto", INTO)
@@ -89,6 +117,8 @@ def test_what_is_read(changes, onto, monkeypatch):
     for name in ("FACTOR", "WEIGHTS", "helper"):
         monkeypatch.setitem(globals(), name, globals()[name])
     monkeypatch.setattr(Model, "shared", 1.0)
+    monkeypatch.setattr(jnp, "negative", jnp.negative)
+    monkeypatch.setattr(math, "tau", math.tau)
     monkeypatch.setenv("TENSORGRAFT_TEST_RATE", "2")
     HOST.fill(1)
     fn, *steps = changes()
@@ -103,6 +133,54 @@ def test_static_objects():
     model, grafted = Model(), tg.graft(lambda x, m: x * m.scale, onto="numpy")
     for model.scale in (2.0, 3.0, 2.0):
         np.testing.assert_array_equal(grafted(ONES, model), ONES * model.scale)
+
+
+def test_static_objects_that_are_equal():
+    class Scale:
+        def __init__(self, value):
+            self.value = value
+
+        def __eq__(self, other):
+            return isinstance(other, Scale)
+
+        def __hash__(self):
+            return 1
+
+    grafted = tg.graft(lambda x, scale: x * scale.value, onto="numpy")
+    for value in (2.0, 3.0, 2.0):
+        np.testing.assert_array_equal(grafted(ONES, Scale(value)), ONES * value)
+
+
+def test_names_are_in_the_order_of_the_call():
+    def fn(**named):
+        return sum(x * (k + 1) for k, x in enumerate(named.values()))
+
+    grafted, other = tg.graft(fn, onto="numpy"), np.full(2, 5, np.float32)
+    for named in ({"a": ONES, "b": other}, {"b": other, "a": ONES}, {"a": ONES, "b": other}):
+        np.testing.assert_array_equal(grafted(**named), fn(**named))
+
+
+@pytest.mark.filterwarnings("ignore::tensorgraft.compiled.uncompiled.UncompiledWarning")
+@pytest.mark.parametrize("onto", INTO)
+def test_what_is_changed_before_an_error_stays(onto):
+    log, state = [], {"calls": 0, "fails": False}
+
+    def fn(x):
+        log.append(len(log))
+        state["calls"] += 1
+        if state["fails"]:
+            raise KeyError("the program's own")
+        return x * state["calls"]
+
+    grafted, x = tg.graft(fn, onto=onto), INTO[onto](ONES)
+    for calls, fails in enumerate((False, True, True, False), 1):
+        state["fails"] = fails
+        if fails:
+            with pytest.raises(KeyError):
+                grafted(x)
+        else:
+            np.testing.assert_array_equal(grafted(x), ONES * calls)
+        assert state["calls"] == calls == len(log)
 
 
 def test_what_is_only_written_is_written_at_each_call(recwarn):

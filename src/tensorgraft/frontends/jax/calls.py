@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax.extend.core.primitives import convert_element_type_p
 
+from tensorgraft.compiled.captured_objects import object_key
 from tensorgraft.compiled.objects import collecting_new_objects
 from tensorgraft.compiled.python_state import MOST_STATES, PythonState, warn_traced_again
 from tensorgraft.compiled.values import exact
@@ -52,6 +53,7 @@ class JaxCall:
         self, args: Any, kwargs: Any, operand: Operand, objects: Objects | None = None, values: Sequence[Any] = ()
     ) -> None:
         plain, self.structure = flatten((args, kwargs))
+        self.names = tuple(kwargs)  # in their order, which JAX's structure does not have
         self.is_node = [is_object(x) for x in plain]
         self.objects: Objects | None = objects
         self.state_count, self.leading = len(values), 0 if objects is None else 1
@@ -70,12 +72,12 @@ class JaxCall:
     def key(self) -> Any:
         """Return a key of all that a trace depends on but the values of numbers."""
         marks: list[Any] = [
-            o[1] if o is not None else (type(x), x) for x, o in zip(self.slots, self.operands, strict=True)
+            o[1] if o is not None else object_key(x) for x, o in zip(self.slots, self.operands, strict=True)
         ]
         for i in self.numbers:
             marks[i] = type(self.slots[i])
         objects = None if self.objects is None else (self.objects.key, *self.is_node)
-        return self.structure, objects, settings.current(), *marks
+        return self.structure, self.names, objects, settings.current(), *marks
 
     def has_open_extents(self) -> bool:
         """Return whether a framework that traces does not know the shape of some array yet."""
@@ -95,7 +97,7 @@ class JaxCall:
         plain, inner = iter(values[: self.count]), iter(nodes[self.leading :])
         leaves = [next(inner) if node else next(plain) for node in self.is_node]
         args, kwargs = jax.tree.unflatten(self.structure, leaves)
-        return (*nodes[: self.leading], *args), kwargs, outcome_of
+        return (*nodes[: self.leading], *args), {name: kwargs[name] for name in self.names}, outcome_of
 
 
 class JaxResult(NamedTuple):
@@ -161,8 +163,10 @@ class JaxTrace:
                     side_effects.refuse_keeping(x, holder, fn)
                 else:
                     self.keeps |= {number}
-        except BaseException:
+        except BaseException as error:
             self.surroundings.undo()
+            if isinstance(error, traced_value_errors.Failed) and not error.is_look:
+                error.effects = self.surroundings.repeat
             raise
         if self.keeps:
             self.surroundings.undo()

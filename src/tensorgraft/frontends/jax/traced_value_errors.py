@@ -64,6 +64,7 @@ class Failed(Exception):
         self._tracer = self._needed_array() if self.is_look else None
         self._positions = _positions(self._tracer, trace)
         self.argument: Any = None
+        self.effects: Callable[[], None] | None = None  # does again what the function has changed before its own error
         self.origin = _origin(self._tracer) if self._tracer is not None else None
 
     def numbers(self) -> set[int] | None:
@@ -102,6 +103,8 @@ def raise_(failed: Failed, name: str, fn: Callable[..., Any]) -> NoReturn:
     """Not inside of an `except` clause, of which the error would tell, too."""
     error = in_words(failed, name, fn)
     if error is failed.error:
+        if failed.effects is not None:
+            failed.effects()
         raise error
     raise error from failed.error
 

@@ -42,10 +42,26 @@ PROGRAMS = {
         torch.full((2,), x.sum().item(), device=x.device),
         torch.tensor([x.sum().item(), 1], device=x.device),
     ),
+    "factors": lambda x: (
+        torch.add(x, 2 * x, alpha=x.sum().item()),
+        x.sub(other=x * x, alpha=x.argmax().item()),
+        torch.rsub(x, 1.5, alpha=x.mean().item()),
+        x.add(x.mean().item(), alpha=0.5),
+        x.long().add(x.long(), alpha=x.argmax().item()),
+        (x * 1).add_(x.double(), alpha=x.mean().item()).sub_(x.sum(), alpha=x.sum().item()),
+        x.addcmul(x, x, value=x.mean().item()).addcdiv_(x, x + 1, value=-x.sum().item()),
+        x.lerp(x * x, 1 / x.sum().item()),
+    ),
+    "factors in bfloat16": lambda x: (
+        (x / 3).bfloat16().add((x / 7).bfloat16(), alpha=x.mean().item()),
+        (x / 3).bfloat16().addcmul_((x / 7).bfloat16(), x.bfloat16(), value=x.mean().item()),
+        (x / 3).bfloat16().lerp_((x / 7).bfloat16(), 1 / x.sum().item()),
+    ),
     "index": lambda x: x[(x.argmax().item() - 1) % 3],
     "written": lambda x: (_set(x, 0), _set(x, x > 2)),
     "trained": _trained,
     "returned": lambda x: [x.sum().item(), {"n": x.argmax().item(), "x": x * 2}],
+    "weighted": lambda x: torch.add(x, x * x, alpha=x.sum().item()).lerp(x.exp(), x.mean().item()),
     "kind": lambda x: (isinstance(x.sum().item(), float), isinstance(x.argmax().item(), int)),
 }
 
@@ -72,7 +88,7 @@ def test_programs(backend, name):
 
 
 @compiled
-@pytest.mark.parametrize("name", ["quotient", "reflected", "arithmetic", "chosen", "in place"])
+@pytest.mark.parametrize("name", ["quotient", "reflected", "arithmetic", "chosen", "in place", "weighted"])
 def test_gradients_outside(name):
     run, found = tg.jit(PROGRAMS[name]), []
     for device in (tg.device("jax"), "cpu"):
@@ -81,6 +97,25 @@ def test_gradients_outside(name):
             (run if device != "cpu" else PROGRAMS[name])(x).sum().backward()
             found.append(x.grad)
     same(found[:2], found[2:])
+
+
+@compiled
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_rate_of_dropout(backend):
+    def drop(x, rate):
+        return torch.nn.functional.dropout(x, rate.item())
+
+    run, device = tg.jit(drop), tg.device(backend)
+    for rate in (0.25, 0.75, 1.0):
+        found = []
+        for fn in (run, drop):
+            torch.manual_seed(1)
+            x = torch.ones(1000, device=device, requires_grad=True)
+            fn(x, torch.tensor(rate, device=device)).sum().backward()
+            found.append(x.grad.cpu())
+        torch.testing.assert_close(*found)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        run(torch.ones(3, device=device), torch.tensor(1.5, device=device))
 
 
 @compiled
@@ -153,8 +188,9 @@ def test_what_python_would_raise(fn, error):
         lambda x: x / max(x.sum().item(), 1.0),
         lambda x: torch.zeros(x.argmax().item(), device=x.device),
         lambda x: x[: x.argmax().item()],
-        lambda x: torch.add(x, x, alpha=x.sum().item()),
-        lambda x: torch.nn.functional.dropout(x, x.sum().item()),
+        lambda x: torch.add(x.long(), x.long(), alpha=x.sum().item()),
+        lambda x: torch.addmm(x.diag(), x.diag(), x.diag(), alpha=x.sum().item()),
+        lambda x: torch.nn.functional.dropout(x, x.sum().item(), inplace=True),
         lambda x: torch.tensor(x.sum().item()) * x,
     ],
 )

@@ -116,6 +116,21 @@ def test_data_can_be_assigned(device):
         p.data = torch.zeros(2, device="meta")
 
 
+@pytest.mark.parametrize("copy", [torch.Tensor.clone, torch.Tensor.double, torch.Tensor.half, torch.Tensor.long])
+def test_copies_of_a_parameter_of_inference_mode(device, copy):
+    found = []
+    for d in ("cpu", device):
+        with torch.inference_mode():
+            p = nn.Parameter(torch.ones(3, device=d))
+            inside = copy(p)
+        outside = copy(p)
+        found.append((inside.requires_grad, outside.requires_grad, outside.is_inference(), outside.tolist()))
+        if outside.requires_grad:
+            (outside * 2).sum().backward()
+            found[-1] += (p.grad.tolist(),)
+    assert found[0] == found[1]
+
+
 def test_data_of_an_inference_tensor(device):
     p, grown = nn.Parameter(torch.ones(3, device=device)), torch.ones(3, device=device)
     with torch.inference_mode():

@@ -95,6 +95,7 @@ class ArrayTracing:
         world, template = self._world, self._template
         assert world is not None
         _settle_numbers(self._alive)
+        surroundings.ask(self._outside_calls.asked)
         surroundings.settle(world, self._changes, lambda value: None, [fn for _, _, fn in world.methods])
         positions = {id(a): k for k, a in enumerate(program.captured)}
         # a check that fails leaves everything as it was

@@ -220,17 +220,24 @@ class _Assembly:
         tracing, capture, slots = self.tracing, self.capture, self.tracing.slots
         reads, surroundings, world, changes = tracing.reads, tracing.surroundings, tracing.world, tracing.changes
         methods = reads.functions(capture.modules.values())
-        for optimizer in capture.groups_read.values():
-            if tracing.schedule.before or tracing.schedule.after:
+        schedulers = list(capture.schedulers_read.values())
+        if tracing.schedule.before or tracing.schedule.after:
+            if any(name == "param_groups" for _, name in capture.optimizers_read):
                 raise RunsUncompiled("reads the hyper-parameters of an optimizer whose scheduler steps in it")
-            surroundings.add(f"{type(optimizer).__name__}.param_groups", optimizer.param_groups)
+            if schedulers:
+                raise RunsUncompiled(f"reads a {type(schedulers[0]).__name__}, and a scheduler steps in it")
+        for (_, name), optimizer in capture.optimizers_read.items():
+            surroundings.add(f"{type(optimizer).__name__}.{name}", getattr(optimizer, name))
         modules = Modules([*capture.modules.values(), *reads.modules()], slots.rebound)
         for hook in modules.hooks:
             surroundings.add("a hook", hook)
+        if capture.modules:
+            surroundings.look_up("Module", Lookups(attributes=[(torch.nn.Module, "__call__")]))
         for cls in modules.classes:
             surroundings.look_up(cls.__name__, Lookups(attributes=[(cls, "forward")]))
         reads.look_up_absent()
-        surroundings.settle(world, changes, slots.slot, methods, reads.dicts.values())
+        surroundings.ask(tracing.outside_calls.asked)
+        surroundings.settle(world, changes, slots.slot, methods, [*reads.dicts.values(), *schedulers])
         compares = any(compares_identities(fn.__code__) for fn in surroundings.functions())
         written_tables = {id(c.table.of) for c in changes if world.only_written(c)}
         before = [(getter_of(leaf.tensor, self.place), leaf.before) for leaf, _ in tracing.slopes if not leaf.reset]

@@ -119,7 +119,9 @@ class Capture:
     first_node: int = 0  # of autograd's nodes by their number, the first that the function may have made
     detached: set[int] = field(default_factory=set)  # what stands for arguments with a history, by identity
     undos: list[Callable[[], None]] = field(default_factory=list)  # of what was done to optimizers and schedules
-    groups_read: dict[int, Any] = field(default_factory=dict)  # optimizers whose groups the program reads, by identity
+    # optimizers and the attributes that the program reads of them; schedulers that it reads
+    optimizers_read: dict[tuple[int, str], Any] = field(default_factory=dict)
+    schedulers_read: dict[int, Any] = field(default_factory=dict)
     quantized: list[Storage] = field(default_factory=list)  # of which the parts are touched
     host: HostTensors | None = None  # what knows the tensors of the host
     world: Reachable | None = None  # what the function reaches of Python's objects

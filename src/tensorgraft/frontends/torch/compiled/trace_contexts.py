@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._python_dispatch import _disable_current_modes
 
+from tensorgraft.compiled.captured_objects import in_library
 from tensorgraft.frontends.torch.compiled.capture import Capture, paused
 from tensorgraft.frontends.torch.compiled.host.call_tensors import on_host, raw_gradient, set_raw_gradient
 from tensorgraft.frontends.torch.compiled.host.traced_tensors import HostWatch
@@ -50,6 +52,7 @@ def trace_contexts(capture: Capture, schedule: Schedule) -> Iterator[HostWatch]:
         handle = torch.nn.modules.module.register_module_forward_pre_hook(note_module)
         stack.callback(handle.remove)
         stack.enter_context(_gradients(capture))
+        stack.enter_context(_histories(capture))
         stack.enter_context(_schedulers(capture, schedule))
         for name in ("register_hook", "register_post_accumulate_grad_hook"):
             stack.enter_context(replaced(torch.Tensor, name, functools.partial(_hooks, capture)))
@@ -131,6 +134,29 @@ def _gradients(capture: Capture) -> Iterator[None]:
         del torch.Tensor.grad
 
 
+@contextlib.contextmanager
+def _histories(capture: Capture) -> Iterator[None]:
+    """Note whether the program asks tensors from outside for their history, which the trace does not have, or for how
+    often they were written."""
+
+    def noting(name: str, original: Callable[[torch.Tensor], Any], outside: Callable[[torch.Tensor], bool]) -> property:
+        def read(self: torch.Tensor) -> Any:
+            if state.now.capture is capture and outside(self) and not in_library(sys._getframe(1).f_code.co_filename):
+                capture.uncompiled = f"reads {name} of a tensor from outside"
+            return original(self)
+
+        return property(read)
+
+    outsides = {"grad_fn": lambda t: id(t) in capture.detached, "_version": capture.from_outside}
+    for name, outside in outsides.items():
+        setattr(torch.Tensor, name, noting(name, getattr(torch.Tensor, name).__get__, outside))
+    try:
+        yield
+    finally:
+        for name in outsides:
+            delattr(torch.Tensor, name)
+
+
 def _hooks(capture: Capture, original: Any) -> Any:
     """Note the hooks that tensors from outside are given."""
 
@@ -166,9 +192,14 @@ def _buckets() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _schedulers(capture: Capture, schedule: Schedule) -> Iterator[None]:
-    """Note the outermost calls of schedulers' `step`."""
+    """Note the outermost calls of schedulers' `step`, and which the program reads otherwise."""
     depth = 0
     schedulers: list[LRScheduler] = []
+
+    def read(self: Any, name: str) -> Any:
+        if not depth and name != "step" and not in_library(sys._getframe(1).f_code.co_filename):
+            capture.schedulers_read[id(self)] = self
+        return object.__getattribute__(self, name)
 
     def wrap(original: Any) -> Any:
         def step(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -197,6 +228,8 @@ def _schedulers(capture: Capture, schedule: Schedule) -> Iterator[None]:
         for cls in dict.fromkeys(family(LRScheduler)):
             if "step" in cls.__dict__:
                 stack.enter_context(replaced(cls, "step", wrap))
+        LRScheduler.__getattribute__ = read  # type: ignore[method-assign]
+        stack.callback(delattr, LRScheduler, "__getattribute__")
         yield
 
 

@@ -14,6 +14,7 @@ import torch
 
 from tensorgraft.compiled.captured_objects import Call, is_plain_tensor
 from tensorgraft.compiled.changes import Change
+from tensorgraft.compiled.instructions import global_names
 from tensorgraft.compiled.objects import Template, reachable_objects, tracking_new_objects
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.side_effects import Reachable, is_iterator
@@ -174,7 +175,8 @@ class Tracing:
         with recording_reads(self.reads, *self._owners), torch.set_grad_enabled(torch.is_grad_enabled()):
             self.outside_calls = OutsideCalls()
             try:
-                with self.outside_calls.watched(self.world.outside):
+                asks = any("id" in global_names(code) for code in self.world.codes)
+                with self.outside_calls.watched(self.world.outside, self._is_argument if asks else None):
                     out = of_program(call_traced, self._fn, self._args, self._kwargs)
             finally:
                 self.world.leave_to_others(self.reads.uses)
@@ -196,6 +198,9 @@ class Tracing:
         if (name := self.world.remembered()) is not None:
             raise RunsUncompiled(f"calls {name}, under functools.lru_cache, with tensors")
         return out
+
+    def _is_argument(self, key: int) -> bool:
+        return key in self.world.finders or key in self.detached
 
     def _take(self, out: Any, first_node: int) -> list[Any]:
         """Return the results as leaves without history. `first_node`: of autograd's nodes, the first that the function

@@ -20,9 +20,16 @@ from typing import Any
 
 import torch
 
-from tensorgraft.compiled.captured_objects import in_library, is_of_program, is_program_class, slots_of
+from tensorgraft.compiled.captured_objects import (
+    in_library,
+    is_of_program,
+    is_program_class,
+    is_python_class,
+    slots_of,
+)
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.instructions import is_counted_up
+from tensorgraft.compiled.libraries import PATCHED
 from tensorgraft.compiled.lookups import ABSENT, Lookups
 from tensorgraft.compiled.side_effects import Reachable, function_of, opaque, with_hooks
 from tensorgraft.compiled.source_location import OURS
@@ -35,6 +42,7 @@ plain(torch.dtype, torch.device, torch.Size, torch.memory_format)
 # what they hold is fed, or guarded, otherwise
 _UNWATCHED = (torch.Tensor, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
 opaque(*_UNWATCHED, torch.Generator, torch.amp.GradScaler)
+PATCHED.append(torch.Tensor)
 
 
 @functools.cache
@@ -146,8 +154,7 @@ class Reads:
                 self._surroundings.look_up(type(owner).__name__, Lookups(attributes=[(owner, name)]))
                 self._surroundings.add(f"{type(owner).__name__}.{name}", now)
                 continue
-            mro = (cls for cls in type(owner).__mro__ if cls.__flags__ & 1 << 9)  # made in Python
-            classes = [spaces.setdefault(cls, vars(cls)) for cls in mro]
+            classes = [spaces.setdefault(cls, vars(cls)) for cls in type(owner).__mro__ if is_python_class(cls)]
             found = next((k for k, table in enumerate(classes) if name in table), None)
             above = [*_parts_of(owner), *classes] if found is None else classes[:found]
             tables = [getattr(owner, "__dict__", {}), *above]
@@ -250,8 +257,7 @@ def recording_reads(reads: Reads, *owners: Any) -> Iterator[None]:
 
 def watch_class(cls: type) -> None:
     """Note what is read of its objects, too."""
-    made_in_python = cls.__flags__ & 1 << 9 and not cls.__flags__ & 1 << 8  # and its attributes can be set
-    if not made_in_python or cls in _active.classes or issubclass(cls, tuple(_active.classes)):
+    if not is_python_class(cls) or cls in _active.classes or issubclass(cls, tuple(_active.classes)):
         return
     if not issubclass(cls, _UNWATCHED) or (issubclass(cls, torch.optim.Optimizer) and is_program_class(cls)):
         _active.classes.add(cls)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 
 from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core.promotion import PROMOTION
 from tensorgraft.hub.backend import Backend
 
 Kernel = Callable[..., Any]

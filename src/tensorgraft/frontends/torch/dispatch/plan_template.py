@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._prims_common import elementwise_dtypes
 
 from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.iteration import result_strides
 from tensorgraft.frontends.torch.core.nested import map_nested
 from tensorgraft.frontends.torch.core.operator import Operator
+from tensorgraft.frontends.torch.core.promotion import elementwise_dtypes
 from tensorgraft.frontends.torch.core.settings import settings
 from tensorgraft.frontends.torch.core.tensors import numpy_dtype
 from tensorgraft.hub import dtypes
@@ -175,5 +175,5 @@ def _promoted(
             elif a is not None:
                 operands.append(a)
     kind = spec.promotion(bound_arguments) if callable(spec.promotion) else spec.promotion
-    compute, result = elementwise_dtypes(*operands, type_promotion_kind=kind)
+    compute, result = elementwise_dtypes(operands, kind)
     return numpy_dtype(compute), numpy_dtype(result), frozenset(names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -71,6 +72,20 @@ def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     return kernels["assign"](target, from_cpu(source, slot))
 
 
+def recorded(copy: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Make the kernel of an operator that copies: PyTorch's writes into a new tensor, by which autograd records the
+    copy of a parameter that was made in inference mode, too."""
+
+    @functools.wraps(copy)
+    def call(x: Tensor, **kwargs: Any) -> Tensor:
+        out = copy(x, **kwargs)
+        if x.is_inference() and x.requires_grad and not (out.is_inference() or out.requires_grad):
+            return torch.empty_like(out).copy_(x)
+        return out
+
+    return call
+
+
 def resolving(clone: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Implement `clone`, by which PyTorch also resolves lazy conjugation and negation (resolve_conj, resolve_neg)."""
 
@@ -81,7 +96,7 @@ def resolving(clone: Callable[..., Tensor]) -> Callable[..., Tensor]:
             x = torch.ops.aten.neg(torch.ops.aten._neg_view(x))
         return clone(x, memory_format=memory_format)
 
-    return call
+    return recorded(call)
 
 
 def numbers_as_tensors(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -132,6 +147,7 @@ def _copy_from_and_resize(source: Tensor, target: Tensor) -> Tensor:
 
 
 @direct("_to_copy")
+@recorded
 def _to_copy(
     x: Tensor,
     *,

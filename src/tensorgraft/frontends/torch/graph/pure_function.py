@@ -17,9 +17,11 @@ import numpy as np
 import torch
 from torch.func import functional_call
 
+from tensorgraft.compiled.captured_objects import object_key
 from tensorgraft.compiled.objects import CopiedObjects, tracking_new_objects
 from tensorgraft.compiled.python_state import MOST_STATES, PythonState, warn_traced_again
 from tensorgraft.compiled.uncompiled import RunsUncompiled
+from tensorgraft.compiled.values import exact, is_plain
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled.autograd.history import record
 from tensorgraft.frontends.torch.compiled.autograd.tape import Tape
@@ -86,7 +88,10 @@ class PureFunction:
         arrays = [params[n] for n in self.parameters] + [buffers[n] for n in self.buffers] + given_arrays
         if key is not None:
             arrays.append(xp.seed_words(key))
-        statics = tuple(None if i in positions else (type(leaf), leaf) for i, leaf in enumerate(leaves))
+        statics = tuple(
+            None if i in positions else exact(leaf) if is_plain(leaf) else object_key(leaf)
+            for i, leaf in enumerate(leaves)
+        )
         modes = tuple(m.training for m in self.module.modules())
         signature = (
             structure,
@@ -235,8 +240,8 @@ def run(call: PureSignature, arrays: Sequence[Array], taped: bool) -> tuple[Pure
     """Call the module on tensors around arrays: (what it was, results and buffers afterwards, residuals)."""
     try:
         return _run_once(call, arrays, taped)
-    except (RuntimeError, TracedValueError):
-        if call.places_new or not call.owner.on_host:
+    except (RuntimeError, TracedValueError) as error:
+        if not _is_tried_again(call, error):
             raise
         call.places_new = True  # perhaps it writes what it has made on the CPU
         try:
@@ -244,6 +249,10 @@ def run(call: PureSignature, arrays: Sequence[Array], taped: bool) -> tuple[Pure
         except Exception:
             call.places_new = False
         raise
+
+
+def _is_tried_again(call: PureSignature, error: BaseException) -> bool:
+    return isinstance(error, RuntimeError | TracedValueError) and not call.places_new and call.owner.on_host
 
 
 def _run_once(call: PureSignature, arrays: Sequence[Array], taped: bool) -> tuple[PureRun, list[Array], list[Array]]:
@@ -261,6 +270,8 @@ def _run_once(call: PureSignature, arrays: Sequence[Array], taped: bool) -> tupl
             traced = _run(call, arrays, taped, capture)
     except BaseException as error:
         state.undo()
+        if not (_is_tried_again(call, error) or type(error).__module__.startswith("tensorgraft.")):
+            state.repeat()
         if isinstance(error, RunsUncompiled):
             raise TracedValueError(
                 f"{type(module).__name__} {error}: a module in a program of another framework cannot do that"

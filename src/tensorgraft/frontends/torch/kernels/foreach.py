@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._prims_common import elementwise_dtypes
 
 from tensorgraft.frontends.torch.core import schema
+from tensorgraft.frontends.torch.core.promotion import PROMOTION, elementwise_dtypes
 from tensorgraft.frontends.torch.core.settings import settings
-from tensorgraft.frontends.torch.core.spec import PROMOTION, SPECS, Spec, kernel
+from tensorgraft.frontends.torch.core.spec import SPECS, Spec, kernel
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, numpy_dtype
 from tensorgraft.frontends.torch.dispatch.program import as_dtype
 from tensorgraft.hub import dtypes
@@ -53,7 +53,7 @@ def _promoted(promotion: PROMOTION, kinds: tuple[Any, ...], settings: Any) -> np
         kind(1) if isinstance(kind, type) else torch.empty((1,) * kind[1], dtype=FROM_NUMPY[kind[0]], device="meta")
         for kind in kinds
     ]
-    return numpy_dtype(elementwise_dtypes(*operands, type_promotion_kind=promotion)[0])
+    return numpy_dtype(elementwise_dtypes(operands, promotion)[0])
 
 
 def _applied(xp: Any, base: Spec, sig: schema.Signature, args: list[Any], kwargs: dict[str, Any]) -> Array:

@@ -9,7 +9,7 @@ question is refused as that of its tensor is.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 import torch
@@ -116,7 +116,7 @@ def _operands(self: Any, other: Any) -> tuple[Tensor, Tensor]:
     return (x, y) if x.dtype == y.dtype else (x.double(), y.double())
 
 
-def _raising(flag: Tensor, x: Tensor, error: type[Exception], words: str) -> None:
+def raising(flag: Tensor, x: Tensor, error: type[Exception], words: str) -> None:
     """A call raises an error where `flag` is true. Raises TracedValueError where no call could."""
     capture = state.now.capture
     if capture is None or capture.failures is None:
@@ -131,7 +131,7 @@ def _within(method: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Ten
         out = method(x, y)
         if not out.is_floating_point():
             far = method(x.double(), y.double()).abs() >= _LARGEST
-            _raising(far, x, OverflowError, "an integer that tg.jit computes exceeds 64 bits")
+            raising(far, x, OverflowError, "an integer that tg.jit computes exceeds 64 bits")
         return out
 
     return compute
@@ -140,7 +140,7 @@ def _within(method: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Ten
 def _dividing(method: Callable[[Tensor, Tensor], Tensor], words: str) -> Callable[[Tensor, Tensor], Tensor]:
     def compute(x: Tensor, y: Tensor) -> Tensor:
         zero = y == 0
-        _raising(zero, y, ZeroDivisionError, words.format("float " if y.is_floating_point() else ""))
+        raising(zero, y, ZeroDivisionError, words.format("float " if y.is_floating_point() else ""))
         return method(x, torch.where(zero, torch.ones_like(y), y))
 
     return compute
@@ -149,10 +149,10 @@ def _dividing(method: Callable[[Tensor, Tensor], Tensor], words: str) -> Callabl
 def _power(x: Tensor, y: Tensor) -> Tensor:
     if not x.is_floating_point():  # a negative exponent makes it a float: only the number says which
         raise RunsUncompiled("raises an integer that it reads of a tensor to a power")
-    _raising((x == 0) & (y < 0), x, ZeroDivisionError, "0.0 cannot be raised to a negative power")
-    _raising((x < 0) & (y != y.trunc()), x, ArithmeticError, "a power that is complex, of a number read of a tensor")
+    raising((x == 0) & (y < 0), x, ZeroDivisionError, "0.0 cannot be raised to a negative power")
+    raising((x < 0) & (y != y.trunc()), x, ArithmeticError, "a power that is complex, of a number read of a tensor")
     out = x**y
-    _raising(out.isinf() & x.isfinite() & y.isfinite(), x, OverflowError, "(34, 'Numerical result out of range')")
+    raising(out.isinf() & x.isfinite() & y.isfinite(), x, OverflowError, "(34, 'Numerical result out of range')")
     return out
 
 
@@ -177,7 +177,7 @@ def _whole(name: str) -> Callable[..., Any]:
         value = tensor_of(self)
         if not value.is_floating_point():
             return self
-        _raising(~(value.abs() < _LARGEST), value, OverflowError, "a float that does not fit an integer of 64 bits")
+        raising(~(value.abs() < _LARGEST), value, OverflowError, "a float that does not fit an integer of 64 bits")
         return _number(getattr(torch, name)(value).long())
 
     return method
@@ -264,9 +264,12 @@ _PLACES = {Tensor.__getitem__, Tensor.__setitem__, Tensor.select, Tensor.narrow,
 _VALUES = {torch.full, torch.full_like, Tensor.new_full, torch.tensor, torch.as_tensor, torch.asarray}
 
 
-def substituted(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any], Any]:
+def substituted(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], taking: Container[Any]
+) -> tuple[Any, dict[str, Any], Any]:
     """Return the arguments of a call of PyTorch with tensors in the place of traced numbers, and what its result is to
-    become (a function, or None). Raises TracedValueError where a call needs the numbers."""
+    become (a function, or None). Those in `taking` get the numbers. Raises TracedValueError where a call needs their
+    values."""
     found = [x for x in _parts((*args, *kwargs.values())) if is_scalar(x)]
     if not found:
         return args, kwargs, None
@@ -285,6 +288,8 @@ def substituted(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
         change = lambda x: beside(x, [])  # noqa: E731
         if args and is_scalar(args[0]):  # alone
             args, finish = ([args[0]], *args[1:]), lambda out: out.reshape(())
+    elif func in taking:
+        return args, kwargs, None
     else:
         raise asked_for_value(tensor_of(found[0]))
     with torch.no_grad():

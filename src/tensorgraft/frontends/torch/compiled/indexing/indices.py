@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled.capture import Capture
-from tensorgraft.frontends.torch.compiled.host import numbers, scalars
+from tensorgraft.frontends.torch.compiled.host import factors, numbers, scalars
 from tensorgraft.frontends.torch.compiled.indexing.masks import MaskedSelection, selected
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located_errors import refused
@@ -62,7 +62,7 @@ class TracedCalls(TorchFunctionMode):
                 row.before(used)
         finish = None
         if self.capture.scalars:
-            args, kwargs, finish = scalars.substituted(func, args, kwargs)
+            args, kwargs, finish = scalars.substituted(func, args, kwargs, factors.CALLS)
         replacement = _CALLS.get(func)
         out = NotImplemented if replacement is None else replacement(self, *args, **kwargs)
         if out is NotImplemented:
@@ -320,6 +320,7 @@ def _text(calls: TracedCalls, x: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 _CALLS: dict[Any, Callable[..., Any]] = {
+    **factors.CALLS,
     **numbers.CALLS,
     **scalars.CALLS,
     Tensor.__format__: _text,

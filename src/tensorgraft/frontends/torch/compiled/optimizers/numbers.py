@@ -34,6 +34,11 @@ from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, storag
 from tensorgraft.storage import Storage
 
 Optimizer = torch.optim.Optimizer
+_READ = (
+    "param_groups",
+    "defaults",
+    "state",
+)  # attributes of optimizers, which are constants where the program reads them
 Counter = tuple[dict[str, Any], str, torch.Tensor]  # entries of an optimizer's state, a name, and the tensor of it
 
 
@@ -146,11 +151,13 @@ def optimizers_traced(capture: Capture, schedule: Schedule, optimizer_guards: li
             replaced(Optimizer, "__init__", steps.noting),
             steps.numbers,
         ):
-            Optimizer.param_groups = property(steps.reader(), _set_groups)  # type: ignore[assignment]
+            for name in _READ:
+                setattr(Optimizer, name, property(steps.reader(name), partial(_set, name)))
             yield
     finally:
-        if "param_groups" in vars(Optimizer):
-            del Optimizer.param_groups  # type: ignore[misc]
+        for name in _READ:
+            if name in vars(Optimizer):
+                delattr(Optimizer, name)
         steps.restore()
         for handle in handles:
             handle.remove()
@@ -240,16 +247,18 @@ class _TracedSteps:
 
         return __init__
 
-    def reader(self) -> Any:
-        """Return `Optimizer.param_groups` that notes whether the program reads it, outside of a step."""
+    def reader(self, name: str) -> Any:
+        """Return an attribute of optimizers that notes whether the program reads it, outside of a step."""
 
-        def groups(optimizer: Optimizer) -> list[dict[str, Any]]:
+        def read(optimizer: Optimizer) -> Any:
             if not self.counters and not in_library(sys._getframe(1).f_code.co_filename):
-                self._capture.groups_read[id(optimizer)] = optimizer
-            param_groups: list[dict[str, Any]] = vars(optimizer)["param_groups"]
-            return param_groups
+                self._capture.optimizers_read[id(optimizer), name] = optimizer
+            try:
+                return vars(optimizer)[name]
+            except KeyError:
+                raise AttributeError(name) from None
 
-        return groups
+        return read
 
 
 def _undo(counters: list[list[Counter]], known: list[tuple[Optimizer, set[int]]]) -> None:
@@ -261,8 +270,8 @@ def _undo(counters: list[list[Counter]], known: list[tuple[Optimizer, set[int]]]
             del optimizer.state[p]
 
 
-def _set_groups(optimizer: Optimizer, value: Any) -> None:
-    vars(optimizer)["param_groups"] = value
+def _set(name: str, optimizer: Optimizer, value: Any) -> None:
+    vars(optimizer)[name] = value
 
 
 class Groups:

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from tensorgraft.frontends.torch.core import schema
-from tensorgraft.frontends.torch.core.spec import PROMOTION, SPECS, kernel
+from tensorgraft.frontends.torch.core.promotion import PROMOTION
+from tensorgraft.frontends.torch.core.spec import SPECS, kernel
 from tensorgraft.frontends.torch.core.tensors import numpy_dtype
 from tensorgraft.frontends.torch.dispatch.checks import require
 from tensorgraft.frontends.torch.kernels.common import number, scalar_name

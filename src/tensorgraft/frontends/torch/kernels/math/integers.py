@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tensorgraft.frontends.torch.core.spec import PROMOTION, kernel
+from tensorgraft.frontends.torch.core.promotion import PROMOTION
+from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.kernels.common import axes_of
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array

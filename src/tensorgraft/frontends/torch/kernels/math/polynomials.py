@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tensorgraft.frontends.torch.core.spec import PROMOTION, kernel
+from tensorgraft.frontends.torch.core.promotion import PROMOTION
+from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.value import Value, with_operators

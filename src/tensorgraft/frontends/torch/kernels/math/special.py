@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tensorgraft.frontends.torch.core.spec import PROMOTION, kernel
+from tensorgraft.frontends.torch.core.promotion import PROMOTION
+from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.hub import special
 
 FUNCTIONS = {
