@@ -86,7 +86,7 @@ class Tracing:
     def __init__(self, fn: Callable[..., Any], fixed: Sequence[Any], capture: Capture, leaves: list[Any]) -> None:
         """`fixed`: objects that the function is made of. Raises RunsUncompiled for what no trace can have."""
         self._fn, self.capture, self.leaves = fn, capture, leaves
-        self._inference = torch.inference_mode(torch.is_inference_mode_enabled())  # a backend may trace without it
+        self._modes = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
         self.schedule = Schedule()
         self.stepped: list[OptimizerGuard] = []
         call = call_of(leaves)
@@ -156,7 +156,10 @@ class Tracing:
     def run(self) -> list[Array]:
         """Run the function on stand-ins. Returns the arrays of what it wrote and of what outlives it."""
         capture = self.capture
-        with active(capture), settings.restored_on_error(), self._inference, contextlib.ExitStack() as stack:
+        with active(capture), settings.restored_on_error(), contextlib.ExitStack() as stack:
+            if self._modes[0]:  # a backend may trace without it; to enter it sets the other mode
+                stack.enter_context(torch.inference_mode())
+                stack.enter_context(torch.set_grad_enabled(self._modes[1]))
             stack.enter_context(optimizers_traced(capture, self.schedule, self.stepped))
             self.host = capture.host = stack.enter_context(trace_contexts(capture, self.schedule))
             stack.enter_context(scalers_traced())
