@@ -113,8 +113,8 @@ class Trace:
         users = Counter(x.survivor for x in with_survivors)
         for x in with_survivors:
             m = x.metadata
-            alone = x.survivor is not None and users[x.survivor] == 1 and not x.toggled
-            if alone and m is not None and not m.offset and m.kind is None:
+            unshared = x.survivor is not None and users[x.survivor] == 1 and not x.toggled
+            if unshared and m is not None and not m.offset and m.kind is None:
                 x.make = m.maker(self.backend)
         makers = [(x.make, x.survivor) for x in self.results if x.make is not None and x.survivor is not None]
         has_more = (
