@@ -21,9 +21,11 @@ def framework_of(x: Any) -> str | None:
     if isinstance(x, _OURS):
         return "tensorgraft"
     for name, module, names in _FRAMEWORKS:
-        module_ = sys.modules.get(module)
-        for attribute in names if module_ is not None else ():
-            kind = getattr(module_, attribute, None)  # of a module that is just being imported there may be less
+        imported_module = sys.modules.get(module)
+        for attribute in names if imported_module is not None else ():
+            kind = getattr(
+                imported_module, attribute, None
+            )  # of a module that is just being imported there may be less
             if kind is not None and isinstance(x, kind):
                 return name
     return None

@@ -53,10 +53,10 @@ class Lookups:
         """Look no place up twice that has one of `values` twice. Returns the values that are left."""
         kinds = ("entries", "cells", "attributes")
         left: list[Any] = []
-        for kind, values_ in zip(kinds, self.split(values), strict=True):
+        for kind, values_of_kind in zip(kinds, self.split(values), strict=True):
             unique = {
                 _lookup_key(lookup, value): (lookup, value)
-                for lookup, value in zip(getattr(self, kind), values_, strict=True)
+                for lookup, value in zip(getattr(self, kind), values_of_kind, strict=True)
             }
             setattr(self, kind, [lookup for lookup, _ in unique.values()])
             left += [value for _, value in unique.values()]

@@ -6,6 +6,8 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import numpy.random  # noqa: F401  which NumPy imports at its first use: in a trace there would be no state before it
+
 from tensorgraft.importing import random_states, set_random_states
 
 

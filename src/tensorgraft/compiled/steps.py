@@ -54,12 +54,12 @@ class StepsPlan:
                 slots[step.writes[0]] = results
             for slot in step.frees:
                 slots[slot] = None
-        results_ = [slots[i] for i in self.results]
+        outputs = [slots[i] for i in self.results]
         if constants and xp.mutable and not xp.in_trace():
             # whoever writes a result writes no constant of the next call; a branch may have handed it on
             constant_ids = {id(a) for value in constants for a in self.arrays_in(value)}
-            results_ = [xp.copy(x) if id(x) in constant_ids and xp.is_array(x) else x for x in results_]
-        return results_
+            outputs = [xp.copy(x) if id(x) in constant_ids and xp.is_array(x) else x for x in outputs]
+        return outputs
 
     def converted(self, xp: Backend, value: Any) -> Any:
         """A constant as the steps take it on a backend."""

@@ -179,6 +179,6 @@ def device_of(spec: Any, device: Any) -> Device:
         devices = {str(v.device): v.device for v in optree.tree_leaves(spec) if isinstance(v, Array)}
         if len(devices) > 1:
             raise ValueError(f"the arrays that describe a structure are on several devices ({', '.join(devices)})")
-        for device_ in devices.values():
-            return device_
+        for device_found in devices.values():
+            return device_found
     return resolve(device)

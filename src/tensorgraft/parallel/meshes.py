@@ -107,8 +107,8 @@ def as_mesh(label: str, mesh: Any) -> Mesh:
     backend = _backend("graft" if mesh.device_type == "cuda" else mesh.device_type)  # of `tensorgraft run`
     ids = backend.mesh_ids(max(ranks) + 1)
     if ids is None:
-        count_ = registry.backend_class(backend.name).device_count()
-        raise ValueError(f"{label}: {mesh} requires {max(ranks) + 1} devices, but {backend.name} has {count_} here")
+        available = registry.backend_class(backend.name).device_count()
+        raise ValueError(f"{label}: {mesh} requires {max(ranks) + 1} devices, but {backend.name} has {available} here")
     return Mesh(tuple(mesh.mesh.shape), mesh.mesh_dim_names, backend.name, tuple(ids[r] for r in ranks))
 
 

@@ -133,16 +133,18 @@ def axes_of(group: tuple[int, ...], mesh: Mesh) -> tuple[str, ...]:
 
 def _advice(kind: str, axes: tuple[str, ...], size: int, backward: bool, weights: list[Input], mesh: Mesh) -> str:
     """A rule of thumb: what is exchanged is told by its size, which is that of a weight or of something computed."""
-    axes_ = " and ".join(map(repr, axes)) or "the mesh"
+    axes_text = " and ".join(map(repr, axes)) or "the mesh"
     parts = math.prod(mesh.extents[name] for name in axes)
     if kind == "all-gather":
         weight = next((w for w in weights if w.bytes_each < w.bytes and w.bytes_each * parts == size), None)
         if weight is not None:
-            return f"a weight of the size of {weight.name} is gathered: a plan that leaves it whole along {axes_}"
+            return f"a weight of the size of {weight.name} is gathered: a plan that leaves it whole along {axes_text}"
     if kind in ("all-reduce", "reduce-scatter") and backward:
         weight = next((w for w in weights if size in (w.bytes_each, w.bytes_each * parts)), None)
         if weight is not None:
-            return f"a gradient is summed, as the batch is split along {axes_}: fewer devices there, or fewer steps"
+            return f"a gradient is summed, as the batch is split along {axes_text}: fewer devices there, or fewer steps"
     if kind == "all-reduce":
-        return f"this line sums over what is split along {axes_}: that dimension whole, or its result in pieces"
-    return f"a value is moved to lie otherwise along {axes_}: constrain what this line takes, or gives, as the other"
+        return f"this line sums over what is split along {axes_text}: that dimension whole, or its result in pieces"
+    return (
+        f"a value is moved to lie otherwise along {axes_text}: constrain what this line takes, or gives, as the other"
+    )

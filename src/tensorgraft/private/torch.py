@@ -41,7 +41,8 @@ NAMES = Names(
             frontends.torch
             """,
             """
-            torch: _add_batch_dim _functionalize_unsafe_set _fused_sdp_choice _remove_batch_dim _safe_softmax
+            torch: _add_batch_dim _disable_dynamo _functionalize_unsafe_set _fused_sdp_choice _remove_batch_dim
+              _safe_softmax
             torch.Tensor: _backward_hooks _is_view _make_wrapper_subclass _post_accumulate_grad_hooks _use_count
             torch.UntypedStorage: _cdata _set_from_file _write_file
             torch._C: _ExcludeDispatchKeyGuard _construct_storage_from_data_pointer _current_autograd_node
@@ -53,7 +54,6 @@ NAMES = Names(
             torch._C._acc: create_empty_tensor
             torch._C._functorch: is_functorch_wrapped_tensor peek_interpreter_stack
             torch._decomp: decomposition_table
-            torch._prims_common: suggest_memory_format
             torch._subclasses.fake_tensor: FakeTensorMode
             torch.autograd: _get_sequence_nr
             torch.autograd.forward_ad: _current_level

@@ -182,6 +182,6 @@ def _scales_of_operand(
     order = [*batch[side], *free, *contract[side]]
     moved = xp.permute_dims(scale, tuple(order)) if order != list(range(ndim)) else scale
     extents = xp.shape(moved)
-    batch_, free_ = extents[: len(batch[side])], extents[len(batch[side]) : len(batch[side]) + len(free)]
-    shape = (*batch_, *free_, *(1,) * pad) if side == 0 else (*batch_, *(1,) * pad, *free_)
+    batch_sizes, free_sizes = extents[: len(batch[side])], extents[len(batch[side]) : len(batch[side]) + len(free)]
+    shape = (*batch_sizes, *free_sizes, *(1,) * pad) if side == 0 else (*batch_sizes, *(1,) * pad, *free_sizes)
     return xp.reshape(moved, shape)

@@ -21,8 +21,10 @@ def kind_of(x: Any) -> str | None:
         ("tensorflow", "tensorflow", ("TensorSpec", "Module")),
         ("torch", "torch.nn", ("Module",)),
     ):
-        module_ = sys.modules.get(module)
-        if module_ is not None and isinstance(x, tuple(getattr(module_, a) for a in attributes if hasattr(module_, a))):
+        imported_module = sys.modules.get(module)
+        if imported_module is not None and isinstance(
+            x, tuple(getattr(imported_module, a) for a in attributes if hasattr(imported_module, a))
+        ):
             return name
     keras = sys.modules.get("keras")
     if keras is not None and isinstance(x, keras.Layer):

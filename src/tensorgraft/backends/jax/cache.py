@@ -35,17 +35,17 @@ def _apply() -> None:
     if current != _ours or not config.jax_enable_compilation_cache:  # the user's own affair
         return
     path = compile_cache.directory(f"jax-{jax.__version__}")
-    path_ = None if path is None else str(path)
-    if path_ == current:
+    path_text = None if path is None else str(path)
+    if path_text == current:
         return
-    config.update("jax_compilation_cache_dir", path_)
-    before, after = (_LEAST_SECONDS, _JAX_LEAST_SECONDS) if path_ is None else (_JAX_LEAST_SECONDS, _LEAST_SECONDS)
+    config.update("jax_compilation_cache_dir", path_text)
+    before, after = (_LEAST_SECONDS, _JAX_LEAST_SECONDS) if path_text is None else (_JAX_LEAST_SECONDS, _LEAST_SECONDS)
     if config.jax_persistent_cache_min_compile_time_secs == before:
         config.update("jax_persistent_cache_min_compile_time_secs", after)
-    if path_ is None:
+    if path_text is None:
         compilation_cache.reset_cache()
     else:
-        entries.use(path_)
+        entries.use(path_text)
         # A full disk, an entry that another process is just writing: the program is compiled as if there were no cache.
         warning_filters.ignore("Error (reading|writing) persistent compilation cache entry")
-    _ours = path_
+    _ours = path_text

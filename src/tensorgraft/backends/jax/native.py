@@ -131,8 +131,8 @@ def differentiable(xp: Backend, function: Differentiable) -> Callable[..., Array
         return scattered(arrays, gradient(smooth_argnums(arrays))(*arrays, *smooth))
 
     def twice(saved: Any, cotangents: Arrays) -> Any:
-        arrays, cotangents_ = saved
-        _, pull = jax.vjp(gradient(smooth_argnums(arrays)), *arrays, *cotangents_)
+        arrays, result_cotangents = saved
+        _, pull = jax.vjp(gradient(smooth_argnums(arrays)), *arrays, *result_cotangents)
         through = [None if g.dtype == jax.dtypes.float0 else g for g in pull(cotangents)]
         return tuple(through[: len(arrays)]), None, tuple(through[len(arrays) :])
 

@@ -203,14 +203,14 @@ class _Function(torch.autograd.Function):
         ]
         argnums = tuple(i for i, needs_grad in enumerate(ctx.needs_input_grad[1:]) if needs_grad)
         if call.lean or torch.is_grad_enabled():  # to be differentiated again
-            gradients_: Sequence[Array] = _run(xp, call.function.pullback(argnums), [*tensors, *cotangents])
+            wanted_gradients: Sequence[Array] = _run(xp, call.function.pullback(argnums), [*tensors, *cotangents])
         else:
             residuals = [next(saved) if i is None else tensors[i] for i in call.argument_of_residual]
             with xp.native_scope():
                 all_ = call.function.backward(xp, residuals, cotangents, call.wanted)
-            gradients_ = [g for i, g in zip(call.wanted, all_, strict=True) if i in argnums]
+            wanted_gradients = [g for i, g in zip(call.wanted, all_, strict=True) if i in argnums]
         out: list[Tensor | None] = [None] * ctx.count
-        for i, g in zip(argnums, gradients_, strict=True):
+        for i, g in zip(argnums, wanted_gradients, strict=True):
             out[i] = _conjugate(g)
         return None, *out
 

@@ -83,18 +83,18 @@ class _Simplifier:
             return
         x, wide = unit.args[0], list(call.args[0].shape)
         for axis in range(x.ndim):
-            unit_ = [*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]]
+            with_unit_axis = [*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]]
             if (
-                len(wide) != len(unit_)
+                len(wide) != len(with_unit_axis)
                 or type(wide[axis + 1]) is not int
-                or not equal_sizes(unit.results.shape, tuple(unit_))
+                or not equal_sizes(unit.results.shape, tuple(with_unit_axis))
             ):
                 continue
             n = wide[axis + 1]
             rest = [*x.shape[:axis], *x.shape[axis + 1 :]]
             if (
                 n > 1
-                and equal_sizes(tuple(wide), (*unit_[: axis + 1], n, *unit_[axis + 2 :]))
+                and equal_sizes(tuple(wide), (*with_unit_axis[: axis + 1], n, *with_unit_axis[axis + 2 :]))
                 and out.ndim == x.ndim
                 and equal_sizes((*out.shape[:axis], *out.shape[axis + 1 :]), tuple(rest))
             ):

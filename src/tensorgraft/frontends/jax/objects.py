@@ -79,20 +79,20 @@ class Objects:
             count += n
 
         def outcome_of(results: Sequence[Any]) -> ObjectsAfter:
-            after, leaves_ = graphlib.flatten(nodes, with_paths=False, graph=True)
-            unchanged = not results and (after, jax.tree.structure(leaves_)) == (self.graphdef, self.structure)
+            after, new_leaves = graphlib.flatten(nodes, with_paths=False, graph=True)
+            unchanged = not results and (after, jax.tree.structure(new_leaves)) == (self.graphdef, self.structure)
             known = graphlib.RefMap.from_indexmap(index_map)
             graphdef, state = graphlib.flatten(
                 [*nodes, *results], ref_index=graphlib.RefMap(), ref_outer_index=known, graph=True
             )
             leaves = list(state.leaves)
-            leaves_, structure = jax.tree.flatten([_raw(x, variable) for x in leaves])
+            new_leaves, structure = jax.tree.flatten([_raw(x, variable) for x in leaves])
             old: list[int | None] = []
             for x in leaves:
                 n, old_positions = len(jax.tree.leaves(_raw(x, variable))), before.get(id(x), [])
                 old += old_positions if len(old_positions) == n else [None] * n
             return ObjectsAfter(
-                graphdef, structure, leaves_, list(range(len(leaves_))) if unchanged else old, unchanged
+                graphdef, structure, new_leaves, list(range(len(new_leaves))) if unchanged else old, unchanged
             )
 
         return list(nodes), outcome_of

@@ -152,10 +152,10 @@ class LinearAlgebra(Factorisations):
         group_of = self.searchsorted(ends, row, right=True)
         grouped = self.expand_dims(self.less(group_of, groups), 1)
         group_of = self.minimum(group_of, groups - 1)
-        at_ = self.add(
+        positions = self.add(
             self.multiply(self.take(first, group_of, 0), size), self.subtract(row, self.take(starts, group_of, 0))
         )
-        out = self.take(self.reshape(parts, (count * size, n)), self.minimum(at_, count * size - 1), 0)
+        out = self.take(self.reshape(parts, (count * size, n)), self.minimum(positions, count * size - 1), 0)
         return self.astype(self.where(grouped, out, self.zeros_like(out)), dtype)
 
     def inverse_permutation(self, p: Array) -> Array:

@@ -88,11 +88,11 @@ def randint(xp: Any, key: Array, low: Array, high: Array, above: Array, shape: S
     higher, lower = (bits(xp, xp.reshape(xp.take_slice(keys, 0, i, i + 1), (2,)), shape, width) for i in range(2))
     is_nonempty = xp.greater(high, low)
     span = xp.subtract(xp.astype(high, unsigned), xp.astype(low, unsigned))
-    unit_ = xp.full((), 1, unsigned)
-    span = xp.where(is_nonempty, span, unit_)
-    span = xp.where(xp.logical_and(above, is_nonempty), xp.add(span, unit_), span)
+    one_unsigned = xp.full((), 1, unsigned)
+    span = xp.where(is_nonempty, span, one_unsigned)
+    span = xp.where(xp.logical_and(above, is_nonempty), xp.add(span, one_unsigned), span)
     is_whole_range = xp.equal(span, xp.full((), 0, unsigned))  # all of the dtype's integers: no remainder
-    safe = xp.where(is_whole_range, unit_, span)
+    safe = xp.where(is_whole_range, one_unsigned, span)
 
     def rest(x: Array) -> Array:
         return xp.where(is_whole_range, x, xp.fmod(*_broadcast_pair(xp, x, safe)))

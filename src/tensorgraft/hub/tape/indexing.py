@@ -16,7 +16,7 @@ def _gather(xp: Any, y: Array, g: Array, x: Array, indices: Sequence[Array]) -> 
 def _scatter(
     xp: Any, y: Array, g: Array, x: Array, indices: Sequence[Array], updates: Array, mode: str = "set"
 ) -> list[Any]:
-    shape_ = xp.shape(xp.gather(x, indices))  # to which the updates broadcast
+    gathered_shape = xp.shape(xp.gather(x, indices))  # to which the updates broadcast
 
     def to_updates(gathered: Array) -> Array:
         from tensorgraft.hub.tape.elementwise import unbroadcast
@@ -24,7 +24,7 @@ def _scatter(
         return unbroadcast(xp, gathered, xp.shape(updates))
 
     def wide() -> Array:
-        return xp.broadcast_to(updates, shape_)
+        return xp.broadcast_to(updates, gathered_shape)
 
     def gradient_at_chosen(holds: Array, v: Array) -> Array:
         return xp.where(holds, v, xp.full((), 0, xp.dtype_of(v)))
@@ -32,7 +32,11 @@ def _scatter(
     if mode == "set":
 
         def winners() -> Array:  # of equal indices the update that is there
-            number = xp.reshape(xp.iota(max(_size(shape_), 1), dtypes.int64), shape_) if _size(shape_) else None
+            number = (
+                xp.reshape(xp.iota(max(_size(gathered_shape), 1), dtypes.int64), gathered_shape)
+                if _size(gathered_shape)
+                else None
+            )
             if number is None:
                 return g
             placed = xp.scatter(xp.full(xp.shape(x), -1, dtypes.int64), indices, number)

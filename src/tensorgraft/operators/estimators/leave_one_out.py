@@ -63,10 +63,10 @@ class Basis(GrowingEstimator):
             self.r = xp.concat([xp.concat([self.r, a], axis=1), xp.concat([zero, b], axis=1)], axis=0)
             self.w, self.q = joined(self.w, w), joined(self.q, q)
         if q is not None and (not self.adjoint or problem.hermitian):
-            products_ = problem.times(q if g is None else xp.concat([q, g], axis=1))
-            self.z = joined(self.z, products_[:, : m - old] if odd else products_)
+            all_products = problem.times(q if g is None else xp.concat([q, g], axis=1))
+            self.z = joined(self.z, all_products[:, : m - old] if odd else all_products)
             if g is not None:
-                self.g, self.ag = g, products_[:, m - old :]
+                self.g, self.ag = g, all_products[:, m - old :]
             return
         if q is not None:
             self.z = joined(self.z, problem.adjoint_times(q))

@@ -1,5 +1,8 @@
 """What no program can do at every call runs uncompiled, and says so."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from functorch.experimental.control_flow import map as mapped
@@ -29,6 +32,18 @@ def test_text(backend, capsys):
     first, second = uncompiled(told, x, match="converts a tensor to text")
     assert first == second == told(x)
     assert capsys.readouterr().out == f"{x.sum()!r}\n" * 3
+
+
+def test_the_first_draw_of_a_process():
+    """NumPy imports its generators when they are first asked for."""
+    program = """
+import sys, numpy, torch, tensorgraft as tg
+x = torch.ones(2, device=tg.device("torch"))
+run = tg.jit(lambda x: x * numpy.random.random())
+print(len({float(run(x)[0]) for _ in range(3)}))
+"""
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "3\n"
 
 
 def test_errors_with_values():
@@ -86,3 +101,20 @@ def test_tensors_made_of_others():
     made = tg.jit(TwoTensor)
     with pytest.warns(UncompiledWarning, match="returns a TwoTensor"):
         assert made(*parts(1.0)).b.tolist() == [1, 1]
+
+
+@BACKENDS
+def test_containers_that_contain_themselves(backend):
+    x = torch.ones(2, device=tg.device(backend))
+    knot = {"x": x}
+    knot["knot"] = knot
+    first, second = uncompiled(lambda d: d["knot"]["x"] * 2, knot, match="takes a container that contains itself")
+    assert first.tolist() == second.tolist() == [2, 2]
+
+    def tied(x):
+        made = [x * 2]
+        made.append(made)
+        return made, x.shape
+
+    for made, _ in uncompiled(tied, x, match="returns a container that contains itself"):
+        assert made[1] is made and made[0].tolist() == [2, 2]

@@ -60,6 +60,54 @@ def test_what_is_read(onto, monkeypatch):
 
 
 @pytest.mark.parametrize("onto", ["jax", "numpy"])
+def test_hooks_of_all_modules(onto):
+    module = nn.ReLU()
+    f = called(module, onto)
+    for hooked in (False, True, False):
+        handle = nn.modules.module.register_module_forward_hook(lambda *args: args[-1] * 2) if hooked else None
+        try:
+            np.testing.assert_allclose(f(X), module(torch.from_numpy(X)))
+        finally:
+            if handle is not None:
+                handle.remove()
+
+
+@pytest.mark.filterwarnings("ignore::tensorgraft.compiled.uncompiled.UncompiledWarning")
+def test_what_is_changed_before_an_error_stays():
+    class Counts(nn.Module):
+        calls = 0
+
+        def forward(self, x, fails):
+            self.calls += 1
+            if fails:
+                raise KeyError("the program's own")
+            return x * self.calls
+
+    module = Counts()
+    apply, params, buffers = tg.graft(module, onto="jax")
+    for calls, fails in enumerate((False, True, True, False), 1):
+        if fails:
+            with pytest.raises(KeyError):
+                apply(params, buffers, jnp.asarray(X), fails)
+        else:
+            np.testing.assert_allclose(apply(params, buffers, jnp.asarray(X), fails)[0], X * calls)
+        assert module.calls == calls
+
+
+@pytest.mark.parametrize("onto", ["jax", "numpy"])
+def test_numbers_that_are_equal(onto):
+    class Signed(nn.Module):
+        def forward(self, x, k):
+            return torch.copysign(x, torch.full_like(x, k)) * (10 if k is True else 1)
+
+    grafted = tg.graft(Signed(), onto=onto)
+    f = grafted if onto == "numpy" else lambda *args: grafted[0](*grafted[1:], *args)[0]
+    x, signed = X if onto == "numpy" else jnp.asarray(X), Signed()
+    for k in (0.0, -0.0, 0.0, 1, True, 1.0):
+        np.testing.assert_allclose(f(x, k), signed(torch.from_numpy(X), k))
+
+
+@pytest.mark.parametrize("onto", ["jax", "numpy"])
 def test_what_differs_at_each_call(onto):
     class Counts(nn.Module):
         n = 0

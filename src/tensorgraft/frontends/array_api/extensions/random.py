@@ -92,10 +92,10 @@ def _fold_in(xp: Backend, key: Any, data: Any) -> Any:
 def bits(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
     """Random bits as unsigned integers of `shape`, uint32 unless `dtype` says otherwise. Raises TypeError for what is
     no key, and a dtype of other numbers, ValueError for a negative extent."""
-    dtype_ = dtypes.uint32 if dtype is None else checked(dtype)
-    if dtype_.kind != "u":
-        raise TypeError(f"bits: expected a dtype of unsigned integers, got {dtype_}")
-    return _sample(_backend("bits", key), samplers.bits, (key,), shape_of("bits", shape), 8 * dtype_.itemsize)
+    checked_dtype = dtypes.uint32 if dtype is None else checked(dtype)
+    if checked_dtype.kind != "u":
+        raise TypeError(f"bits: expected a dtype of unsigned integers, got {checked_dtype}")
+    return _sample(_backend("bits", key), samplers.bits, (key,), shape_of("bits", shape), 8 * checked_dtype.itemsize)
 
 
 def randint(key: Array, shape: Shape, minval: Any, maxval: Any, dtype: Any = None) -> Array:

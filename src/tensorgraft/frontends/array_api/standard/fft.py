@@ -234,15 +234,15 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None
 def fftshift(x: Array, /, *, axes: int | Sequence[int] | None = None) -> Array:
     """Frequency 0 in the middle."""
     operand("fftshift", x)
-    axes_ = axes_of("fftshift", x, axes)
-    return roll(x, tuple(x.shape[a] // 2 for a in axes_), axis=axes_)
+    shifted_axes = axes_of("fftshift", x, axes)
+    return roll(x, tuple(x.shape[a] // 2 for a in shifted_axes), axis=shifted_axes)
 
 
 def ifftshift(x: Array, /, *, axes: int | Sequence[int] | None = None) -> Array:
     """The inverse of `fftshift`."""
     operand("ifftshift", x)
-    axes_ = axes_of("ifftshift", x, axes)
-    return roll(x, tuple(-(x.shape[a] // 2) for a in axes_), axis=axes_)
+    shifted_axes = axes_of("ifftshift", x, axes)
+    return roll(x, tuple(-(x.shape[a] // 2) for a in shifted_axes), axis=shifted_axes)
 
 
 __all__ = [

@@ -51,8 +51,8 @@ def _traced_while(condition: Any, body: Any, leaves: list[Array], tree: Any) -> 
 
     def step(values: list[Any]) -> list[Any]:
         with _capturing(xp) as capture:
-            state_ = _to_inner_level(values[:n], leaves, capture)
-            new_state = _check_state("while_loop", leaves, tree, body(optree.tree_unflatten(tree, state_)))
+            inner_state = _to_inner_level(values[:n], leaves, capture)
+            new_state = _check_state("while_loop", leaves, tree, body(optree.tree_unflatten(tree, inner_state)))
             return _results("while_loop", new_state, capture) + checks.along(xp, capture.checks, values[n:])
 
     with xp.scope():

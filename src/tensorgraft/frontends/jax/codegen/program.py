@@ -93,7 +93,7 @@ class FunctionProgram:
         outputs = {n: x for n, x in outputs.items() if hasattr(x, "dtype")}
         buffers = {n: inputs.inputs.values[i] for n, i in inputs.inputs.buffers.items()}
         buffers |= {n: results[k] for n, k in written_positions.items()}  # type: ignore[call-overload]
-        cotangents_: dict[str, Any] = {}
+        gradients_by_name: dict[str, Any] = {}
         smooth = [numbers[n] for n, x in outputs.items() if _is_inexact(x)]
         if gradients and smooth and trained:
 
@@ -101,10 +101,10 @@ class FunctionProgram:
                 after = run(parameters)
                 return sum((jnp.real(after[k]) * cosines(after[k].shape).astype(np.float32)).sum() for k in smooth)
 
-            cotangents_ = jax.grad(total)(trained)
+            gradients_by_name = jax.grad(total)(trained)
         return Evaluation(
             {n: host(x) for n, x in outputs.items()},
-            {n: host(jnp.conj(x)) for n, x in cotangents_.items()},  # the direction, as other frameworks have it
+            {n: host(jnp.conj(x)) for n, x in gradients_by_name.items()},  # the direction, as other frameworks have it
             {n: host(x) for n, x in buffers.items()},
         )
 

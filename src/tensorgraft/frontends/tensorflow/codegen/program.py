@@ -109,11 +109,11 @@ class GraphFunctionProgram:
                 for x in smooth
             ]
             total = tf.add_n(sums) if sums else None
-        gradients_: dict[str, np.ndarray] = {}
+        expected_gradients: dict[str, np.ndarray] = {}
         values_after = {name: v.numpy() for name, v in variables.variables.items()}
         if trained and total is not None:
             tape_gradients = tape.gradient(total, list(trained.values()))
-            gradients_ = {
+            expected_gradients = {
                 n: tf.convert_to_tensor(g).numpy()
                 for n, g in zip(trained, tape_gradients, strict=True)
                 if g is not None and n not in self.buffers
@@ -123,7 +123,7 @@ class GraphFunctionProgram:
                 v.assign(before[name])
         return Evaluation(
             {n: x.numpy() for n, x in outputs.items()},
-            gradients_,
+            expected_gradients,
             {n: x for n, x in values_after.items() if n in self.buffers},
         )
 

@@ -76,7 +76,7 @@ class ModuleProgram:
                 {}, {}, {}, f"results are not compared: each framework has numbers of its own for {random_words}"
             )
         outputs = {k: t for k, t in out.items() if isinstance(t, Tensor)}
-        gradients_: dict[str, np.ndarray] = {}
+        gradients_by_name: dict[str, np.ndarray] = {}
         note = ""
         smooth = [t for t in outputs.values() if t.requires_grad]
         if gradients and smooth:
@@ -84,12 +84,12 @@ class ModuleProgram:
             names = {name: p for name, p in module.named_parameters() if p.requires_grad}
             try:
                 computed = torch.autograd.grad(total, list(names.values()), allow_unused=True)  # type: ignore[arg-type]
-                gradients_ = {n: self.numpy(g) for n, g in zip(names, computed, strict=True) if g is not None}
+                gradients_by_name = {n: self.numpy(g) for n, g in zip(names, computed, strict=True) if g is not None}
             except RuntimeError as error:  # of a tensor, say, that was written after autograd kept it
                 note = f"gradients are not compared, the program's own fail: {error_line(error)}"
         return Evaluation(
             {k: self.numpy(t) for k, t in outputs.items()},
-            gradients_,
+            gradients_by_name,
             {name: self.numpy(b) for name, b in module.named_buffers()},
             note,
         )

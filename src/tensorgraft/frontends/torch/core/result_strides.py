@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._prims_common import suggest_memory_format
 
 from tensorgraft.frontends.torch.core.iteration import result_strides
 from tensorgraft.storage import Shape, contiguous_strides
@@ -38,9 +37,28 @@ def contiguous(result: Tensor, *_: Any, **__: Any) -> Tensor:
     return strided(result, contiguous_strides(tuple(result.shape)))
 
 
+def suggested_memory_format(t: Tensor) -> torch.memory_format:
+    """Return the memory format that the strides of a tensor suggest: channels_last where channels come first in memory
+    and every other axis encloses the ones inside it. An axis of size 1 leaves it open, as in PyTorch, whose own
+    function in Python imports SymPy."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    if t.dim() not in formats or t.layout != torch.strided:
+        return torch.contiguous_format
+    sizes, strides = t.shape, t.stride()
+    if strides[1] == 0:
+        return torch.contiguous_format
+    least = 0
+    for axis in (1, *range(t.dim() - 1, 1, -1), 0):
+        # a batch that takes no more room than its channels is contiguous in either format
+        if sizes[axis] == 0 or strides[axis] < least or (axis == 0 and least == strides[1]):
+            return torch.contiguous_format
+        least = strides[axis] * sizes[axis]
+    return formats[t.dim()]
+
+
 def formatted(result: Tensor, *like: Any) -> Tensor:
     """Lay the result out in the first memory format other than contiguous that the strides of `like` suggest."""
-    formats = [suggest_memory_format(t) for t in like if isinstance(t, Tensor) and t.dim() == result.dim()]
+    formats = [suggested_memory_format(t) for t in like if isinstance(t, Tensor) and t.dim() == result.dim()]
     memory_format = next((f for f in formats if f is not torch.contiguous_format), torch.contiguous_format)
     return torch.empty(result.shape, dtype=result.dtype, device=result.device, memory_format=memory_format)
 

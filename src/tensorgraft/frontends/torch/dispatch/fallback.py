@@ -17,6 +17,7 @@ from tensorgraft.frontends.torch.core.devices import TYPE, slot_at, slot_of
 from tensorgraft.frontends.torch.core.located_errors import refused
 from tensorgraft.frontends.torch.core.modes import without_autocast
 from tensorgraft.frontends.torch.dispatch.memory import from_cpu, to_cpu
+from tensorgraft.frontends.torch.dispatch.references import call_without_dynamo
 from tensorgraft.interrupts import all_or_none
 
 _counts: Counter[str] = Counter()
@@ -68,6 +69,7 @@ def decompositions() -> Mapping[Any, Callable[..., Any]]:
     with warning_filters.remembered():
         from torch._decomp import decomposition_table
 
+    call_without_dynamo()
     aten = torch.ops.aten
     repaired: dict[Any, Callable[..., torch.Tensor]] = {
         aten.isin.Tensor_Tensor: _isin,

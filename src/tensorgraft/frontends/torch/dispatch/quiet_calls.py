@@ -12,6 +12,7 @@ import torch
 from tensorgraft import warning_filters
 from tensorgraft.frontends.torch.core.modes import suspended, without_autocast
 from tensorgraft.frontends.torch.core.nested import map_nested
+from tensorgraft.frontends.torch.dispatch.references import call_without_dynamo
 
 Tensor = torch.Tensor
 
@@ -25,6 +26,7 @@ def call_with_warnings(
     PyTorch's C++ keeps its warnings until the binding ends through which Python called it: that of the program, since
     an operator called by overload has none. `apply_` is a binding around any function.
     """
+    call_without_dynamo()
     result = []
 
     def call(_: float) -> float:

@@ -5,7 +5,7 @@ What has neither a kernel nor a composite is decomposed where it is called (`set
 """
 
 DECOMPOSED = """
-    _addmm_activation addr addr.out addr_ aminmax count_nonzero gelu gelu_backward
+    _addmm_activation addr addr.out addr_ aminmax count_nonzero gelu_backward
     huber_loss_backward
     isin.Scalar_Tensor isin.Tensor_Scalar isin.Tensor_Tensor isneginf isposinf linalg_cross mse_loss nll_loss_backward
     norm.Scalar norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype norm.ScalarOpt_dtype renorm round.decimals

@@ -98,8 +98,8 @@ def derive() -> None:
         op = schema.overload(name)
         if single is None or op is None or (base_op := schema.overload(single)) is None:
             continue
-        base, sig, signature_ = SPECS[single], schema.signature(base_op), schema.signature(op)
-        dynamic = {m for m, b in zip(signature_.names, sig.names, strict=False) if b in base.dynamic}
+        base, sig, foreach_signature = SPECS[single], schema.signature(base_op), schema.signature(op)
+        dynamic = {m for m, b in zip(foreach_signature.names, sig.names, strict=False) if b in base.dynamic}
         check = None if base.check is None or base.dynamic else _lifted_check(base.check)
         kernel(name, dynamic=dynamic, check=check)(_lifted(base, sig))
 

@@ -84,18 +84,18 @@ def _check_lengths(xp: Any, lengths: Any, n: int, unsafe: bool) -> None:
             " 'dim' argument."
         )
     total = xp.sum(lengths, axis=-1)
-    bounds_ = xp.stack([xp.astype(v, dtypes.int64) for v in (xp.min(lengths), xp.min(total), xp.max(total))])
+    extremes = xp.stack([xp.astype(v, dtypes.int64) for v in (xp.min(lengths), xp.min(total), xp.max(total))])
 
-    def verify(bounds_: np.ndarray) -> None:
-        if bounds_[0] < 0:
+    def verify(extremes: np.ndarray) -> None:
+        if extremes[0] < 0:
             raise RuntimeError("lengths contains negative value!")
-        if bounds_[1] != n or bounds_[2] != n:
+        if extremes[1] != n or extremes[2] != n:
             raise RuntimeError(
                 "segment_reduce(): Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) when"
                 " !unsafe."
             )
 
-    check(xp, bounds_, verify)
+    check(xp, extremes, verify)
 
 
 def _meta(

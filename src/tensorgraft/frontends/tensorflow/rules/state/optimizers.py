@@ -274,9 +274,9 @@ def _with_signature(fn: Callable[..., Any], update: Update) -> Callable[..., Any
     import inspect
 
     attributes = [p for p in inspect.signature(update).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    operands_ = inspect.Parameter("operands", inspect.Parameter.VAR_POSITIONAL)
+    operand_parameter = inspect.Parameter("operands", inspect.Parameter.VAR_POSITIONAL)
     first = inspect.Parameter("xp", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    fn.__signature__ = inspect.Signature([first, operands_, *attributes])  # type: ignore[attr-defined]
+    fn.__signature__ = inspect.Signature([first, operand_parameter, *attributes])  # type: ignore[attr-defined]
     return fn
 
 

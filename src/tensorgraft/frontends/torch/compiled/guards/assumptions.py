@@ -103,8 +103,10 @@ def modes_around() -> tuple[type, ...]:
     device is a setting."""
     dispatched = [torch._C._get_dispatch_stack_at(i) for i in range(_dispatch_modes())]
     kinds = map(type, (*function_modes(), *dispatched))
-    kinds_ = [kind for kind in kinds if kind is not DeviceContext and not kind.__module__.startswith("tensorgraft.")]
-    return (*kinds_, torch.autograd.graph.saved_tensors_hooks) if _saved_hooks(True) else tuple(kinds_)
+    mode_kinds = [
+        kind for kind in kinds if kind is not DeviceContext and not kind.__module__.startswith("tensorgraft.")
+    ]
+    return (*mode_kinds, torch.autograd.graph.saved_tensors_hooks) if _saved_hooks(True) else tuple(mode_kinds)
 
 
 _autocast, _grad, _inference = torch._C._is_any_autocast_enabled, torch.is_grad_enabled, torch.is_inference_mode_enabled
@@ -125,8 +127,9 @@ def modes() -> tuple[Any, ...]:
 
 
 def surroundings(fn: Callable[..., Any]) -> tuple[Any, ...]:
-    """Return the modes of PyTorch and the Python values that the function reaches; it is traced again for others."""
-    return *modes(), keys_of(DirectCaptures(fn).current())
+    """Return the modes of PyTorch, the hooks of all modules and the Python values that the function reaches; it is
+    traced again for others."""
+    return *modes(), *global_hooks(), keys_of(DirectCaptures(fn).current())
 
 
 # ---- guards ----------------------------------------------------------------------------------------------------------
@@ -219,9 +222,11 @@ class Guards:
             return words
         if self.captured is not None and (words := self.captured.failure(leaves, names)) is not None:
             return words
-        for guard_ in self.optimizers:
-            if not guard_.holds():
-                return guard_.failure(names.get(id(guard_.optimizer), type(guard_.optimizer).__name__))
+        for optimizer_guard in self.optimizers:
+            if not optimizer_guard.holds():
+                return optimizer_guard.failure(
+                    names.get(id(optimizer_guard.optimizer), type(optimizer_guard.optimizer).__name__)
+                )
         if self.surroundings is not None and (words := self.surroundings.failure()) is not None:
             return words
         for guard in self.host:

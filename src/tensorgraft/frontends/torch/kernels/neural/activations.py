@@ -25,6 +25,11 @@ def _silu_backward(xp: Any, grad: Value, x: Value) -> Value:
     return grad * s * (x * (1 - s) + 1)
 
 
+@kernel("gelu", promotion=DEFAULT)
+def _gelu(xp: Any, x: Array, approximate: str = "none") -> Array:
+    return xp.gelu(x, approximate == "tanh")
+
+
 @kernel("threshold", promotion=DEFAULT)
 def _threshold(xp: Any, x: Array, threshold: float, value: float) -> Array:
     check_fits(threshold, xp.dtype_of(x))

@@ -48,16 +48,16 @@ def _safe_softmax(xp: Any, x: Array, dim: int, dtype: np.dtype | None = None) ->
 def _softmax_backward(xp: Any, grad: Value, out: Value, dim: int, input_dtype: np.dtype) -> Value:
     shape, grad, out = out.shape, _wide(xp, grad), _wide(xp, out)
     product = grad * out
-    total_ = xp.sum(product, axis=dim, keepdims=True)
-    return xp.reshape(product - out * total_, shape)
+    row_sum = xp.sum(product, axis=dim, keepdims=True)
+    return xp.reshape(product - out * row_sum, shape)
 
 
 @kernel("_log_softmax_backward_data")
 @with_operators
 def _log_softmax_backward(xp: Any, grad: Value, out: Value, dim: int, input_dtype: np.dtype) -> Value:
     shape, grad, out = out.shape, _wide(xp, grad), _wide(xp, out)
-    total_ = xp.sum(grad, axis=dim, keepdims=True)
-    return xp.reshape(grad - xp.exp(out) * total_, shape)
+    row_sum = xp.sum(grad, axis=dim, keepdims=True)
+    return xp.reshape(grad - xp.exp(out) * row_sum, shape)
 
 
 def _masked_meta(
