@@ -202,6 +202,12 @@ def test_what_needs_the_number(fn):
         tg.jit(fn)(torch.ones(3, device=tg.device("jax")))
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_the_line_is_not_one_of_a_decorator():
+    with pytest.raises(tg.TracedValueError, match=r"test_scalars.py:\d+: `tg.jit\(lambda x: torch._check_is_size"):
+        tg.jit(lambda x: torch._check_is_size(x.argmax().item()))(torch.ones(3, device=tg.device("jax")))
+
+
 @uncompiled
 @pytest.mark.parametrize(
     "fn",
