@@ -25,6 +25,7 @@ MOST_TRACES = 32
 # for something that was written. Held until they are as before.
 one_at_a_time = threading.RLock()
 _MOST_KEYS = 256
+_ENDLESS = "takes a container that contains itself"
 
 
 @dataclass
@@ -126,6 +127,7 @@ class TracedFunction:
         self._by_fast_key: dict[Any, tuple[list[Any], Sequence[Any]]] = {}
         self._last: tuple[Any, tuple[list[Any], Sequence[Any]] | None] = None, None  # most calls' key
         self._captures = DirectCaptures(fn)
+        self._endless: list[Any] = []  # the function itself, for arguments that cannot be flattened
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -134,7 +136,11 @@ class TracedFunction:
         self.report.calls += 1
         if self._is_inside():
             return self.fn(*args, **kwargs)
-        leaves, structure = self._flatten(args, kwargs)
+        try:
+            leaves, structure = self._flatten(args, kwargs)
+        except RecursionError:
+            leaves = Leaves([], (args, kwargs))
+            return self._endless[0](leaves) if self._endless else self._uncompiled(self._endless, leaves, _ENDLESS)
         objects = self._captures.current()
         fast_key = [structure, *map(id, objects)]
         try:
@@ -171,6 +177,10 @@ class TracedFunction:
         self, fast_key: Any, leaves: list[Any], structure: Any, objects: list[Any], args: Any, kwargs: Any
     ) -> Any:
         """A call for which no trace is at hand."""
+        raise NotImplementedError
+
+    def _uncompiled(self, known: list[Any], leaves: list[Any], reason: str) -> Any:
+        """A call of a function that cannot be one program, which is said once. From now on it is `known`."""
         raise NotImplementedError
 
     # ---- traces ------------------------------------------------------------------------------------------------------

@@ -7,13 +7,21 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tensorgraft.compiled.function import Report, call_of
+from tensorgraft.compiled.function import Flattened, Report, call_of
 from tensorgraft.compiled.source_location import OURS, program_frame, quoted
 from tensorgraft.errors import CompilationError, FallbackError, MissingNameError
 
 
 class RunsUncompiled(Exception):
     """Raised inside a trace: says what the function does, in words that follow its name."""
+
+
+def results_flattened(flatten: Callable[[Any], Flattened], results: Any) -> Flattened:
+    """Flatten what a function returns. Raises RunsUncompiled for a container that contains itself."""
+    try:
+        return flatten(results)
+    except RecursionError:
+        raise RunsUncompiled("returns a container that contains itself") from None
 
 
 class UncompiledWarning(UserWarning):

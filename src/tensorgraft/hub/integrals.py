@@ -46,7 +46,8 @@ def exponential(xp: Any, x: Value) -> Value:
         fraction = z + (2 * k - 1.0) - float(k * k) / fraction
     left = -(xp.exp(-z) / fraction)
     out = xp.where(x < -1, left, xp.where(x > 40, far, near))
-    return xp.where(x == 0, xp.full_like(x, -math.inf), out)
+    out = xp.where(x == 0, xp.full_like(x, -math.inf), out)
+    return xp.where(xp.isnan(x), x, out)
 
 
 @with_operators
@@ -126,7 +127,8 @@ def spence(xp: Any, x: Value) -> Value:
     large = -third - xp.square(xp.log(beyond - 1)) * 0.5 - body
     out = xp.where(high, large, xp.where(low, small, body))
     out = xp.where(x == 0, xp.full_like(x, third), xp.where(x == 1, xp.zeros_like(x), out))
-    return xp.where(x < 0, xp.full_like(x, math.nan), out)
+    out = xp.where(x < 0, xp.full_like(x, math.nan), out)
+    return xp.where(xp.isnan(x), x, out)
 
 
 @with_operators

@@ -14,6 +14,7 @@ from tests.frontends.tensorflow.samples import Sample
 from tests.frontends.tensorflow.samples_of_areas import BY_VALUES
 from tests.frontends.tensorflow.samples_of_more import AREAS
 
+import tensorgraft as tg
 from tensorgraft.frontends.tensorflow.grafted import GraftedGraph
 from tensorgraft.frontends.tensorflow.rule import REASONS, RULES
 from tensorgraft.frontends.tensorflow.rules.flow.by_tensorflow import BY_TENSORFLOW
@@ -101,6 +102,14 @@ def test_samples(area: str, backend: str) -> None:
         if (off := difference(on_host(backend, g), w.numpy()))
     }
     assert not wrong
+
+
+@pytest.mark.parametrize("name", ["dawsn", "expint", "fresnel_cos", "fresnel_sin", "spence"])
+def test_integrals_at_the_edges(name: str) -> None:
+    function = tf.function(getattr(tf.math.special, name))
+    x = np.array([np.nan, np.inf, 0, -0.0, 1, -1, 1e30], np.float32)
+    grafted = tg.graft(function, onto="numpy")
+    np.testing.assert_allclose(grafted(x), function(tf.constant(x)), rtol=1e-5, atol=1e-6)
 
 
 def test_every_rule_has_a_sample_or_a_program() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.backends.tensorflow.framework import EagerTensor, tf
-from tensorgraft.backends.tensorflow.graph import ClosedGraph, CompiledGraph, trace
+from tensorgraft.backends.tensorflow.graph import ClosedGraph, CompiledGraph, inlined, trace
 from tensorgraft.backends.tensorflow.operation import SCALARS, mark_weak, weak_input
 from tensorgraft.backends.tensorflow.owning import Owning, reused_inputs
 from tensorgraft.hub.analysis import Analysis
@@ -95,6 +95,8 @@ class TensorFlowProgram:
         owning = Owning(self._graph, reused, program) if reused else None
 
         def run(*arrays: Array) -> tuple[Array, ...]:
+            if not tf.executing_eagerly():  # a part of another program
+                return tuple(inlined(self._graph, _on_device(arrays)))
             with scope():
                 return program(_on_device(arrays))
 
@@ -110,4 +112,4 @@ class TensorFlowProgram:
 
 
 def _on_device(arrays: Sequence[Array]) -> list[Array]:
-    return [a if isinstance(a, EagerTensor) else tf.constant(np.asarray(a)) for a in arrays]
+    return [a if isinstance(a, tf.Tensor) else tf.constant(np.asarray(a)) for a in arrays]

@@ -60,6 +60,7 @@ PROGRAMS = {
     "index": lambda x: x[(x.argmax().item() - 1) % 3],
     "written": lambda x: (_set(x, 0), _set(x, x > 2)),
     "trained": _trained,
+    "lists": lambda x: [*[(y, x * y) for y in x.tolist()], x.long().reshape(3, 1).tolist(), x[:0].tolist()],
     "returned": lambda x: [x.sum().item(), {"n": x.argmax().item(), "x": x * 2}],
     "weighted": lambda x: torch.add(x, x * x, alpha=x.sum().item()).lerp(x.exp(), x.mean().item()),
     "kind": lambda x: (isinstance(x.sum().item(), float), isinstance(x.argmax().item(), int)),
@@ -188,6 +189,8 @@ def test_what_python_would_raise(fn, error):
         lambda x: x / max(x.sum().item(), 1.0),
         lambda x: torch.zeros(x.argmax().item(), device=x.device),
         lambda x: x[: x.argmax().item()],
+        lambda x: x.split(x.long().tolist()),
+        lambda x: x if sum(x.tolist()) > 0 else -x,
         lambda x: torch.add(x.long(), x.long(), alpha=x.sum().item()),
         lambda x: torch.addmm(x.diag(), x.diag(), x.diag(), alpha=x.sum().item()),
         lambda x: torch.nn.functional.dropout(x, x.sum().item(), inplace=True),
@@ -197,6 +200,12 @@ def test_what_python_would_raise(fn, error):
 def test_what_needs_the_number(fn):
     with pytest.raises(tg.TracedValueError, match="needs the value"):
         tg.jit(fn)(torch.ones(3, device=tg.device("jax")))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_the_line_is_not_one_of_a_decorator():
+    with pytest.raises(tg.TracedValueError, match=r"test_scalars.py:\d+: `tg.jit\(lambda x: torch._check_is_size"):
+        tg.jit(lambda x: torch._check_is_size(x.argmax().item()))(torch.ones(3, device=tg.device("jax")))
 
 
 @uncompiled

@@ -1,6 +1,7 @@
 """Backward passes outside of compiled functions: `y = tg.jit(model)(x); y.sum().backward()`."""
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -152,6 +153,25 @@ def test_histories_from_outside_go_on_in_eager_code():
     with pytest.warns(tg.transforms.UncompiledWarning, match="goes backward through the history"):
         (slope,) = tg.jit(lambda x: torch.autograd.grad((x + w).sum(), w))(w * 3)
     assert (w.grad.tolist(), slope.tolist()) == ([6] * 3, [4] * 3)
+
+
+def test_a_backward_pass_inside_leaves_histories_from_outside_to_the_eager_function():
+    w, x = torch.ones(3).to(tg.device("jax")).requires_grad_(), torch.ones(3).to(tg.device("jax"))
+    old = w * 1  # a Python number: PyTorch's node can be used once
+
+    def step(x):
+        v = x - old
+        v.sum().backward()
+        return v
+
+    with pytest.warns(tg.transforms.UncompiledWarning, match="of a tensor from outside"):
+        assert tg.jit(step)(x).requires_grad
+    assert w.grad.tolist() == [-1] * 3
+    old = w * 2  # gradients that end at it leave its history alone
+    gradient = tg.jit(lambda x: torch.autograd.grad((x * old).sum(), old)[0], compile="first")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", tg.transforms.UncompiledWarning)
+        assert [gradient(x * k).tolist() for k in (1, 3)] == [[1] * 3, [3] * 3]
 
 
 def test_what_was_written_since_spoils_the_backward_pass(device):

@@ -101,3 +101,20 @@ def test_tensors_made_of_others():
     made = tg.jit(TwoTensor)
     with pytest.warns(UncompiledWarning, match="returns a TwoTensor"):
         assert made(*parts(1.0)).b.tolist() == [1, 1]
+
+
+@BACKENDS
+def test_containers_that_contain_themselves(backend):
+    x = torch.ones(2, device=tg.device(backend))
+    knot = {"x": x}
+    knot["knot"] = knot
+    first, second = uncompiled(lambda d: d["knot"]["x"] * 2, knot, match="takes a container that contains itself")
+    assert first.tolist() == second.tolist() == [2, 2]
+
+    def tied(x):
+        made = [x * 2]
+        made.append(made)
+        return made, x.shape
+
+    for made, _ in uncompiled(tied, x, match="returns a container that contains itself"):
+        assert made[1] is made and made[0].tolist() == [2, 2]

@@ -20,7 +20,7 @@ from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import NumberInput, ProgramInputs, Source, Storages
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
-from tensorgraft.compiled.uncompiled import RunsUncompiled
+from tensorgraft.compiled.uncompiled import RunsUncompiled, results_flattened
 from tensorgraft.compiled.values import exact, is_plain
 from tensorgraft.frontends.array_api.core import tracing
 from tensorgraft.frontends.array_api.core.array import Array
@@ -198,7 +198,7 @@ class ArrayTracing:
         def is_old(x: Any) -> bool:
             return isinstance(x, Number) or id(x) in world.visited or not world.is_new(x)
 
-        out, self._structure_of_results = optree.tree_flatten(returned)
+        out, self._structure_of_results = results_flattened(optree.tree_flatten, returned)
         if self._changes or any(not (isinstance(x, Array | Number) or is_plain(x) or is_old(x)) for x in out):
             self._template = Template((returned, [change.new for change in self._changes]), is_array, is_old)
             return list(self._template.arrays)

@@ -157,7 +157,7 @@ class _Assembly:
         key = id(cell_of(t))
         if key in self.number:
             self.claimed.add(self.number[key])
-            return Result(survivor=self.number[key], metadata=Metadata.of_lazy(t))
+            return Result(survivor=self.number[key], metadata=Metadata.of_lazy(t), toggled=_toggled(t))
         if key in self.tracing.cells:
             return Result(argument=self.tracing.cells[key], metadata=Metadata.of_lazy(t))
         return Result(value=t)
@@ -173,9 +173,8 @@ class _Assembly:
                 if k is not None:
                     self.claimed.add(k)
                     result = self.tracing.returned.get(id(leaf.tensor))
-                    gradients.append(
-                        Gradient(get_leaf, k, Metadata.of_lazy(gradient_after), replaces=leaf.reset, result=result)
-                    )
+                    metadata, toggled = Metadata.of_lazy(gradient_after), _toggled(gradient_after)
+                    gradients.append(Gradient(get_leaf, k, metadata, leaf.reset, result=result, toggled=toggled))
                 else:  # a tensor from outside
                     gradients.append(Gradient(get_leaf, None, None, finder=getter_of(gradient_after, self.place)))
         return gradients
@@ -313,3 +312,8 @@ def _rest(
 
 def _gradient_of(get_leaf: Callable[[Sequence[Any]], Tensor]) -> Callable[[Sequence[Any]], Storage]:
     return lambda leaves: cell_of(get_leaf(leaves).grad)  # type: ignore[arg-type]
+
+
+def _toggled(t: Tensor) -> bool:
+    """Say whether a tensor was made in inference mode and the call is not, or the other way round."""
+    return t.is_inference() is not torch.is_inference_mode_enabled()

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
+from torch.autograd.graph import GradientEdge
 
 from tensorgraft.compiled.program import Feed
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.errors import CompilationError
 from tensorgraft.frontends.torch.compiled.autograd.recomputation import Recomputation
+from tensorgraft.frontends.torch.compiled.autograd.saved_tensors import next_nodes, nodes, nodes_from
 from tensorgraft.frontends.torch.compiled.control_flow.unrolled_loops import Loops
 from tensorgraft.frontends.torch.compiled.host.call_tensors import HostTensors, LiveTensor, raw_gradient
 from tensorgraft.frontends.torch.core import codes, state
@@ -52,7 +54,7 @@ class GradientLeaf:
     """A tensor whose `.grad` a function reads, sets or clears. One made inside is gone when the function has ended."""
 
     def __init__(self, tensor: torch.Tensor, reset: bool) -> None:
-        self._ref = weakref.ref(tensor)
+        self._ref: Callable[[], torch.Tensor | None] = weakref.ref(tensor)
         self.before = raw_gradient(tensor)  # when the function began
         self.reset = reset  # the function puts another in its place before it reads it, so that it does not matter
 
@@ -68,6 +70,10 @@ class GradientLeaf:
 
     def same(self, tensor: torch.Tensor) -> bool:
         return self._ref() is tensor
+
+    def forget(self) -> None:
+        """Let go of the tensor, which is of no use any more."""
+        self._ref = lambda: None
 
 
 class Mark(NamedTuple):
@@ -110,6 +116,7 @@ class Capture:
     uncompiled: str | None = None  # what the function does that no program can do at every call
     hooks: list[Any] = field(default_factory=list)  # handles of those that tensors from outside were given
     hooks_inside: bool = False  # tensors that the function has made were given hooks
+    first_node: int = 0  # of autograd's nodes by their number, the first that the function may have made
     detached: set[int] = field(default_factory=set)  # what stands for arguments with a history, by identity
     undos: list[Callable[[], None]] = field(default_factory=list)  # of what was done to optimizers and schedules
     # optimizers and the attributes that the program reads of them; schedulers that it reads
@@ -230,6 +237,8 @@ class Capture:
 
     def close(self) -> None:
         """Let go of the tensors that the trace has met: a weak reference to one would keep `swap_tensors` from it."""
+        for leaf in self.leaves.values():
+            leaf.forget()
         for table in (self.leaves, self.walked, self.metadata_before, self.undos, self.modules):
             table.clear()
         self.host = self.world = None
@@ -337,18 +346,33 @@ class Capture:
         for leaf in self._walked(roots):
             self.note_gradient(leaf)
             if id(leaf) in self.detached:
-                self.uncompiled = _BACKWARD_OUTSIDE
+                self.uncompiled = f"{_BACKWARD_OUTSIDE} an argument"
 
     def note_inputs(self, roots: Sequence[Any], inputs: Sequence[Any]) -> None:
         """Before gradients with respect to `inputs`: those from outside may be behind the history of an argument."""
-        leaves = self._walked(roots)
+        leaves = self._walked(roots, inputs)
         outside = self.detached and any(id(t) not in self.detached and self.from_outside(t) for t in inputs)
         if outside and any(id(leaf) in self.detached for leaf in leaves):
-            self.uncompiled = _BACKWARD_OUTSIDE
+            self.uncompiled = f"{_BACKWARD_OUTSIDE} an argument"
 
-    def _walked(self, roots: Sequence[Any]) -> list[torch.Tensor]:
-        """Return the leaves that a backward pass reaches, and remember them: it calls their hooks."""
-        leaves = _leaves_of(roots)
+    def _walked(self, roots: Sequence[Any], inputs: Sequence[Any] | None = None) -> list[torch.Tensor]:
+        """Return the leaves that a backward pass reaches, and remember them: it calls their hooks. `inputs`: where it
+        ends, if not at leaves. Raises RunsUncompiled if it uses up the history of a tensor from outside."""
+        leaves = [t for t in roots if isinstance(t, torch.Tensor) and t.grad_fn is None and t.requires_grad]
+        graph = list(nodes([t for t in roots if isinstance(t, torch.Tensor)]))
+        leaves += (node.variable for node in graph if hasattr(node, "variable"))
+        old = [node for node in graph if node._sequence_nr() < self.first_node]
+        if inputs is not None:
+            ends = {id(t) for t in inputs} | {id(t.grad_fn) for t in inputs if isinstance(t, torch.Tensor)}
+            ends |= {id(t.node) for t in inputs if isinstance(t, GradientEdge)}
+            old = [
+                node
+                for node in old
+                if any(id(x) in ends or id(getattr(x, "variable", x)) in ends for x in nodes_from(next_nodes(node)))
+            ]
+        if old:
+            self.uncompiled = f"{_BACKWARD_OUTSIDE} a tensor from outside"
+            raise RunsUncompiled(self.uncompiled)
         unwrapped = (leaf for leaf in leaves if not _wrapped(leaf))
         self.walked.update((id(leaf), weakref.ref(leaf)) for leaf in unwrapped if not self.made_inside(leaf))
         return leaves
@@ -364,27 +388,10 @@ class Capture:
         self.leaves = {key: leaf for key, leaf in self.leaves.items() if leaf.alive}
 
 
-_BACKWARD_OUTSIDE = "goes backward through the history (grad_fn) of an argument"
+_BACKWARD_OUTSIDE = "goes backward through the history (grad_fn) of"
 
 
 _wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # by a transform, which has called the function
-
-
-def _leaves_of(roots: Sequence[Any]) -> list[torch.Tensor]:
-    """The leaves that a backward pass from `roots` reaches."""
-    stack = [t.grad_fn for t in roots if isinstance(t, torch.Tensor) and t.grad_fn is not None]
-    leaves = [t for t in roots if isinstance(t, torch.Tensor) and t.grad_fn is None and t.requires_grad]
-    seen_nodes = set()
-    while stack:
-        node = stack.pop()
-        if node in seen_nodes:
-            continue
-        seen_nodes.add(node)
-        variable = getattr(node, "variable", None)
-        if variable is not None:
-            leaves.append(variable)
-        stack.extend(next_node for next_node, _ in node.next_functions if next_node is not None)
-    return leaves
 
 
 def current() -> Capture | None:

@@ -166,6 +166,7 @@ class Compiled(TracedFunction):
                     known, leaves, "reads what it changes itself: every call would be a program of its own"
                 )
             raise RuntimeError(self.history.too_many(self.report.name, MOST_TRACES, call, reasons, program_place()))
+        uncompiled = failed = None
         try:
             # an interrupt waits: of one that comes while C++ asks for a stream PyTorch aborts the process
             with one_at_a_time, held_back():
@@ -175,17 +176,23 @@ class Compiled(TracedFunction):
                 else:
                     return self._traced_call(backend, leaves, structure, inferred.sure, known, call, reasons)
         except OnlyTheHost:
-            return self._on_cpu(fast_key, leaves, structure, objects)
+            pass
         except RunsUncompiled as reason:
-            return self._uncompiled(known, leaves, str(reason))
+            uncompiled = str(reason)
         except Exception as error:
             if not raised_by_the_function(error):
                 raise
-            # the error is PyTorch's own then, and what was done before it stays
-            out = recurring.run(self.fn, args, kwargs)
-            self._uncompiled_from_now_on(known, when_traced(error))
-            return out
-        return trace(leaves)
+            failed = when_traced(error)
+        else:
+            return trace(leaves)
+        # out of the handlers: an error of the function has no other one as its context, which would hold the arguments
+        if uncompiled is not None:
+            return self._uncompiled(known, leaves, uncompiled)
+        if failed is None:
+            return self._on_cpu(fast_key, leaves, structure, objects)
+        out = recurring.run(self.fn, args, kwargs)  # the error is PyTorch's own, and what was done before it stays
+        self._uncompiled_from_now_on(known, failed)
+        return out
 
     def _uncompiled(self, known: list[Any], leaves: list[Any], reason: str) -> Any:
         """A call of a function that cannot be one program, which is said once."""
@@ -330,6 +337,7 @@ class Compiled(TracedFunction):
             if values.missing:
                 capture.undo()
                 capture.restore()
+                capture.close()
                 return None, list(map(backend.to_numpy, program.compile()(*program.captured)))
             capture.loops.warn()
             tracing.finish()

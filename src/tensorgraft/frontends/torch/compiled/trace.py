@@ -47,6 +47,7 @@ class Result:
     finder: Callable[[Sequence[Any]], Tensor] | None = None  # a tensor from outside, or a view of one, at a call
     same_as: int | None = None  # the same object as an earlier result
     host: Callable[[], Any] | None = None  # computes a tensor of the host
+    toggled: bool = False  # made in inference mode if the call is not, and the other way round
 
 
 @dataclass
@@ -59,7 +60,13 @@ class Gradient:
     replaces: bool = False  # it replaces the gradient from before
     make: Callable[[Array], Tensor] | None = None
     finder: Callable[[Sequence[Any]], Tensor] | None = None  # a tensor from outside
+    toggled: bool = False  # as of results
     result: int | None = None  # the result that is the same object
+
+
+def _inference(toggled: bool) -> contextlib.AbstractContextManager[Any]:
+    """Return a context that is in inference mode if the call is not, and the other way round."""
+    return torch.inference_mode(not torch.is_inference_mode_enabled()) if toggled else _NOTHING
 
 
 @dataclass
@@ -106,7 +113,8 @@ class Trace:
         users = Counter(x.survivor for x in with_survivors)
         for x in with_survivors:
             m = x.metadata
-            if x.survivor is not None and m is not None and users[x.survivor] == 1 and not m.offset and m.kind is None:
+            unshared = x.survivor is not None and users[x.survivor] == 1 and not x.toggled
+            if unshared and m is not None and not m.offset and m.kind is None:
                 x.make = m.maker(self.backend)
         makers = [(x.make, x.survivor) for x in self.results if x.make is not None and x.survivor is not None]
         has_more = (
@@ -259,14 +267,16 @@ class Trace:
             elif gradient.survivor is None or gradient.metadata is None:
                 slopes.append((leaf, None if gradient.finder is None else gradient.finder(leaves)))
             else:
-                slopes.append((leaf, tensor(gradient.survivor, gradient.metadata)))
+                with _inference(gradient.toggled):
+                    slopes.append((leaf, tensor(gradient.survivor, gradient.metadata)))
         flat: list[Any] = []
         for result in self.results:
             if result.make is not None and result.survivor is not None:
                 flat.append(result.make(new[result.survivor]))
             elif result.survivor is not None:
                 assert result.metadata is not None
-                flat.append(tensor(result.survivor, result.metadata))
+                with _inference(result.toggled):
+                    flat.append(tensor(result.survivor, result.metadata))
             elif result.argument is not None:
                 argument = leaves[result.argument]
                 m = result.metadata
@@ -278,7 +288,8 @@ class Trace:
             else:
                 flat.append(result.value)
         if self.tape is not None:
-            self._attach(self.tape, leaves, arrays, outputs, flat)
+            with _inference(torch.is_inference_mode_enabled()):  # which has no histories
+                self._attach(self.tape, leaves, arrays, outputs, flat)
         self._convert(flat)
         slopes += [(leaf, flat[i]) for leaf, i in same]
         if self.template is None:

@@ -19,9 +19,9 @@ from tensorgraft.compiled.objects import Template, reachable_objects, tracking_n
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.side_effects import Reachable, is_iterator
 from tensorgraft.compiled.surroundings import Surroundings
-from tensorgraft.compiled.uncompiled import RunsUncompiled, call_traced
+from tensorgraft.compiled.uncompiled import RunsUncompiled, call_traced, results_flattened
 from tensorgraft.compiled.values import is_plain
-from tensorgraft.frontends.torch.compiled.autograd.history import Finder, is_leaf, record, result_finders
+from tensorgraft.frontends.torch.compiled.autograd.history import Finder, is_leaf, record, result_finders, ungraded_view
 from tensorgraft.frontends.torch.compiled.autograd.replay import usable
 from tensorgraft.frontends.torch.compiled.autograd.tape import Surrounded, Tape
 from tensorgraft.frontends.torch.compiled.capture import Capture, active
@@ -86,6 +86,7 @@ class Tracing:
     def __init__(self, fn: Callable[..., Any], fixed: Sequence[Any], capture: Capture, leaves: list[Any]) -> None:
         """`fixed`: objects that the function is made of. Raises RunsUncompiled for what no trace can have."""
         self._fn, self.capture, self.leaves = fn, capture, leaves
+        self._modes = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
         self.schedule = Schedule()
         self.stepped: list[OptimizerGuard] = []
         call = call_of(leaves)
@@ -156,11 +157,14 @@ class Tracing:
         """Run the function on stand-ins. Returns the arrays of what it wrote and of what outlives it."""
         capture = self.capture
         with active(capture), settings.restored_on_error(), contextlib.ExitStack() as stack:
+            if self._modes[0]:  # a backend may trace without it; to enter it sets the other mode
+                stack.enter_context(torch.inference_mode())
+                stack.enter_context(torch.set_grad_enabled(self._modes[1]))
             stack.enter_context(optimizers_traced(capture, self.schedule, self.stepped))
             self.host = capture.host = stack.enter_context(trace_contexts(capture, self.schedule))
             stack.enter_context(scalers_traced())
             stack.enter_context(traced_calls(capture))
-            first_node = torch.autograd._get_sequence_nr()
+            capture.first_node = first_node = torch.autograd._get_sequence_nr()
             self.world.is_new = stack.enter_context(tracking_new_objects())
             out = self._call()
             flat = self._take(out, first_node)
@@ -169,7 +173,7 @@ class Tracing:
 
     def _call(self) -> Any:
         """Call the function and find out what it changes. Raises RunsUncompiled for what no program can repeat."""
-        before, groups = modes(), Groups(self.world.visited.values())
+        before, flags, groups = modes(), settings.flags(), Groups(self.world.visited.values())
         self.capture.undos.append(groups.restore)
         with recording_reads(self.reads, *self._owners), torch.set_grad_enabled(torch.is_grad_enabled()):
             self.outside_calls = OutsideCalls()
@@ -185,7 +189,7 @@ class Tracing:
             raise RunsUncompiled(self.capture.uncompiled)
         if self.capture.leaves_hooks():
             raise RunsUncompiled("registers a hook on a tensor from outside")
-        if modes() != before:
+        if modes() != before or settings.flags() != flags:
             raise RunsUncompiled("changes a setting of PyTorch beyond its end")
         if groups.changed() and not (self.schedule.before or self.schedule.after):
             raise RunsUncompiled("changes the hyper-parameters of an optimizer")
@@ -205,7 +209,7 @@ class Tracing:
         """Return the results as leaves without history. `first_node`: of autograd's nodes, the first that the function
         may have made."""
         capture, world = self.capture, self.world
-        flat, structure = flatten_results(out)
+        flat, structure = results_flattened(flatten_results, out)
         if (composite := next(filter(_is_composite, flat), None)) is not None:
             raise RunsUncompiled(f"returns a {type(composite).__name__}, a tensor subclass that wraps other tensors")
         if (later := next(filter(_is_lazy, flat), None)) is not None:
@@ -279,6 +283,8 @@ class Tracing:
         for i, (t, known, finder) in enumerate(zip(flat, self.identical, self.result_finders, strict=True)):
             if known is None and is_plain_tensor(t) and id(t) not in self.world.visited:
                 required = finder is None and is_leaf(t) and t.requires_grad
+                if required and ungraded_view(t):
+                    raise RunsUncompiled("returns or keeps a view from no_grad of a tensor that requires gradients")
                 if finder is None and not is_leaf(t) and t.retains_grad and t.grad is not None:
                     raise RunsUncompiled("returns or keeps a tensor that retains the gradient of a backward pass in it")
                 if required and (t.grad is not None or id(t) in ends):
@@ -327,6 +333,8 @@ class Tracing:
         """Undo everything, as if the function had not been called."""
         self.capture.undo()
         self.surroundings.undo()
+        self.restore()
+        self.capture.close()
 
     def restore(self) -> None:
         """Give the storages their arrays, and arguments their `requires_grad`, as they were."""

@@ -36,6 +36,7 @@ from tensorgraft.compiled.source_location import OURS
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.tables import Slots
 from tensorgraft.compiled.values import Replaceable, is_plain, is_same_value, plain
+from tensorgraft.frontends.torch.core.settings import Flag, Flagged, flags
 
 plain(torch.dtype, torch.device, torch.Size, torch.memory_format)
 # what they hold is fed, or guarded, otherwise
@@ -78,6 +79,7 @@ class Reads:
 
     def __init__(self, surroundings: Surroundings, world: Reachable, keyed: Collection[int]) -> None:
         self._surroundings, self._world, self._keyed = surroundings, world, keyed
+        self._flags = flags()
         self.used: dict[int, set[str]] = {}  # names of attributes that this thread has read or written, of each owner
         self.standard = world.standard  # what is read of others of such classes is no business of the function's
         self.owners: dict[int, Any] = {}  # by identity: everything that was read of, whatever was read
@@ -136,6 +138,8 @@ class Reads:
 
     def _before(self, owner: Any, name: str, value: Any) -> Any:
         """Return what an attribute was before the trace."""
+        if isinstance(owner, Flagged):
+            return self._flags.get((id(owner), name), value)
         own_attributes: Any = getattr(owner, "__dict__", ())
         of = own_attributes if name in own_attributes else self._world.slotted.get(id(owner))
         table = self._world.tables.get(id(of))
@@ -219,7 +223,7 @@ def _computed(owner: Any, name: str) -> bool:
     if name in getattr(owner, "__dict__", ()):
         return False
     member = next((vars(cls)[name] for cls in type(owner).__mro__ if name in vars(cls)), None)
-    return hasattr(type(member), "__get__") and not isinstance(member, types.MemberDescriptorType)
+    return hasattr(type(member), "__get__") and not isinstance(member, types.MemberDescriptorType | Flag)
 
 
 class _Active(threading.local):
@@ -240,6 +244,7 @@ def recording_reads(reads: Reads, *owners: Any) -> Iterator[None]:
     before, _active.reads = _active.reads, reads
     outer, _active.classes = _active.classes, set()
     watch_class(torch.nn.Module)
+    watch_class(Flagged)
     try:
         for owner in owners:
             watch_class(type(owner))
@@ -303,7 +308,7 @@ def _writing(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _is_standard(cls: type) -> bool:
-    return not (is_program_class(cls) or issubclass(cls, torch.nn.Module | torch.optim.Optimizer))
+    return not (is_program_class(cls) or issubclass(cls, torch.nn.Module | torch.optim.Optimizer | Flagged))
 
 
 def _recorded(original: Callable[[Any, str], Any], standard: bool) -> Callable[[Any, str], Any]:

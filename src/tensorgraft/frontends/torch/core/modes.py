@@ -83,7 +83,7 @@ class _OutsideDynamo(TorchDispatchMode):
         written = vars(cls).get("__torch_dispatch__")
         super().__init_subclass__(**options)
         if written is not None:
-            cls.__torch_dispatch__ = written
+            cls.__torch_dispatch__ = written  # type: ignore[method-assign]
 
 
 class OwnMode(_OutsideDynamo):

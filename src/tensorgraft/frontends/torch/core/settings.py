@@ -6,6 +6,7 @@ Asking costs 30 ns each, where an operator takes microseconds.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,10 +46,26 @@ def _of_functions() -> tuple[Any, ...]:
     )
 
 
+Flagged: Any = torch.backends.PropModule
+Flag: Any = torch.backends.ContextProp
+
+
+def flags() -> dict[tuple[int, str], Any]:
+    """Return the flags of `torch.backends` by their module's identity and their name: programs read them, operators of
+    the device do not."""
+    return {(id(module), name): getattr(module, name, None) for module, name in _flags()}
+
+
+@functools.cache
+def _flags() -> list[tuple[Any, str]]:
+    modules = [module for module in vars(torch.backends).values() if isinstance(module, Flagged)]
+    return [(m, name) for m in modules for name, member in vars(type(m)).items() if isinstance(member, Flag)]
+
+
 @contextlib.contextmanager
 def restored_on_error() -> Iterator[None]:
     """Put settings back as they were where the context ends in an exception: what it was for is then done again."""
-    before = _of_functions()
+    before, flags_before = _of_functions(), flags()
     fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     strict = deterministic(), _only_warns()
     anomaly = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
@@ -65,6 +82,9 @@ def restored_on_error() -> Iterator[None]:
             torch.backends.mha.set_fastpath_enabled(fast)
             torch.distributions.Distribution.set_default_validate_args(validates)
             torch.autograd.set_detect_anomaly(*anomaly)
+        for (module, name), now in zip(_flags(), flags().items(), strict=True):
+            if now[1] != flags_before[now[0]]:
+                setattr(module, name, flags_before[now[0]])
         raise
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 import torch
+import typing_extensions
 
 from tensorgraft.compiled import source_location
 
@@ -18,7 +19,11 @@ Place = tuple[str, int]  # file, line
 
 # frames of these are not the program's
 _BELOW = [spec.origin for name in ("jax", "jaxlib", "tensorflow") if (spec := importlib.util.find_spec(name))]
-_LIBRARIES = (source_location.OURS, *(str(Path(file).parent) + os.sep for file in (torch.__file__, *_BELOW) if file))
+_LIBRARIES = (
+    source_location.OURS,
+    typing_extensions.__file__,  # its decorators are around functions of PyTorch
+    *(str(Path(file).parent) + os.sep for file in (torch.__file__, *_BELOW) if file),
+)
 # by torch.fx, Python and NumPy; "<stdin>" and "<string>" are programs that are typed in
 _GENERATED = ("<eval_with_key>", "<frozen ", "<__array_function__")
 _STANDARD = str(Path(os.__file__).parent) + os.sep

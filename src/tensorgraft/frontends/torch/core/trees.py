@@ -27,6 +27,8 @@ def flatten(tree: Any) -> tuple[list[Any], Structure]:
     structure: Any
     try:
         leaves, structure = optree.tree_flatten(tree, none_is_leaf=True, namespace="torch")
+    except RecursionError:
+        raise
     except RuntimeError:  # keys that are tensors, which cannot be sorted
         leaves, structure = _pytree.tree_flatten(tree)
     else:
@@ -81,11 +83,12 @@ def flatten_results(tree: Any) -> tuple[list[Any], Structure]:
 
 
 def containers(tree: Any) -> Iterator[Any]:
-    """Yield the lists, tuples, dictionaries, deques and sets of a tree."""
-    stack = [tree]
+    """Yield the lists, tuples, dictionaries, deques and sets of a tree, each once."""
+    stack, known = [tree], set[int]()
     while stack:
         x = stack.pop()
-        if isinstance(x, dict | list | tuple | deque | set):
+        if isinstance(x, dict | list | tuple | deque | set) and id(x) not in known:
+            known.add(id(x))
             yield x
             stack.extend(x.values() if isinstance(x, dict) else x)
 

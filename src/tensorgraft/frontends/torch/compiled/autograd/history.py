@@ -80,7 +80,7 @@ def result_finders(
         if capture.from_outside(t):
             return lambda leaves: t
         base = t._base
-        leaf = t.grad_fn is None and t.requires_grad
+        leaf = t.grad_fn is None and t.requires_grad and not ungraded_view(t)
         if (
             t.grad_fn is None
             and id(cell) not in argument_storages
@@ -94,7 +94,7 @@ def result_finders(
         find = argument_finders.get(id(base)) or outside.get(id(base)) or bases.get(id(base))
         if find is None and id(cell) in argument_storages and not base.requires_grad:
             return None
-        metadata, graded = Metadata.of_lazy(t), t.requires_grad or not base.requires_grad
+        metadata, graded = Metadata.of_lazy(t), t.grad_fn is not None or not base.requires_grad
         return functools.partial(_view, find or (lambda leaves: base), metadata, graded)
 
     return list(map(finder_of, flat))
@@ -128,6 +128,12 @@ def _base_of(i: int, leaves: Sequence[Any]) -> Tensor:
 def _view(find: Finder, metadata: Metadata, graded: bool, leaves: Sequence[Any]) -> Tensor:
     with torch.set_grad_enabled(graded):
         return metadata.view(find(leaves))
+
+
+def ungraded_view(t: Tensor) -> bool:
+    """Return True if a leaf requires gradients since it is a view, from `no_grad`, of a tensor that does: a backward
+    pass does not reach it."""
+    return is_leaf(t) and (base := _base(t)) is not None and base.requires_grad
 
 
 def has_history(t: Tensor) -> bool:

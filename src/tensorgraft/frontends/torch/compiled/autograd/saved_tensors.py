@@ -78,12 +78,20 @@ def saved_of_node(node: Any, name: str) -> list[tuple[Any, Tensor]]:
 
 def nodes(roots: Sequence[Tensor]) -> Iterator[Any]:
     """The nodes of autograd's graph behind tensors."""
+    return nodes_from([t.grad_fn for t in roots])
+
+
+def nodes_from(stack: list[Any]) -> Iterator[Any]:
+    """Yield the nodes of autograd's graph from these on, each once; None is no node."""
     seen_nodes = set()
-    stack = [t.grad_fn for t in roots]
     while stack:
         node = stack.pop()
         if node is None or node in seen_nodes:
             continue
         seen_nodes.add(node)
         yield node
-        stack.extend(next_node for next_node, _ in node.next_functions)
+        stack.extend(next_nodes(node))
+
+
+def next_nodes(node: Any) -> list[Any]:
+    return [next_node for next_node, _ in node.next_functions]

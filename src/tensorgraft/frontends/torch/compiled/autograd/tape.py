@@ -406,6 +406,8 @@ def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape |
                     if "freed" in str(error):
                         return _used_up(roots, before, error)
                     tape.spoilt = error
+    if before is None and not tape.leaves:
+        raise RunsUncompiled("returns a tensor whose history reaches no leaf")
     for ref in capture.checkpoints:
         if (frame := ref()) is not None:
             for saved in frame.saved_args:

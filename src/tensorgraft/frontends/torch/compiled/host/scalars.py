@@ -1,4 +1,4 @@
-"""Numbers of Python that a traced function reads of tensors: `x.sum().item()` inside `tg.jit`.
+"""Numbers of Python that a traced function reads of tensors: `x.sum().item()`, `x.tolist()` inside `tg.jit`.
 
 Such a number is a tensor without axes, float64 or int64, to which Python's arithmetic is done by operators. In calls of
 PyTorch it takes the place of an operand, with the promotion of a Python number; among the results of the function and
@@ -8,6 +8,7 @@ question is refused as that of its tensor is.
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Callable, Container, Iterator
 from typing import Any
@@ -320,11 +321,7 @@ def _mapped(change: Callable[[Any], Any], x: Any) -> Any:
 
 def _item(calls: Any, x: Any) -> Any:
     capture = calls.capture
-    if not isinstance(x, Tensor) or x.layout is not torch.strided or x.numel() != 1 or type(x) not in _PLAIN:
-        return NotImplemented
-    if x.dtype is torch.bool or x.dtype.is_complex or torch._C._functorch.is_functorch_wrapped_tensor(x):
-        return NotImplemented
-    if capture.values is not None and (x.device.type != TYPE or not x.is_floating_point()):
+    if not _is_readable(capture, x) or x.numel() != 1:
         return NotImplemented
     if x.device.type == TYPE:
         return scalar_of(x)
@@ -337,6 +334,22 @@ def _item(calls: Any, x: Any) -> Any:
         return scalar_of(x.detach().to(slot_of_backend(capture.backend).device))
 
 
+def _is_readable(capture: Any, x: Any) -> bool:
+    """Say whether numbers can stand for the values of a tensor."""
+    if not isinstance(x, Tensor) or x.layout is not torch.strided or type(x) not in _PLAIN:
+        return False
+    if x.dtype is torch.bool or x.dtype.is_complex or torch._C._functorch.is_functorch_wrapped_tensor(x):
+        return False
+    return capture.values is None or (x.device.type == TYPE and x.is_floating_point())
+
+
+def _tolist(calls: Any, x: Any) -> Any:
+    if not _is_readable(calls.capture, x) or x.device.type != TYPE or x.numel() > _MOST:
+        return NotImplemented
+    return scalar_of(x) if x.ndim == 0 else [_tolist(calls, row) for row in x.detach().unbind()]
+
+
+_MOST = 64  # numbers of one list: each is computed by itself
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
@@ -360,6 +373,7 @@ def decides() -> bool:
 
 CALLS: dict[Any, Callable[..., Any]] = {
     Tensor.item: _item,
+    inspect.unwrap(Tensor.tolist): _tolist,
     Tensor.__float__: _converted,
     Tensor.__int__: _converted,
 }

@@ -8,6 +8,7 @@ written, for it is a view in PyTorch; what a mask chooses is a `MaskedSelection`
 from __future__ import annotations
 
 import contextlib
+import inspect
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -63,7 +64,7 @@ class TracedCalls(TorchFunctionMode):
         finish = None
         if self.capture.scalars:
             args, kwargs, finish = scalars.substituted(func, args, kwargs, factors.CALLS)
-        replacement = _CALLS.get(func)
+        replacement = _CALLS.get(inspect.unwrap(func))  # a trace replaces methods that read memory
         out = NotImplemented if replacement is None else replacement(self, *args, **kwargs)
         if out is NotImplemented:
             out = func(*args, **kwargs)

@@ -393,8 +393,8 @@ def prepare(optimizer: Optimizer) -> None:
                 group["capturable"] = capturable
         for p in group["params"]:
             entries = optimizer.state.get(p)
-            if entries is None or p.device.type not in (TYPE, "meta"):
-                continue
+            if entries is None or p.grad is None or p.device.type not in (TYPE, "meta"):
+                continue  # the step leaves it as it is
             for name, value in entries.items():
                 if isinstance(value, torch.Tensor) and value.device.type == "cpu":
                     with torch.inference_mode(value.is_inference()):
