@@ -33,6 +33,7 @@ from tensorgraft.frontends.torch.dispatch.memory import (
     copied,
     cpu_view,
     ensure_owned,
+    geometric_view,
     hosted,
     memory,
     rows,
