@@ -346,12 +346,12 @@ def empty_strided(
 @direct("arange")
 def arange(end: Any, **options: Any) -> Tensor:
     """Count from 0. PyTorch makes an empty tensor for any device, which it resizes."""
-    return torch.ops.aten.arange.start_step._op(0, end, 1, **options)
+    return torch.ops.aten.arange.start_step(0, end, 1, **options)
 
 
 @direct("arange.start")
 def arange_from(start: Any, end: Any, **options: Any) -> Tensor:
-    return torch.ops.aten.arange.start_step._op(start, end, 1, **options)
+    return torch.ops.aten.arange.start_step(start, end, 1, **options)
 
 
 def _unwritten(dtype: torch.dtype) -> float | int:
