@@ -112,7 +112,7 @@ def operators() -> dict[str, str]:
     follow from those. Imports PyTorch's decompositions. Raises nothing.
 
     >>> import tensorgraft as tg
-    >>> tg.torch.operators()["exp"], tg.torch.operators()["gelu"]
+    >>> tg.torch.operators()["exp"], tg.torch.operators()["elu"]
     ('operation exp', 'decomposed')
     """
     return dict(sorted(_operators()))
