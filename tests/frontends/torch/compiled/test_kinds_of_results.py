@@ -144,3 +144,29 @@ def test_objects_with_modules_of_python():
     (_, first), (_, second) = made(x), made(x)
     assert type(first) is type(second) is warnings.catch_warnings
     assert first is not second
+
+
+class Held:
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
+@BACKENDS
+@pytest.mark.parametrize("replaced", [False, True])
+def test_an_object_that_is_given_is_handed_back(replaced, backend):
+    """Each call returns its own argument, also where an earlier one put another tensor into it before the trace."""
+    device = tg.device(backend)
+
+    @tg.jit
+    def total(x, held):
+        held.tensor.add_(x)
+        return {"sum": held.tensor + x, "held": held}
+
+    for start in (0.0, 5.0, 7.0):
+        held = Held(torch.full((2,), start, device=device))
+        for step in range(3):
+            result = total(torch.ones(2, device=device), held)
+            assert result["held"] is held
+            assert result["sum"].tolist() == [start + step + 2] * 2
+            if replaced:
+                held.tensor = held.tensor.clone()

@@ -218,7 +218,11 @@ class Tracing:
         def is_old(x: Any) -> bool:
             return id(x) in world.visited or not world.is_new(x)
 
-        is_flat = not any(not (_is_array(x) or is_plain(x) or is_old(x)) for x in flat)
+        def is_made(x: Any) -> bool:
+            """Return True if each call has an object of its own: a new one, or what it is given."""
+            return not (_is_array(x) or is_plain(x)) and (id(x) in world.finders or not is_old(x))
+
+        is_flat = not any(map(is_made, flat))
         if self.changes or not is_flat or any(id(x) in world.visited for x in containers(out)):
             self.template = Template((out, [change.new for change in self.changes]), _is_array, is_old)
             flat, structure = list(self.template.arrays), None
