@@ -8,7 +8,7 @@ import copy
 import gc
 import types
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 from weakref import ReferenceType
 
@@ -214,6 +214,40 @@ def reachable_objects(value: Any, is_whole: Callable[[Any], bool] = lambda x: Fa
         yield x
         if not is_whole(x):
             queue.extend(_children(x))
+
+
+def containers(tree: Any) -> Iterator[Any]:
+    """Yield the lists, tuples, dictionaries, deques and sets of a tree, each once."""
+    stack, known = [tree], set[int]()
+    while stack:
+        x = stack.pop()
+        if isinstance(x, dict | list | tuple | deque | set) and id(x) not in known:
+            known.add(id(x))
+            yield x
+            stack.extend(x.values() if isinstance(x, dict) else x)
+
+
+def has_objects_of_calls(
+    results: Any,
+    leaves: Sequence[Any],
+    is_array: Callable[[Any], bool],
+    is_old: Callable[[Any], bool],
+    known: Collection[int],
+    arguments: Collection[int],
+) -> bool:
+    """Say whether there are objects among results that each call has of its own: new ones, its arguments, or what is
+    behind these.
+
+    Arguments:
+        leaves: the results, flattened.
+        is_array, is_old: as of `Template`.
+        known: the identities of what the function reaches, containers among them.
+        arguments: those of what it reaches by its arguments.
+    """
+    objects = [x for x in leaves if not (is_array(x) or is_plain(x))]
+    if any(id(x) in arguments or not is_old(x) for x in objects):
+        return True
+    return any(id(x) in known for x in containers(results))
 
 
 def _refers_to_old(x: Any, is_old: Callable[[Any], bool]) -> bool:

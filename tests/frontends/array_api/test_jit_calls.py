@@ -263,3 +263,16 @@ def test_objects_from_outside_are_handed_out_as_they_are():
     kept = types.SimpleNamespace(n=3)
     f = tg.jit(lambda x: (x + 1, kept))
     assert f(array([1.0]))[1] is kept and f(array([2.0]))[1] is kept
+
+
+@pytest.mark.parametrize("make", [lambda x: Pair(x, [3]), lambda x: [x, 3]], ids=["object", "list"])
+@pytest.mark.parametrize("backend", ["jax", "numpy", "torch", "tensorflow"])
+def test_an_argument_that_is_handed_back_is_the_one_of_the_call(make, backend):
+    compiled = tg.jit(lambda x, held: {"sum": x + 1, "held": held})
+    for start in range(3):
+        x = xp.asarray([float(start)], device=backend)
+        for _ in range(2):
+            held = make(x)
+            result = compiled(x, held)
+            assert result["held"] is held
+            assert result["sum"].tolist() == [start + 1]

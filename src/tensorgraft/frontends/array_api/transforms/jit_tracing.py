@@ -15,7 +15,7 @@ import optree
 from tensorgraft.compiled.agreement import Record
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.function import Boxed, call_of, unflatten_call
-from tensorgraft.compiled.objects import Template, tracking_new_objects
+from tensorgraft.compiled.objects import Template, has_objects_of_calls, tracking_new_objects
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import NumberInput, ProgramInputs, Source, Storages
 from tensorgraft.compiled.side_effects import Reachable
@@ -199,7 +199,8 @@ class ArrayTracing:
             return isinstance(x, Number) or id(x) in world.visited or not world.is_new(x)
 
         out, self._structure_of_results = results_flattened(optree.tree_flatten, returned)
-        if self._changes or any(not (isinstance(x, Array | Number) or is_plain(x) or is_old(x)) for x in out):
+        reached = world.visited, world.finders
+        if self._changes or has_objects_of_calls(returned, out, is_array, is_old, *reached):
             self._template = Template((returned, [change.new for change in self._changes]), is_array, is_old)
             return list(self._template.arrays)
         return out

@@ -15,7 +15,7 @@ import torch
 from tensorgraft.compiled.captured_objects import Call, is_plain_tensor
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.instructions import global_names
-from tensorgraft.compiled.objects import Template, reachable_objects, tracking_new_objects
+from tensorgraft.compiled.objects import Template, has_objects_of_calls, reachable_objects, tracking_new_objects
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.side_effects import Reachable, is_iterator
 from tensorgraft.compiled.surroundings import Surroundings
@@ -42,7 +42,7 @@ from tensorgraft.frontends.torch.core.located_errors import refused
 from tensorgraft.frontends.torch.core.modes import of_program
 from tensorgraft.frontends.torch.core.scalars import tensor_of
 from tensorgraft.frontends.torch.core.tensors import cell_of
-from tensorgraft.frontends.torch.core.trees import Boxed, Structure, call_of, containers, flatten_results
+from tensorgraft.frontends.torch.core.trees import Boxed, Structure, call_of, flatten_results
 from tensorgraft.hub.array import Array
 from tensorgraft.storage import Storage
 
@@ -218,12 +218,8 @@ class Tracing:
         def is_old(x: Any) -> bool:
             return id(x) in world.visited or not world.is_new(x)
 
-        def is_made(x: Any) -> bool:
-            """Return True if each call has an object of its own: a new one, or what it is given."""
-            return not (_is_array(x) or is_plain(x)) and (id(x) in world.finders or not is_old(x))
-
-        is_flat = not any(map(is_made, flat))
-        if self.changes or not is_flat or any(id(x) in world.visited for x in containers(out)):
+        reached = world.visited, world.finders
+        if self.changes or has_objects_of_calls(out, flat, _is_array, is_old, *reached):
             self.template = Template((out, [change.new for change in self.changes]), _is_array, is_old)
             flat, structure = list(self.template.arrays), None
         for x in flat:

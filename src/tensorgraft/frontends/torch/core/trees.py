@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import types
 from collections import deque
-from collections.abc import Iterator
 from typing import Any
 
 import optree
@@ -18,6 +17,7 @@ from torch.utils import _pytree
 
 from tensorgraft.compiled.expanded import expanding
 from tensorgraft.compiled.function import Boxed, Leaves, Structure, call_of, flattening, unflatten_call
+from tensorgraft.compiled.objects import containers
 from tensorgraft.compiled.values import exact, is_plain
 
 _ATOMS = frozenset({torch.Tensor, torch.nn.Parameter, int, float, bool, complex, str, type(None), torch.dtype})
@@ -82,17 +82,6 @@ def flatten_results(tree: Any) -> tuple[list[Any], Structure]:
     return optree.tree_flatten(tree, is_leaf=is_size, none_is_leaf=True, namespace="torch")
 
 
-def containers(tree: Any) -> Iterator[Any]:
-    """Yield the lists, tuples, dictionaries, deques and sets of a tree, each once."""
-    stack, known = [tree], set[int]()
-    while stack:
-        x = stack.pop()
-        if isinstance(x, dict | list | tuple | deque | set) and id(x) not in known:
-            known.add(id(x))
-            yield x
-            stack.extend(x.values() if isinstance(x, dict) else x)
-
-
 def numbers_in(tree: Any) -> list[Any]:
     """Return the keys of dictionaries that are no strings, and what classes of the program tell of their objects beside
     the parts, each as it is told apart exactly."""
@@ -134,7 +123,6 @@ __all__ = [
     "Leaves",
     "Structure",
     "call_of",
-    "containers",
     "flatten",
     "flatten_call",
     "flatten_results",

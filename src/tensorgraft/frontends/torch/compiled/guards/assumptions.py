@@ -18,6 +18,7 @@ from torch.utils._device import DeviceContext
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.captured_objects import Call, DirectCaptures, object_key
 from tensorgraft.compiled.changes import Change
+from tensorgraft.compiled.objects import containers
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import OfAnother, Surroundings, bits_of
 from tensorgraft.compiled.tables import Table, entry_of
@@ -30,7 +31,7 @@ from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located_errors import current_line
 from tensorgraft.frontends.torch.core.modes import function_modes
 from tensorgraft.frontends.torch.core.tensors import cell_of, storages_of
-from tensorgraft.frontends.torch.core.trees import Boxed, Leaves, call_of, containers, numbers_in
+from tensorgraft.frontends.torch.core.trees import Boxed, Leaves, call_of, numbers_in
 from tensorgraft.frontends.torch.device import scripted
 from tensorgraft.hub import settings
 from tensorgraft.precision import policy
