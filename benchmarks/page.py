@@ -31,6 +31,7 @@ AREAS = {
     "autocast": "Autocast",
     "training_step": "The demo's training steps",
     "models": "Networks",
+    "decoding": "Decoding with transformers",
     "lazy": "Lazy mode",
     "call_overhead": "Calls of compiled functions",
     "convolution": "Convolutions on a CPU",

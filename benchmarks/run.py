@@ -25,13 +25,14 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 AREAS = ("import_time", "unmodified", "first_calls", "positions", "eager", "new_shapes", "array_api", "writes",
-         "autocast", "training_step", "models", "lazy", "call_overhead", "convolution", "growth", "grafted",
+         "autocast", "training_step", "models", "decoding", "lazy", "call_overhead", "convolution", "growth", "grafted",
          "tensorflow_programs", "source", "quantized", "optimizers", "trace", "parallel", "collectives")  # fmt: skip
 
 IN_PROCESSES = ("import_time", "models", "growth")  # of their own
 TIERED = (
     "unmodified",
     "first_calls",
+    "decoding",
     "positions",
     "tensorflow_programs",
 )  # take what --eager says; the others ask what a backend takes
