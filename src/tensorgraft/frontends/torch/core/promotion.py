@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum, auto
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -67,19 +67,27 @@ def result_type(operands: Iterable[Any]) -> torch.dtype:
     return _combined(_combined(with_axes, without), number) or torch.bool
 
 
-def elementwise_dtypes(operands: Iterable[Any], kind: PROMOTION) -> tuple[torch.dtype, torch.dtype]:
-    """Return the dtype that an operator computes in, and its result's."""
-    result = result_type(operands)
+class Promoted(NamedTuple):
+    """The dtypes of an elementwise operator: operands are converted to `common`, then widened to `compute`."""
+
+    common: torch.dtype
+    compute: torch.dtype
+    result: torch.dtype
+
+
+def elementwise_dtypes(operands: Iterable[Any], kind: PROMOTION) -> Promoted:
+    """Return the dtypes that an operator converts its operands to, computes in, and returns."""
+    common = result_type(operands)
     if kind is PROMOTION.NO_OPMATH:
-        return result, result
-    integral = not (result.is_floating_point or result.is_complex)
+        return Promoted(common, common, common)
+    integral = not (common.is_floating_point or common.is_complex)
     if kind is PROMOTION.INT_TO_FLOAT and integral:
-        result = torch.get_default_dtype()
-    elif kind is PROMOTION.BOOL_TO_LONG and result == torch.bool:
-        result = torch.int64
-    compute = _OPMATH.get(result, result)
+        common = torch.get_default_dtype()
+    elif kind is PROMOTION.BOOL_TO_LONG and common == torch.bool:
+        common = torch.int64
+    result = common
     if kind is PROMOTION.ALWAYS_BOOL:
-        return compute, torch.bool
-    if kind is PROMOTION.COMPLEX_TO_FLOAT and result.is_complex:
-        result = result.to_real()
-    return compute, result
+        result = torch.bool
+    elif kind is PROMOTION.COMPLEX_TO_FLOAT and common.is_complex:
+        result = common.to_real()
+    return Promoted(common, _OPMATH.get(common, common), result)

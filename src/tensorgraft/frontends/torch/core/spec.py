@@ -35,6 +35,9 @@ class Spec:
     # operands are converted to PyTorch's computation dtype before the kernel; a function of the arguments says which
     promotion: PROMOTION | Callable[[Mapping[str, Any]], PROMOTION] | None = None
     promote: tuple[str, ...] = ()  # the operands that take part; () means every tensor, and the number `other`
+    # the operand that CPU kernels read as a scalar where it has one element, without rounding it to 16 bits first
+    # (`original_scalar_value` in aten/src/ATen/native/cpu/BinaryOpsKernel.cpp)
+    scalar_operand: str = ""
     random: bool = False  # the kernel takes `key`, a Threefry key of its own
     # the result's shape or type depends on values: never compiled. A function of the arguments says it call by call
     concrete: bool | Callable[..., bool] = False

@@ -36,7 +36,8 @@ class Leaf:
 class Outline:
     arguments: dict[str, Any]  # the arguments by name, with leaves
     targets: list[Leaf]  # that are written
-    dtype: np.dtype  # to which the arguments `promoted` are converted
+    common: np.dtype  # to which the arguments `promoted` are converted first, as PyTorch's CPU rounds them
+    dtype: np.dtype  # to which they are widened, in which the kernel computes
     promoted: frozenset[str]
     positional: list[str]  # arguments of the kernel
     named: list[str]
@@ -73,10 +74,11 @@ def make_outline(
     sig = operator.signature
     bound_arguments, inputs = held_arguments(operator, args, kwargs, names)
     hidden = operator.writes if operator.kind == "out" else ()
-    compute, result, promoted = _promoted(operator, on_device, bound_arguments, inputs)
+    (common, compute, result), promoted = _promoted(operator, on_device, bound_arguments, inputs)
     return Outline(
         bound_arguments,
         [leaf for name in operator.writes for leaf in leaves(bound_arguments.get(name))],
+        common,
         compute,
         promoted,
         [n for n in sig.positional if n in bound_arguments and n not in hidden],
@@ -156,11 +158,11 @@ def leaves(argument: Any) -> list[Leaf]:
 
 def _promoted(
     operator: Operator, tensors: Sequence[Tensor], bound_arguments: dict[str, Any], inputs: list[Any]
-) -> tuple[np.dtype, np.dtype, frozenset[str]]:
-    """PyTorch's computation dtype for an elementwise kernel, its result's, and the arguments that are converted."""
+) -> tuple[tuple[np.dtype, np.dtype, np.dtype], frozenset[str]]:
+    """PyTorch's dtypes for an elementwise kernel (`Promoted`), and the arguments that are converted."""
     spec = operator.spec
     if spec.promotion is None:
-        return dtypes.bool_, dtypes.bool_, frozenset()  # no argument is converted
+        return (dtypes.bool_, dtypes.bool_, dtypes.bool_), frozenset()  # no argument is converted
     types = operator.signature.types
     names = spec.promote or tuple(
         n
@@ -175,5 +177,5 @@ def _promoted(
             elif a is not None:
                 operands.append(a)
     kind = spec.promotion(bound_arguments) if callable(spec.promotion) else spec.promotion
-    compute, result = elementwise_dtypes(operands, kind)
-    return numpy_dtype(compute), numpy_dtype(result), frozenset(names)
+    common, compute, result = map(numpy_dtype, elementwise_dtypes(operands, kind))
+    return (common, compute, result), frozenset(names)

@@ -88,7 +88,7 @@ def _computation(
     random = operator.spec.random
     fn, targets = _kernel(xp, operator), outline.targets
     if outline.fetches is None:
-        outline.fetches = _fetches(outline, geometries)
+        outline.fetches = _fetches(outline, geometries, operator.spec.scalar_operand)
     positional, named = outline.fetches
     if operator.dtype_of_out:
         fixed["dtype"] = geometries[targets[0].index].dtype
@@ -205,12 +205,31 @@ def _put(
         arrays[at] = write_step(xp, arrays[at], geometry, array, step)
 
 
-def _fetches(outline: Outline, geometries: Sequence[Geometry]) -> tuple[list[Fetch], list[tuple[str, Fetch]]]:
-    """Return functions for the kernel's arguments, by position and by name. The sizes of `geometries` do not matter."""
+class Conversion(NamedTuple):
+    """The dtypes to which an operand is converted, one after the other; in one step where it is read as a scalar."""
+
+    common: np.dtype
+    compute: np.dtype
+    as_scalar: bool
+
+    def __call__(self, xp: Backend, v: Any) -> Array:
+        is_rounded = self.common != self.compute
+        if is_rounded and self.as_scalar:
+            is_rounded = xp.is_array(v) and math.prod(xp.shape(v)) != 1
+        return promoted(xp, v, self.common if is_rounded else self.compute, self.compute)
+
+
+def _fetches(
+    outline: Outline, geometries: Sequence[Geometry], scalar: str
+) -> tuple[list[Fetch], list[tuple[str, Fetch]]]:
+    """Return functions for the kernel's arguments, by position and by name. The sizes of `geometries` do not matter.
+    `scalar`: the operand that may be read as one (`Spec.scalar_operand`)."""
     dtypes = [geometry.dtype for geometry in geometries]
 
     def fetch(name: str) -> Fetch:
-        to = outline.dtype if name in outline.promoted else None
+        is_rounded = outline.common != outline.dtype and name == "alpha"
+        is_converted = name in outline.promoted or is_rounded
+        to = Conversion(outline.common, outline.dtype, name == scalar) if is_converted else None
         a = outline.arguments[name]
         if not isinstance(a, list):  # lists of ATen do not nest
             return _fetch(a, dtypes, to)
@@ -220,32 +239,43 @@ def _fetches(outline: Outline, geometries: Sequence[Geometry]) -> tuple[list[Fet
     return [fetch(n) for n in outline.positional], [(n, fetch(n)) for n in outline.named]
 
 
-def _fetch(a: Any, dtypes: Sequence[np.dtype], to: np.dtype | None) -> Fetch:
-    """`dtypes`: of the call's tensors; `to`: the one to which this argument is converted."""
+def _fetch(a: Any, dtypes: Sequence[np.dtype], to: Conversion | None) -> Fetch:
+    """`dtypes`: of the call's tensors; `to`: how this argument is converted."""
     if isinstance(a, Leaf):
         at = a.index
         if not a.tensor:
             return lambda xp, refs, arrays, inputs: _operand(xp, inputs[at], to)
         if to is None:
             return lambda xp, refs, arrays, inputs: refs[at].read(xp, arrays[at], arrays)
-        other = to
+        conversion = to
+        is_converted = not dtypes[at] == to.compute == to.common
 
         def read(xp: Backend, refs: Sequence[StorageReference], arrays: Sequence[Any], inputs: Sequence[Any]) -> Array:
             array = refs[at].read(xp, arrays[at], arrays)
-            return array if dtypes[at] == other and not xp.compound else convert(xp, array, other)
+            return conversion(xp, array) if is_converted or xp.compound else array
 
         return read
     if isinstance(a, torch.dtype):
         a = numpy_dtype(a)
     if to is not None and isinstance(a, int | float | complex):
-        return lambda xp, refs, arrays, inputs: as_dtype(xp, a, to)
+        return lambda xp, refs, arrays, inputs: _operand(xp, a, to)
     return lambda xp, refs, arrays, inputs: a
 
 
-def _operand(xp: Backend, v: Any, dtype: np.dtype | None) -> Any:
-    if dtype is not None:
-        return as_dtype(xp, v, dtype)
+def _operand(xp: Backend, v: Any, to: Conversion | None) -> Any:
+    if to is not None:
+        return to(xp, v)
     return xp.asarray(v) if isinstance(v, np.ndarray) else v
+
+
+def promoted(xp: Backend, v: Any, common: np.dtype, compute: np.dtype) -> Array:
+    """Return a number or an array in the dtype `compute`, rounded to `common` before."""
+    if common == compute:
+        return as_dtype(xp, v, compute)
+    if isinstance(v, int | float | complex | np.ndarray):
+        rounded = np.asarray(v).astype(common)
+        return as_dtype(xp, rounded if isinstance(v, np.ndarray) else rounded.astype(compute).item(), compute)
+    return convert(xp, v if xp.dtype_of(v) == common else convert(xp, v, common), compute)
 
 
 def _writes(

@@ -18,7 +18,7 @@ from tensorgraft.frontends.torch.core.promotion import PROMOTION, elementwise_dt
 from tensorgraft.frontends.torch.core.settings import settings
 from tensorgraft.frontends.torch.core.spec import SPECS, Spec, kernel
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, numpy_dtype
-from tensorgraft.frontends.torch.dispatch.program import as_dtype
+from tensorgraft.frontends.torch.dispatch.program import Conversion
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 
@@ -48,12 +48,13 @@ def _kind(xp: Any, v: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=4096)
-def _promoted(promotion: PROMOTION, kinds: tuple[Any, ...], settings: Any) -> np.dtype:
+def _promoted(promotion: PROMOTION, kinds: tuple[Any, ...], settings: Any) -> tuple[np.dtype, np.dtype]:
     operands = [
         kind(1) if isinstance(kind, type) else torch.empty((1,) * kind[1], dtype=FROM_NUMPY[kind[0]], device="meta")
         for kind in kinds
     ]
-    return numpy_dtype(elementwise_dtypes(operands, promotion)[0])
+    common, compute, _ = elementwise_dtypes(operands, promotion)
+    return numpy_dtype(common), numpy_dtype(compute)
 
 
 def _applied(xp: Any, base: Spec, sig: schema.Signature, args: list[Any], kwargs: dict[str, Any]) -> Array:
@@ -63,8 +64,8 @@ def _applied(xp: Any, base: Spec, sig: schema.Signature, args: list[Any], kwargs
     bound = dict(zip(sig.names, args, strict=False))
     names = base.promote or tuple(n for n in bound if "Tensor" in sig.types[n] or n == "other")
     names = tuple(n for n in names if bound.get(n) is not None)
-    dtype = _promoted(base.promotion, tuple(_kind(xp, bound[n]) for n in names), settings())
-    bound.update({n: as_dtype(xp, bound[n], dtype) for n in names})
+    to = _promoted(base.promotion, tuple(_kind(xp, bound[n]) for n in names), settings())
+    bound.update({n: Conversion(*to, n == base.scalar_operand)(xp, bound[n]) for n in names})
     return base.fn(xp, *bound.values(), **kwargs)
 
 

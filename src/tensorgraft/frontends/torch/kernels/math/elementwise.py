@@ -204,7 +204,10 @@ for _names, _fn in {
     "fmod.Tensor fmod.Scalar": lambda xp, x, y: xp.fmod(x, y),
     "floor_divide floor_divide.Scalar": lambda xp, x, y: xp.floor_divide(x, y),
 }.items():
-    kernel(*_names.split(), dynamic=BOTH, promotion=DEFAULT, promote=BOTH, check=_check_divisor)(_division(_fn))
+    _options = {"dynamic": BOTH, "promotion": DEFAULT, "promote": BOTH, "check": _check_divisor}
+    if _names.startswith("floor_divide"):
+        _options["scalar_operand"] = "other"
+    kernel(*_names.split(), **_options)(_division(_fn))
 
 
 @kernel(
@@ -213,6 +216,7 @@ for _names, _fn in {
     dynamic=("other",),
     promotion=lambda arguments: FLOAT if arguments.get("rounding_mode") is None else DEFAULT,
     promote=BOTH,
+    scalar_operand="other",
     check=_check_divisor,
 )
 def _rounded_division(xp: Any, x: Array, y: Array, rounding_mode: str | None = None) -> Array:
@@ -466,4 +470,6 @@ for _name, _kinds in ELEMENTWISE.items():
     for _op in _overloads(ATEN.get(_name, _name)):
         _operands = schema.signature(_op).names
         _several = {"dynamic": _operands, "promote": _operands} if len(_operands) > 1 else {}
+        if _name in ("multiply", "divide"):
+            _several["scalar_operand"] = "other"
         kernel(schema.short_name(_op), promotion=_promotion, operation=_name, **_several)(_hub_method(_name))
