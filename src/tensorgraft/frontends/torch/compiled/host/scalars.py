@@ -8,7 +8,6 @@ question is refused as that of its tensor is.
 
 from __future__ import annotations
 
-import inspect
 import operator
 from collections.abc import Callable, Container, Iterator
 from typing import Any
@@ -373,7 +372,7 @@ def decides() -> bool:
 
 CALLS: dict[Any, Callable[..., Any]] = {
     Tensor.item: _item,
-    inspect.unwrap(Tensor.tolist): _tolist,
+    Tensor.tolist: _tolist,
     Tensor.__float__: _converted,
     Tensor.__int__: _converted,
 }

@@ -64,7 +64,7 @@ class TracedCalls(TorchFunctionMode):
         finish = None
         if self.capture.scalars:
             args, kwargs, finish = scalars.substituted(func, args, kwargs, factors.CALLS)
-        replacement = _CALLS.get(inspect.unwrap(func))  # a trace replaces methods that read memory
+        replacement = _CALLS.get(inspect.unwrap(func))
         out = NotImplemented if replacement is None else replacement(self, *args, **kwargs)
         if out is NotImplemented:
             out = func(*args, **kwargs)
@@ -320,7 +320,7 @@ def _text(calls: TracedCalls, x: Any, *args: Any, **kwargs: Any) -> Any:
     raise RunsUncompiled("converts a tensor to text (print, str, an f-string), which needs its values")
 
 
-_CALLS: dict[Any, Callable[..., Any]] = {
+_REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     **factors.CALLS,
     **numbers.CALLS,
     **scalars.CALLS,
@@ -339,3 +339,5 @@ _CALLS: dict[Any, Callable[..., Any]] = {
     torch.select: _select,
     torch.select_scatter: _select_scatter,
 }
+# by PyTorch's own functions: `printed` and others stand in the places of some, and a trace replaces more
+_CALLS = {inspect.unwrap(fn): replacement for fn, replacement in _REPLACEMENTS.items()}
