@@ -61,7 +61,7 @@ def _composed(rule: Callable[..., Any], writes: bool) -> Callable[..., Any]:
         if not isinstance(x, Tensor) or (rule is _lerp and len({t.dtype for t in tensors}) > 1):
             return NotImplemented
         plain = [(1.0 if isinstance(a, float) else 1) if is_scalar(a) else a for a in operands]
-        wide, dtype = elementwise_dtypes(plain, PROMOTION.DEFAULT)
+        _, wide, dtype = elementwise_dtypes(plain, PROMOTION.DEFAULT)
         inexact = wide.is_floating_point or wide.is_complex
         if wide is torch.bool or not (inexact or all(isinstance(a, int) for a in numbers)):
             return NotImplemented

@@ -469,7 +469,7 @@ for _name, _kinds in ELEMENTWISE.items():
         _promotion = PROMOTION.NO_OPMATH
     for _op in _overloads(ATEN.get(_name, _name)):
         _operands = schema.signature(_op).names
-        _several = {"dynamic": _operands, "promote": _operands} if len(_operands) > 1 else {}
+        _several: dict[str, Any] = {"dynamic": _operands, "promote": _operands} if len(_operands) > 1 else {}
         if _name in ("multiply", "divide"):
             _several["scalar_operand"] = "other"
         kernel(schema.short_name(_op), promotion=_promotion, operation=_name, **_several)(_hub_method(_name))
