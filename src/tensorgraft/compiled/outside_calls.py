@@ -58,13 +58,8 @@ _ASKED = (
     ("numpy", ("geterr", "get_printoptions")),
     ("torch", ("get_float32_matmul_precision", "get_num_threads", "get_num_interop_threads", "is_warn_always_enabled")),
 )
-REPLACED = _NAMES.union(*(names for _, names in _ASKED)) | {
-    "print",
-    "warn",
-    "handle",
-    "seed",
-    "id",
-}  # by what is there while a function is traced
+# by what is there while a function is traced
+REPLACED = _NAMES.union(*(names for _, names in _ASKED), ("print", "warn", "handle", "seed", "id"))
 _STANDARD = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 _SITE = tuple({sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib")})
 

@@ -11,13 +11,15 @@ import zlib
 
 import pytest
 import torch
+from tests.frontends.torch.compiled.without_jit import Cases, full, values
 from torch import nn
 from torch.utils import _pytree
 
 import tensorgraft as tg
 
 pytestmark = [pytest.mark.sampled, pytest.mark.filterwarnings("ignore::tensorgraft.transforms.UncompiledWarning")]
-CASES = {}
+case = Cases()
+CASES = case.functions
 
 
 @pytest.fixture(autouse=True)
@@ -28,15 +30,6 @@ def another_thread(request):
         threading.Thread(target=done.wait, daemon=True).start()
     yield
     done.set()
-
-
-def case(fn):
-    CASES[fn.__name__] = fn
-    return fn
-
-
-def full(value, device):
-    return torch.full((2,), float(value)).to(device)
 
 
 def layer(device):
@@ -499,12 +492,6 @@ def modes_of_the_program_around_a_call(device, jit):
         y = run(leaf)
     y.sum().backward()
     return [*out, run(leaf).detach(), leaf.grad]
-
-
-def values(out):
-    if isinstance(out, torch.Tensor):
-        return "tensor", [round(v, 4) for v in out.detach().cpu().flatten().tolist()]
-    return [values(x) for x in out] if isinstance(out, list | tuple) else out
 
 
 @pytest.mark.parametrize("backend", tg.backends())

@@ -19,21 +19,14 @@ import weakref
 
 import pytest
 import torch
+from tests.frontends.torch.compiled.without_jit import Cases, full, values
 from torch import nn
 
 import tensorgraft as tg
 
 pytestmark = [pytest.mark.sampled, pytest.mark.filterwarnings("ignore::tensorgraft.transforms.UncompiledWarning")]
-CASES = {}
-
-
-def case(fn):
-    CASES[fn.__name__] = fn
-    return fn
-
-
-def full(value, device):
-    return torch.full((2,), float(value)).to(device)
+case = Cases()
+CASES = case.functions
 
 
 # ---- attributes ------------------------------------------------------------------------------------------------------
@@ -486,12 +479,6 @@ def what_another_thread_changes_meanwhile(device, jit):
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-
-
-def values(out):
-    if isinstance(out, torch.Tensor):
-        return "tensor", [round(v, 4) for v in out.detach().cpu().flatten().tolist()]
-    return [values(x) for x in out] if isinstance(out, list | tuple) else out
 
 
 @pytest.mark.parametrize("backend", tg.backends())

@@ -10,21 +10,14 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.frontends.torch.compiled.without_jit import Cases, full, values
 from torch import nn
 
 import tensorgraft as tg
 
 pytestmark = [pytest.mark.sampled, pytest.mark.filterwarnings("ignore::tensorgraft.transforms.UncompiledWarning")]
-CASES = {}
-
-
-def case(fn):
-    CASES[fn.__name__] = fn
-    return fn
-
-
-def full(value, device):
-    return torch.full((2,), float(value)).to(device)
+case = Cases()
+CASES = case.functions
 
 
 # ---- optimizers ------------------------------------------------------------------------------------------------------
@@ -187,12 +180,6 @@ def what_tells_tensors_apart(device, jit, monkeypatch):
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-
-
-def values(out):
-    if isinstance(out, torch.Tensor):
-        return [round(v, 4) for v in out.detach().cpu().flatten().tolist()]
-    return [values(x) for x in out] if isinstance(out, list | tuple) else out
 
 
 @pytest.mark.parametrize("backend", tg.backends())

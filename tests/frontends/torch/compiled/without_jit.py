@@ -40,3 +40,10 @@ def full(value, device):
 
 def number(value):
     return torch.tensor(float(value))
+
+
+def values(out):
+    """What a case gives, to be compared: tensors by four digits, told apart from lists."""
+    if isinstance(out, torch.Tensor):
+        return "tensor", [round(v, 4) for v in out.detach().cpu().flatten().tolist()]
+    return [values(x) for x in out] if isinstance(out, list | tuple) else out
