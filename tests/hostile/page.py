@@ -20,7 +20,8 @@ compressed, or declared to be of gigabytes, and pickles get calls of `os.system`
 instructions that allocate memory. It is loaded in a process with a limit of 64 MiB of additional memory (1 GiB with
 TensorFlow or XLA), while the interpreter reports every `exec`, `compile`, import, opened file, process and socket.
 "Compile cache of a start": two programs are compiled, or loaded, as in a process that starts; no cache entry, whatever
-its content, may have an effect. Files of TorchScript are loaded, not run.
+its content, may have an effect. Files of TorchScript are loaded, not run; PyTorch's reader of them, in C++, has also
+ended the process, on a mutant of a run that is not counted here.
 
 | format | bytes are read by | mutants | equal | other values | refused | wants memory | code run | other failures | CPU s |
 | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
