@@ -131,12 +131,12 @@ class JaxProgram:
 
     def _spec(self, x: Array) -> jax.ShapeDtypeStruct:
         """Return what `lower` takes in the place of an array, which it does not keep."""
-        anywhere = self._backend.is_default and x.sharding.__class__ is SingleDeviceSharding  # stand-ins are committed
-        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=None if anywhere else x.sharding)
+        is_free = self._backend.is_default and x.sharding.__class__ is SingleDeviceSharding  # stand-ins are committed
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=None if is_free else x.sharding)
 
 
 def _lowering_operands(arrays: Sequence[Array], on_mesh: bool) -> Sequence[Array]:
-    """Return arrays to lower with: beside arrays on a mesh, specs of those on one device, which may lie anywhere."""
+    """Return arrays to lower with: beside arrays on a mesh, specs of those on one device, which may lie is_free."""
     if not on_mesh and all(x.sharding.__class__ is SingleDeviceSharding for x in arrays):
         return arrays
     single = [x.sharding.__class__ is SingleDeviceSharding for x in arrays]

@@ -114,7 +114,7 @@ class Jitted(TracedFunction):
                     return self._uncompiled(known, leaves, str(why))
                 checked = self._checked(trace, known, xp, structure, objects)
                 if self._is_background:
-                    trace = checked = self._ahead(trace, checked, known)
+                    trace = checked = self._begun(trace, checked, known)
                 known.append(checked)
                 self.report.traces += 1
         try:
@@ -132,7 +132,7 @@ class Jitted(TracedFunction):
         self._calls[signature] += 1
         return self._calls[signature] < TRACED or self.programs >= MOST_TRACES
 
-    def _ahead(self, trace: ArrayTrace, checked: Any, known: list[Any]) -> BackgroundTrace:
+    def _begun(self, trace: ArrayTrace, checked: Any, known: list[Any]) -> BackgroundTrace:
         """A trace whose program another thread compiles, while its calls run the function itself."""
         trace.is_undone = True
         prepare = getattr(trace.run, "prepare", None)

@@ -177,8 +177,7 @@ class Compiled(TracedFunction):
                 else:
                     if self._recurring.when != "background":
                         return self._traced_call(backend, leaves, structure, inferred.sure, known, call, reasons)
-                    trace = self._traced_ahead(backend, leaves, structure, inferred.sure, known)
-                    self._note(trace, known, call, reasons)
+                    trace = self._background_trace(backend, leaves, structure, inferred.sure, known, call, reasons)
         except OnlyTheHost:
             pass
         except RunsUncompiled as reason:
@@ -247,8 +246,15 @@ class Compiled(TracedFunction):
         self.history.calls.append(call)
         self.report.reasons.append(reasons)
 
-    def _traced_ahead(
-        self, backend: Backend, leaves: list[Any], structure: Structure, sure: bool, known: list[Any]
+    def _background_trace(
+        self,
+        backend: Backend,
+        leaves: list[Any],
+        structure: Structure,
+        sure: bool,
+        known: list[Any],
+        call: Any,
+        reasons: list[str],
     ) -> BackgroundTrace:
         """A trace that is taken back, whose program another thread compiles while its calls run the function itself.
         Raises OnlyTheHost."""
@@ -262,7 +268,9 @@ class Compiled(TracedFunction):
         prepare = getattr(trace.run, "prepare", None)
         run = functools.partial(recurring.run, self.fn)
         checked = self._checked(trace, known, backend, structure, sure)
-        return BackgroundTrace(checked, known, prepare, self._at, self.report, run, self._uncompiled)
+        background = BackgroundTrace(checked, known, prepare, self._at, self.report, run, self._uncompiled)
+        self._note(background, known, call, reasons)
+        return background
 
     def _left(self, known: list[Any], tape: Tape) -> None:
         """A backward pass has changed something outside, which each one does: from now on the function itself runs."""
