@@ -107,8 +107,8 @@ def serve(subject: str, work: tuple[str, dict[str, Any]], training: bool) -> Non
         start = time.process_time()
         return [(it.call(), time.process_time() - start)[1] for _ in range(n)]
 
-    does = {"elapsed": elapsed, "ready": lambda: True, "first": first, "calls": calls, "burst": burst, "trace": it.trace,
-            "memory": it.memory}  # fmt: skip
+    does = {"ready": lambda: True, "first": first, "calls": calls, "burst": burst, "elapsed": elapsed,
+            "trace": it.trace, "memory": it.memory}  # fmt: skip
     for line in sys.stdin:
         what, *args = json.loads(line)
         action = does[what]
