@@ -181,7 +181,8 @@ class _Assembly:
         return Result(value=t)
 
     def gradients(self) -> list[Gradient]:
-        """Return how a call sets the `.grad` of each leaf that has another one when the function has ended."""
+        """Return how a call sets `.grad` of the leaves of which the function replaces or drops it. A gradient that is
+        added to in place is among the written storages instead."""
         gradients = []
         for leaf, gradient_after in self.tracing.final_gradients:
             get_leaf = getter_of(leaf.tensor, self.argument_index)
