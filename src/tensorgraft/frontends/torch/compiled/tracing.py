@@ -327,7 +327,7 @@ class Tracing:
         self.host.undo_writes()
         self._put_back_required()
         self.world.undo()
-        self.world.is_new = lambda value: False
+        self.world.is_new = lambda *values: False
 
     def abandon(self) -> None:
         """Undo everything, as if the function had not been called."""
