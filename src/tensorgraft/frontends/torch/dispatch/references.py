@@ -2,11 +2,17 @@
 
 Each elementwise one is marked to be left out by Dynamo (`torch._disable_dynamo`), and the first call of any imports
 Dynamo for that, which takes one to three seconds. As long as nobody has imported it, there is nothing to leave out.
+
+Many of them import PyTorch's module of symbolic shapes, and SymPy with it, to compare sizes. Those that are numbers need
+neither.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
+import operator
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -53,3 +59,70 @@ def _disabled() -> Iterator[Callable[..., Any]]:
         if fn.__code__ is _WRAPPER:
             yield held["fn"]
         waiting += [*held.values(), vars(fn).get("__wrapped__")]
+
+
+_SYMBOLIC_SHAPES = "torch.fx.experimental.symbolic_shapes"
+
+
+class _KnownSizes(types.ModuleType):
+    """Stands for PyTorch's module of symbolic shapes while nobody has imported it, and answers for numbers. Everything
+    else is asked of that module."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if sys.modules.get(_SYMBOLIC_SHAPES) is self:
+            del sys.modules[_SYMBOLIC_SHAPES]
+        return getattr(importlib.import_module(_SYMBOLIC_SHAPES), name)
+
+
+def _is_number(x: Any) -> bool:
+    return all(map(_is_number, x)) if isinstance(x, tuple | list) else isinstance(x, int)
+
+
+def _for_numbers(name: str, answer: Callable[..., Any], is_known: Callable[[Any], bool]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs or not all(map(is_known, args)):
+            return _KnownSizes.__getattr__(_known_sizes, name)(*args, **kwargs)
+        return answer(*args)
+
+    return call
+
+
+def _equal(x: Any, y: Any) -> bool:
+    return tuple(x) == tuple(y) if isinstance(x, tuple | list) and isinstance(y, tuple | list) else x == y
+
+
+_known_sizes = _KnownSizes(_SYMBOLIC_SHAPES)
+_ANSWERS: list[tuple[str, Callable[..., Any], Callable[[Any], bool]]] = [
+    *(
+        (name, lambda condition: condition, lambda x: x is True or x is False)
+        for name in ("expect_true", "guard_or_true", "guard_or_false", "statically_known_true", "guard_size_oblivious")
+    ),
+    ("sym_or", lambda *x: functools.reduce(operator.or_, x), _is_number),
+    ("sym_and", lambda *x: functools.reduce(operator.and_, x), _is_number),
+    ("sym_eq", _equal, _is_number),
+    ("guarding_hint_or_throw", lambda x: x, _is_number),
+    ("has_guarding_hint", lambda x: True, _is_number),
+    ("is_nested_int", lambda x: False, _is_number),
+]
+for _name, _answer, _is_known in _ANSWERS:
+    setattr(_known_sizes, _name, _for_numbers(_name, _answer, _is_known))
+
+
+@contextlib.contextmanager
+def _with_known_sizes() -> Iterator[None]:
+    sys.modules[_SYMBOLIC_SHAPES] = _known_sizes
+    try:
+        yield
+    finally:
+        if sys.modules.get(_SYMBOLIC_SHAPES) is _known_sizes:
+            del sys.modules[_SYMBOLIC_SHAPES]
+
+
+def known_sizes() -> contextlib.AbstractContextManager[None]:
+    """Return a context in which reference functions are called with sizes that are numbers."""
+    return _NOTHING if _SYMBOLIC_SHAPES in sys.modules else _with_known_sizes()
+
+
+_NOTHING = contextlib.nullcontext()
