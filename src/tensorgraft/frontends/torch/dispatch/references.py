@@ -3,8 +3,8 @@
 Each elementwise one is marked to be left out by Dynamo (`torch._disable_dynamo`), and the first call of any imports
 Dynamo for that, which takes one to three seconds. As long as nobody has imported it, there is nothing to leave out.
 
-Many of them import PyTorch's module of symbolic shapes, and SymPy with it, to compare sizes. Those that are numbers need
-neither.
+Many of them import PyTorch's module of symbolic shapes, and SymPy with it, to compare sizes. For sizes that are numbers
+neither is needed.
 """
 
 from __future__ import annotations
@@ -61,40 +61,30 @@ def _disabled() -> Iterator[Callable[..., Any]]:
         waiting += [*held.values(), vars(fn).get("__wrapped__")]
 
 
-_SYMBOLIC_SHAPES = "torch.fx.experimental.symbolic_shapes"
-
-
-class _KnownSizes(types.ModuleType):
-    """Stands for PyTorch's module of symbolic shapes while nobody has imported it, and answers for numbers. Everything
-    else is asked of that module."""
+class _Unimported(types.ModuleType):
+    """Stands for a module that nobody has imported. A name that it lacks imports that module."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__") and not (name == "__path__" and self is _sympy):  # a package
             raise AttributeError(name)
-        if sys.modules.get(_SYMBOLIC_SHAPES) is self:
-            del sys.modules[_SYMBOLIC_SHAPES]
-        return getattr(importlib.import_module(_SYMBOLIC_SHAPES), name)
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(importlib.import_module(self.__name__), name)
 
 
 def _is_number(x: Any) -> bool:
     return all(map(_is_number, x)) if isinstance(x, tuple | list) else isinstance(x, int)
 
 
-def _for_numbers(name: str, answer: Callable[..., Any], is_known: Callable[[Any], bool]) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if kwargs or not all(map(is_known, args)):
-            return _KnownSizes.__getattr__(_known_sizes, name)(*args, **kwargs)
-        return answer(*args)
-
-    return call
-
-
 def _equal(x: Any, y: Any) -> bool:
     return tuple(x) == tuple(y) if isinstance(x, tuple | list) and isinstance(y, tuple | list) else x == y
 
 
-_known_sizes = _KnownSizes(_SYMBOLIC_SHAPES)
-_ANSWERS: list[tuple[str, Callable[..., Any], Callable[[Any], bool]]] = [
+_symbolic_shapes = _Unimported("torch.fx.experimental.symbolic_shapes")
+_sympy = _Unimported("sympy")
+_sympy.Basic = type("Basic", (), {})  # the class of expressions, of which there are none without SymPy
+_STAND_INS = (_symbolic_shapes, _sympy)
+ANSWERS: list[tuple[str, Callable[..., Any], Callable[[Any], bool]]] = [
     *(
         (name, lambda condition: condition, lambda x: x is True or x is False)
         for name in ("expect_true", "guard_or_true", "guard_or_false", "statically_known_true", "guard_size_oblivious")
@@ -106,23 +96,30 @@ _ANSWERS: list[tuple[str, Callable[..., Any], Callable[[Any], bool]]] = [
     ("has_guarding_hint", lambda x: True, _is_number),
     ("is_nested_int", lambda x: False, _is_number),
 ]
-for _name, _answer, _is_known in _ANSWERS:
-    setattr(_known_sizes, _name, _for_numbers(_name, _answer, _is_known))
+
+
+def answer_for_numbers(name: str, answer: Callable[..., Any], is_known: Callable[[Any], bool]) -> Callable[..., Any]:
+    """Return a function of PyTorch's module of symbolic shapes that asks that module only about what is not known."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs or not all(map(is_known, args)):
+            return _Unimported.__getattr__(_symbolic_shapes, name)(*args, **kwargs)
+        return answer(*args)
+
+    return call
+
+
+for _entry in ANSWERS:
+    setattr(_symbolic_shapes, _entry[0], answer_for_numbers(*_entry))
 
 
 @contextlib.contextmanager
-def _with_known_sizes() -> Iterator[None]:
-    sys.modules[_SYMBOLIC_SHAPES] = _known_sizes
+def known_sizes() -> Iterator[None]:
+    """Let reference functions be called with sizes that are numbers, without an import of SymPy."""
+    put = [module for module in _STAND_INS if sys.modules.setdefault(module.__name__, module) is module]
     try:
         yield
     finally:
-        if sys.modules.get(_SYMBOLIC_SHAPES) is _known_sizes:
-            del sys.modules[_SYMBOLIC_SHAPES]
-
-
-def known_sizes() -> contextlib.AbstractContextManager[None]:
-    """Return a context in which reference functions are called with sizes that are numbers."""
-    return _NOTHING if _SYMBOLIC_SHAPES in sys.modules else _with_known_sizes()
-
-
-_NOTHING = contextlib.nullcontext()
+        for module in put:
+            if sys.modules.get(module.__name__) is module:
+                del sys.modules[module.__name__]
