@@ -52,7 +52,7 @@ def _disabled() -> Iterator[Callable[..., Any]]:
     visited: set[int] = set()
     while waiting:
         fn = waiting.pop()
-        if not isinstance(fn, types.FunctionType) or id(fn) in visited:
+        if fn.__class__ is not types.FunctionType or id(fn) in visited:
             continue
         visited.add(id(fn))
         held = dict(zip(fn.__code__.co_freevars, map(content_of, fn.__closure__ or ()), strict=True))
