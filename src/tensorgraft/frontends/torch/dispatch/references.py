@@ -82,7 +82,7 @@ def _equal(x: Any, y: Any) -> bool:
 
 _symbolic_shapes = _Unimported("torch.fx.experimental.symbolic_shapes")
 _sympy = _Unimported("sympy")
-_sympy.Basic = type("Basic", (), {})  # the class of expressions, of which there are none without SymPy
+vars(_sympy)["Basic"] = type("Basic", (), {})  # the class of expressions, of which there are none without SymPy
 _STAND_INS = (_symbolic_shapes, _sympy)
 ANSWERS: list[tuple[str, Callable[..., Any], Callable[[Any], bool]]] = [
     *(
