@@ -126,12 +126,12 @@ class Jit:
         if compiled is None:
             compiled = self.decided(args, kwargs)
         try:
-            return compiled(*args, **kwargs)
+            return compiled.call(args, kwargs)
         except OfAnother:
             other = self.decided(args, kwargs)
             if other is compiled:
                 raise
-        return other(*args, **kwargs)
+        return other.call(args, kwargs)
 
     def decided(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The compiled function of the front end whose call this is."""

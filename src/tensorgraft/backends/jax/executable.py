@@ -9,7 +9,7 @@ array of another than the usual one comes in (`ordinary`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -22,9 +22,10 @@ from jax.sharding import SingleDeviceSharding
 from tensorgraft import warning_filters
 from tensorgraft.backends.jax.program_cache import KeptProgram, NotSmall
 from tensorgraft.backends.jax.sharding import processes
-from tensorgraft.backends.jax.tracing import is_tracing
+from tensorgraft.backends.jax.tracing import EAGER, find_top_trace, is_tracing
 from tensorgraft.hub.array import NativeArray as Array
 
+debug_nans, debug_infs, default_precision = jax.debug_nans, jax.debug_infs, jax.default_matmul_precision
 _OFTEN = 8  # calls after which a program is worth the third of a millisecond that it takes to ask for what runs it
 _avals = attrgetter("aval")
 _and_where = attrgetter("aval", "sharding")  # of an array of several processes this one may have one piece
@@ -77,7 +78,7 @@ def _executable(cached: KeptProgram, args: tuple[Any, ...], scope: Callable[[], 
         single,
         describe_args,
         list(map(describe_args, args)),
-        jax.default_matmul_precision.value,
+        default_precision.value,
     )
 
 
@@ -110,25 +111,34 @@ def often_called(cached: KeptProgram, run: Callable[..., Any], scope: Callable[[
         if compiled is not None:
             execute, handlers, used, single, describe_args, avals, precision = compiled
 
+    def directly(args: Sequence[Any]) -> Any:
+        """Return the outputs; None, with nothing done, for arguments or settings that are others than before."""
+        nonlocal avals
+        if avals is None:
+            return None
+        try:
+            # inside of a trace a call is a part of it, whatever its arguments are
+            found = list(map(describe_args, args))
+            if found != avals or find_top_trace(()) is not EAGER or debug_nans.value or debug_infs.value:
+                return None
+            cached.used = True
+            avals = found  # what one call gives and the next one takes has these very objects, compared at once
+            return execute(args if used is None else [args[k] for k in used]).consume_with_handlers(handlers)
+        except (AttributeError, TypeError, jax.errors.JaxRuntimeError):  # no arrays, or others than these
+            return None
+
     def call(*args: Any) -> Any:
-        nonlocal avals, calls
+        nonlocal calls
         if avals is None:
             if calls <= _OFTEN:
                 calls += 1
                 if calls > _OFTEN and not is_tracing():
                     settle(args)
-            return run(*args)
-        try:
-            # inside of a trace a call is a part of it, whatever its arguments are
-            found = list(map(describe_args, args))
-            is_match = found == avals and precision == jax.default_matmul_precision.value
-            if is_match and not is_tracing() and not (jax.debug_nans.value or jax.debug_infs.value):
-                cached.used = True
-                avals = found  # what one call gives and the next one takes has these very objects, compared at once
-                outputs = execute(args if used is None else [args[k] for k in used]).consume_with_handlers(handlers)
+        elif precision == default_precision.value:
+            outputs = directly(args)
+            if outputs is not None:
                 return outputs[0] if single else tuple(outputs)
-        except (AttributeError, TypeError, jax.errors.JaxRuntimeError):  # no arrays, or others than these
-            pass
         return run(*args)
 
+    call.directly = directly  # type: ignore[attr-defined]
     return call
