@@ -147,7 +147,7 @@ class TracedFunction:
         # the same traces by a key that is made faster, with the objects that it knows by identity
         self._by_fast_key: dict[Any, Signature] = {}
         self._last: tuple[Any, Signature | None] = None, None  # most calls' key
-        self._straight = _missed  # the last call's
+        self.straight = _missed  # the last call in straight line, tried first
         self._captures = DirectCaptures(fn)
         self._endless: list[Any] = []  # the function itself, for arguments that cannot be flattened
 
@@ -155,13 +155,11 @@ class TracedFunction:
         return self if instance is None else types.MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.call(args, kwargs)
+        out = self.straight(args, kwargs)
+        return self.looked_up(args, kwargs) if out is MISSED else out
 
-    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        out = self._straight(args, kwargs)
-        return self._looked_up(args, kwargs) if out is MISSED else out
-
-    def _looked_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def looked_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function where `straight` has missed."""
         self.report.calls += 1
         if self._is_inside():
             return self.fn(*args, **kwargs)
@@ -177,7 +175,7 @@ class TracedFunction:
         except InContext as other:
             self.report.calls -= 1
             with other.context:
-                return self._looked_up(args, kwargs)
+                return self.looked_up(args, kwargs)
         before, known = self._last
         if fast_key != before:  # to compare takes half of what it takes to look up
             known = self._by_fast_key.get(tuple(fast_key))
@@ -189,11 +187,11 @@ class TracedFunction:
                     known.hits += 1
                     if known.hits in _WRITTEN_AT:
                         known.straight = self._in_straight_line((args, kwargs), leaves, objects, known.traces, k)
-                    self._straight = known.straight
+                    self.straight = known.straight
                     return trace(leaves)
         if self._captures.find_again():
             self.report.calls -= 1
-            return self._looked_up(args, kwargs)
+            return self.looked_up(args, kwargs)
         return self._first_call(fast_key, leaves, structure, objects, args, kwargs)
 
     def _in_straight_line(

@@ -66,7 +66,9 @@ class Lookups:
             else:
                 code.require(f"{code.name(table)}.get({code.name(key)}) is {code.name(value)}")
         for cell, value in zip(self.cells, cells, strict=True):
-            content = f"{code.name(content_of)}({code.name(cell)})" if value is ABSENT else f"{code.name(cell)}.cell_contents"
+            content = (
+                f"{code.name(content_of)}({code.name(cell)})" if value is ABSENT else f"{code.name(cell)}.cell_contents"
+            )
             code.require(f"{content} is {code.name(value)}")
         for (owner, name), value in zip(self.attributes, attributes, strict=True):
             if value is ABSENT or not name.isidentifier():

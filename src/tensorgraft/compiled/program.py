@@ -96,7 +96,6 @@ class Storages:
             arrays[k] = find(leaves).array
         return arrays
 
-
     def write(self, code: StraightCall) -> str:
         """Return the expression of these arrays."""
         if self._varying:

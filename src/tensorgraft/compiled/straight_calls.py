@@ -117,14 +117,13 @@ class StraightCall(StraightLine):
 
     def run(self, program: Callable[..., Any], arrays: str) -> str:
         """Run a program on its arrays where all conditions hold. Returns the variable of its outputs."""
+        write = getattr(program, "write", None)
+        if write is not None:
+            outputs: str = write(self, arrays)
+            return outputs
+        self.require_looks()
         outputs = self.variable()
-        directly = getattr(program, "directly", None)
-        if directly is None:
-            self.require_looks()
-            self.do(f"{outputs} = {self.name(program)}(*{arrays})")
-        else:
-            self.do(f"{outputs} = {self.name(directly)}({arrays})")
-            self.do(f"if {outputs} is None: return MISSED")
+        self.do(f"{outputs} = {self.name(program)}(*{arrays})")
         return outputs
 
     def structured(self, results: list[str], structure: Any, structure_of: Callable[[Any], Any]) -> str:

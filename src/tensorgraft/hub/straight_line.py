@@ -1,4 +1,4 @@
-"""Functions that are written for one kind of call: conditions in straight line, and what is done where all of them hold.
+"""Functions that are written for one kind of call: conditions in straight line, and what is done where all hold.
 
 A compiled function checks at each call what its trace depends on. Loops over lists of guards take three times as long
 as the same conditions written out, with the values that they compare with as global names.
@@ -83,8 +83,15 @@ class StraightLine:
 
     def require_equal(self, ask: Callable[[Any], Any], objects: Sequence[Any], expected: Sequence[Any]) -> None:
         """Require that what is asked of each of the objects is what is expected."""
-        if objects:
-            self.require(f"[*map({self.name(ask)}, {self.name(objects)})] == {self.name(expected)}")
+        if not objects:
+            return
+        values = f"map({self.name(ask)}, {self.name(objects)})"
+        if all(value is True for value in expected):
+            self.require(f"all({values})")
+        elif all(value is False for value in expected):
+            self.require(f"not any({values})")
+        else:
+            self.require(f"[*{values}] == {self.name(expected)}")
 
     def let(self, expression: str) -> str:
         """Return a new variable for an expression that conditions and statements have in common."""

@@ -18,6 +18,7 @@ from tensorgraft.compiled.captured_objects import roots, walk
 from tensorgraft.compiled.function import own_compiled
 from tensorgraft.compiled.objects import reachable_objects
 from tensorgraft.compiled.surroundings import OfAnother
+from tensorgraft.hub.straight_line import MISSED
 from tensorgraft.hub.tiers import When
 
 _P = ParamSpec("_P")
@@ -125,13 +126,16 @@ class Jit:
         compiled = self._compiled
         if compiled is None:
             compiled = self.decided(args, kwargs)
+        out = compiled.straight(args, kwargs)
+        if out is not MISSED:
+            return out
         try:
-            return compiled.call(args, kwargs)
+            return compiled.looked_up(args, kwargs)
         except OfAnother:
             other = self.decided(args, kwargs)
             if other is compiled:
                 raise
-        return other.call(args, kwargs)
+        return other(*args, **kwargs)
 
     def decided(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The compiled function of the front end whose call this is."""

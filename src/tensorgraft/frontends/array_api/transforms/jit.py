@@ -83,19 +83,7 @@ class Jitted(TracedFunction):
         cells: dict[str, Storage] = {}
         for k, (x, variable) in enumerate(zip(leaves, code.leaves, strict=True)):
             if x.__class__ is Array:
-                cell, geometry = x._cell, x._geometry
-                code.require(f"{variable}.__class__ is {code.name(Array)}")
-                c = code.let(f"{variable}._cell")
-                if geometry is None:
-                    code.require(f"{variable}._geometry is None")
-                else:
-                    g, expected = code.let(f"{variable}._geometry"), code.name(geometry)
-                    code.require(f"{g} is {expected} or {g} == {expected}")
-                code.require(f"{c}.backend is {code.name(cell.backend)}")
-                code.require_same(f"{c}.placement", cell.placement)
-                signature_of, signature = code.name(cell.backend.signature), code.name(cell.backend.signature(cell.array))
-                code.add_array(k, c, f"{signature_of}({{array}}) == {signature}")
-                cells[c] = cell
+                cells[_write_array(code, k, x)] = x._cell
             elif x.__class__ in _NUMBERS:
                 code.require(f"{variable}.__class__ is {x.__class__.__name__}")
             else:
@@ -186,6 +174,23 @@ class Jitted(TracedFunction):
         self, xp: Backend, leaves: list[Any], structure: Any, objects: list[Any], uses: dict[int, Use] | None
     ) -> ArrayTrace:
         return ArrayTracing(self.fn, xp, leaves, structure, objects, uses).trace(self.check != "never")
+
+
+def _write_array(code: StraightCall, k: int, x: Array) -> str:
+    """Write that the leaf number `k` is an array that looks as `x` does. Returns the variable of its storage."""
+    variable, cell, geometry = code.leaves[k], x._cell, x._geometry
+    code.require(f"{variable}.__class__ is {code.name(Array)}")
+    storage = code.let(f"{variable}._cell")
+    if geometry is None:
+        code.require(f"{variable}._geometry is None")
+    else:
+        now, expected = code.let(f"{variable}._geometry"), code.name(geometry)
+        code.require(f"{now} is {expected} or {now} == {expected}")
+    code.require(f"{storage}.backend is {code.name(cell.backend)}")
+    code.require_same(f"{storage}.placement", cell.placement)
+    signature_of = cell.backend.signature
+    code.add_array(k, storage, f"{code.name(signature_of)}({{array}}) == {code.name(signature_of(cell.array))}")
+    return storage
 
 
 def _mark(x: Any) -> Any:

@@ -38,6 +38,13 @@ def _structure_of(tree: Any) -> Structure:
     return flatten(tree)[1]
 
 
+def _write_tensor(code: StraightCall, make: Any, array: str) -> str:
+    """Return the expression of what `make` makes of an array."""
+    write = getattr(make, "write", None)
+    expression: str = f"{code.name(make)}({array})" if write is None else write(code, array)
+    return expression
+
+
 _NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
 
 
@@ -168,7 +175,7 @@ class Trace:
             return
         outputs = code.run(self.run, self.inputs.write(code))
         code.do(count)
-        results = [f"{code.name(make)}({outputs}[{k}])" for make, k in self.plainly]
+        results = [_write_tensor(code, make, f"{outputs}[{k}]") for make, k in self.plainly]
         structure = results[0] if self.structure is None else code.structured(results, self.structure, _structure_of)
         code.do(f"return {structure}")
 

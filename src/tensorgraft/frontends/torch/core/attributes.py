@@ -393,7 +393,10 @@ class Attributes:
         """Write that the attributes have the very values that were expected last."""
         if any(expected.__class__ is Replaceable for expected in self._expected):
             raise NotStraight
-        places = {(id(owner), name): (owner, name, value) for (owner, name), value in zip(self._names, self._expected, strict=True)}
+        places = {
+            (id(owner), name): (owner, name, value)
+            for (owner, name), value in zip(self._names, self._expected, strict=True)
+        }
         for owner, name, value in places.values():
             code.require(f"{code.name(owner)}.{name} is {code.name(value)}")
 

@@ -6,9 +6,7 @@ Guards compare many things at once, by identity, so that a call costs little mor
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import chain
-from operator import attrgetter, is_
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,9 +30,8 @@ from tensorgraft.frontends.torch.core.attributes import Attributes
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located_errors import current_line
 from tensorgraft.frontends.torch.core.modes import function_modes
-from tensorgraft.frontends.torch.core.tensors import cell_of, storages_of
+from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import Boxed, Leaves, call_of, numbers_in
-from tensorgraft.frontends.torch.device import scripted
 from tensorgraft.hub import settings
 from tensorgraft.precision import policy
 from tensorgraft.storage import Storage

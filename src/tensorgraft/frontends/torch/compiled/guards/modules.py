@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.tensors import cell_of, storages_of
 from tensorgraft.frontends.torch.device import scripted
@@ -90,6 +91,7 @@ class Modules:
         for t in self._device_tensors:
             cell_of(t)  # says what is wrong with those that have none
         self._storages = storages_of(self._device_tensors)
+        self.looks = state.looks
 
     @property
     def tensors(self) -> set[int]:
@@ -113,10 +115,15 @@ class Modules:
         for d in self._scripted:
             if not d.hold():
                 return False
-        return (
-            list(map(requires_grad_of, self._tensors)) == self._requires_grad
-            and storages_of(self._device_tensors) == self._storages
-        )
+        return list(map(requires_grad_of, self._tensors)) == self._requires_grad and self.have_storages()
+
+    def have_storages(self) -> bool:
+        """Return whether the tensors have the storages that they had."""
+        if state.looks != self.looks:
+            if storages_of(self._device_tensors) != self._storages:
+                return False
+            self.looks = state.looks
+        return True
 
     def write(self, code: StraightLine) -> None:
         """Write what `hold` asks."""
@@ -137,7 +144,8 @@ class Modules:
         elif self._modules:
             code.require_empty(_GLOBAL_HOOKS)
         code.require_equal(requires_grad_of, self._tensors, self._requires_grad)
-        code.require_equal(Tensor.untyped_storage, self._device_tensors, self._storages)
+        if self._device_tensors:
+            code.require(f"{code.name(state)}.looks == {code.name(self)}.looks or {code.name(self)}.have_storages()")
 
     def failure(self, names: dict[int, str]) -> str:
         """Describe what has changed in the modules since the trace."""

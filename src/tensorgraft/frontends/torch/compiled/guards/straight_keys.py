@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from sys import getrefcount
 from typing import Any
-from weakref import ref
 
 import torch
 import torch.autograd.forward_ad as forward_ad
@@ -15,8 +15,8 @@ from tensorgraft.frontends.torch.core import sharded_tensors, state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.hub import settings
-from tensorgraft.hub.straight_line import NotStraight
-from tensorgraft.precision import policy
+from tensorgraft.hub.straight_line import NotStraight, StraightLine
+from tensorgraft.precision import write_policy
 from tensorgraft.storage import Storage
 
 Tensor = torch.Tensor
@@ -42,7 +42,9 @@ def write_keys(code: StraightCall, leaves: Sequence[Any]) -> None:
         cell = cell_of(t)
         if cell.backend.compound:
             raise NotStraight
-        code.require(f"{variable}.__class__ is {code.name(kind)} and not {variable}.__dict__")
+        code.require(f"{variable}.__class__ is {code.name(kind)}")
+        attributes = code.let(f"{variable}.__dict__")
+        code.require(f"not {attributes}")
         c = code.let(f"{variable}.untyped_storage().cell")
         code.require(f"{c}.backend is {code.name(cell.backend)}")
         code.require_same(f"{c}.placement", cell.placement)
@@ -50,7 +52,7 @@ def write_keys(code: StraightCall, leaves: Sequence[Any]) -> None:
         shape, dtype = code.name(cell.array.shape), code.name(cell.array.dtype)
         code.add_array(k, c, f"{{array}}.shape == {shape} and {{array}}.dtype == {dtype}")
         cells[c] = cell
-        geometries.append((variable, _geometry(code, variable, t)))
+        geometries.append((attributes, _geometry(code, variable, t)))
     code.require_apart(cells)
     if geometries:
         _write_geometries(code, geometries)
@@ -58,7 +60,7 @@ def write_keys(code: StraightCall, leaves: Sequence[Any]) -> None:
 
 def _write_modes(code: StraightCall) -> None:
     """Write that modes and settings are those in force now, and that no trace or transform is under way."""
-    grad, inference, cast, autocast_policy, _, moves, around = modes()
+    grad, inference, cast, _, _, moves, around = modes()
     if cast or around:
         raise NotStraight
     code.require(f"{code.name(state.now)}.capture is None and {code.name(_transforms)}() is None")
@@ -66,7 +68,8 @@ def _write_modes(code: StraightCall) -> None:
     code.require(f"{code.name(_grad)}() is {grad} and {code.name(_inference)}() is {inference}")
     code.require(" and ".join(f"not {code.name(count)}()" for count in _modes_on))
     code.require(f"not {code.name(_saved_hooks)}(True)")
-    code.require(f"{code.name(policy)}() == {autocast_policy!r} and {code.name(sharded_tensors)}.moves == {moves}")
+    code.require(f"{code.name(sharded_tensors)}.moves == {moves}")
+    write_policy(code)
     settings.write(code)
 
 
@@ -89,17 +92,27 @@ def _geometry(code: StraightCall, variable: str, t: Tensor) -> str:
 
 def _write_geometries(code: StraightCall, geometries: Sequence[tuple[str, str]]) -> None:
     """Write conditions on how tensors look at their storages, for those that are others than in the call before, or
-    where some tensors look elsewhere since."""
+    where some tensors look elsewhere since.
+
+    A tensor is told by the empty table of its attributes, which nobody else has (a weak reference would be in the way
+    of `torch.utils.swap_tensors`)."""
     n = len(geometries)
-    none_seen = [_nothing] * n
+    none_seen: list[Any] = [None] * n
     seen = [*none_seen, state.looks]
-    looks, known = f"{code.name(state)}.looks", code.name(seen)
+    looks, known, count = f"{code.name(state)}.looks", code.name(seen), code.name(getrefcount)
     code.check(f"if {looks} != {known}[{n}]: {known}[:] = {code.name(none_seen)} + [{looks}]")
-    for i, (variable, condition) in enumerate(geometries):
-        code.check(f"if {known}[{i}]() is not {variable}:")
+    for i, (attributes, condition) in enumerate(geometries):
+        code.check(f"if {known}[{i}] is not {attributes} or {count}({attributes}) != {_COUNT}:")
         code.check(f"  if not ({condition}): return MISSED")
-        code.check(f"  {known}[{i}] = {code.name(ref)}({variable})")
+        code.check(f"  {known}[{i}] = {attributes}")
 
 
-def _nothing() -> None:
-    """Stand for a reference to an object that is gone."""
+def _count_of_seen() -> int:
+    """Return the count of references to what one object, a list and the function itself hold."""
+    code = StraightLine()
+    code.do(f"return {code.name(getrefcount)}({code.let('x.__dict__')})")
+    count: int = code.function("x")(lambda: None)
+    return count + 1
+
+
+_COUNT = _count_of_seen()
