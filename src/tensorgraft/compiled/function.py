@@ -114,9 +114,9 @@ def unflatten_call(structure: Structure, leaves: list[Any]) -> Call:
     return args, kwargs
 
 
-class Signature:
-    """What is known of the calls with one key: the objects that it knows by identity, the traces that serve them, and
-    the call in straight line that was written for the last of these."""
+class KnownCalls:
+    """Calls with one key: the objects that it knows by identity, the traces that serve them, and the call in straight
+    line that was written for the last of these."""
 
     __slots__ = ("hits", "objects", "straight", "traces")
 
@@ -145,8 +145,8 @@ class TracedFunction:
         self.report = Report(getattr(fn, "__qualname__", type(fn).__name__))
         self.traces: dict[Any, list[Any]] = {}
         # the same traces by a key that is made faster, with the objects that it knows by identity
-        self._by_fast_key: dict[Any, Signature] = {}
-        self._last: tuple[Any, Signature | None] = None, None  # most calls' key
+        self._by_fast_key: dict[Any, KnownCalls] = {}
+        self._last: tuple[Any, KnownCalls | None] = None, None  # most calls' key
         self.straight = _missed  # the last call in straight line, tried first
         self._captures = DirectCaptures(fn)
         self._endless: list[Any] = []  # the function itself, for arguments that cannot be flattened
@@ -245,7 +245,7 @@ class TracedFunction:
     def _remember(self, fast_key: Sequence[Any], objects: list[Any], known: Sequence[Any]) -> None:
         if len(self._by_fast_key) >= _MOST_KEYS:
             self._by_fast_key.clear()
-        self._by_fast_key[tuple(fast_key)] = Signature(objects, known)
+        self._by_fast_key[tuple(fast_key)] = KnownCalls(objects, known)
 
     @property
     def programs(self) -> int:

@@ -2,16 +2,6 @@
 
 from tensorgraft.precision.operations import autocasting, with_region
 from tensorgraft.precision.policies import POLICIES
-from tensorgraft.precision.state import Region, autocast, autocast_policy, current, policy, write_policy
+from tensorgraft.precision.state import Region, autocast, autocast_policy, current, policy
 
-__all__ = [
-    "POLICIES",
-    "Region",
-    "autocast",
-    "autocast_policy",
-    "autocasting",
-    "current",
-    "policy",
-    "with_region",
-    "write_policy",
-]
+__all__ = ["POLICIES", "Region", "autocast", "autocast_policy", "autocasting", "current", "policy", "with_region"]

@@ -16,7 +16,7 @@ from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.hub import settings
 from tensorgraft.hub.straight_line import NotStraight, StraightLine
-from tensorgraft.precision import write_policy
+from tensorgraft.precision.state import write_policy
 from tensorgraft.storage import Storage
 
 Tensor = torch.Tensor
@@ -97,17 +97,17 @@ def _write_geometries(code: StraightCall, geometries: Sequence[tuple[str, str]])
     A tensor is told by the empty table of its attributes, which nobody else has (a weak reference would be in the way
     of `torch.utils.swap_tensors`)."""
     n = len(geometries)
-    none_seen: list[Any] = [None] * n
-    seen = [*none_seen, state.looks]
-    looks, known, count = f"{code.name(state)}.looks", code.name(seen), code.name(getrefcount)
-    code.check(f"if {looks} != {known}[{n}]: {known}[:] = {code.name(none_seen)} + [{looks}]")
+    no_tables: list[Any] = [None] * n
+    last_tables = [*no_tables, state.looks]
+    looks, known, count = f"{code.name(state)}.looks", code.name(last_tables), code.name(getrefcount)
+    code.check(f"if {looks} != {known}[{n}]: {known}[:] = {code.name(no_tables)} + [{looks}]")
     for i, (attributes, condition) in enumerate(geometries):
         code.check(f"if {known}[{i}] is not {attributes} or {count}({attributes}) != {_COUNT}:")
         code.check(f"  if not ({condition}): return MISSED")
         code.check(f"  {known}[{i}] = {attributes}")
 
 
-def _count_of_seen() -> int:
+def _count_of_kept_table() -> int:
     """Return the count of references to what one object, a list and the function itself hold."""
     code = StraightLine()
     code.do(f"return {code.name(getrefcount)}({code.let('x.__dict__')})")
@@ -115,4 +115,4 @@ def _count_of_seen() -> int:
     return count + 1
 
 
-_COUNT = _count_of_seen()
+_COUNT = _count_of_kept_table()
