@@ -37,7 +37,8 @@ class Report:
     name: str
     traces: int = 0
     calls: int = 0
-    cold: int = 0  # calls that ran as eager code, with signatures that had not come back yet
+    cold: int = 0  # calls that ran as eager code: with signatures that had not come back, or were being compiled
+    switched: list[int] = field(default_factory=list)  # the calls from which on signatures ran what a thread compiled
     trace_seconds: float = 0.0
     compile_seconds: float = 0.0  # of the first calls of the traces, which compile
     operations: list[int] = field(default_factory=list)  # of each traced program
@@ -115,22 +116,33 @@ def unflatten_call(structure: Structure, leaves: list[Any]) -> Call:
 
 
 class KnownCalls:
-    """Calls with one key: the objects that it knows by identity, the traces that serve them, and the call in straight
-    line that was written for the last of these."""
+    """Calls with one key: the objects that it knows by identity, and the traces that serve them."""
 
-    __slots__ = ("hits", "objects", "straight", "traces")
+    __slots__ = ("hits", "lines", "objects", "traces")
 
     def __init__(self, objects: list[Any], traces: Sequence[Any]) -> None:
         self.objects, self.traces = objects, traces
         self.hits = 0  # calls that were looked up
-        self.straight = _missed
+        self.lines: list[tuple[Any, Callable[..., Any]]] = []  # of traces, the calls in straight line
+
+    def line(self, trace: Any) -> Callable[..., Any] | None:
+        """Return the call in straight line that was written for a trace; None where it is to be written."""
+        if self.hits in _WRITTEN_AGAIN:
+            return None
+        return next((line for known, line in self.lines if known is trace), None)
+
+    def keep(self, trace: Any, line: Callable[..., Any]) -> None:
+        others = [
+            (known, of) for known, of in self.lines if known is not trace and any(known is t for t in self.traces)
+        ]
+        self.lines = [*others, (trace, line)]
 
 
 def _missed(args: Any, kwargs: Any) -> Any:
     return MISSED
 
 
-_WRITTEN_AT = {1, 32, 256}  # hits: it is written again where objects have been replaced by equal ones
+_WRITTEN_AGAIN = {32, 256}  # hits at which objects may have been replaced by equal ones
 
 
 class TracedFunction:
@@ -185,9 +197,11 @@ class TracedFunction:
             for k, trace in enumerate(known.traces):
                 if trace.guards.hold(leaves):
                     known.hits += 1
-                    if known.hits in _WRITTEN_AT:
-                        known.straight = self._in_straight_line((args, kwargs), leaves, objects, known.traces, k)
-                    self.straight = known.straight
+                    line = known.line(trace)
+                    if line is None:
+                        line = self._in_straight_line((args, kwargs), leaves, objects, known.traces, k)
+                        known.keep(trace, line)
+                    self.straight = line
                     return trace(leaves)
         if self._captures.find_again():
             self.report.calls -= 1
