@@ -12,11 +12,13 @@ import numpy as np
 from jax import export
 from jax.extend import core
 
+from tensorgraft.compiled.replayed import Replayed
 from tensorgraft.compiled.steps import CompiledPart
 from tensorgraft.errors import DerivativeError
 from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.jax.evaluate import plan
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
+from tensorgraft.frontends.jax.loops import is_replayable
 from tensorgraft.frontends.jax.settings import JaxSettings, check, checks
 from tensorgraft.frontends.jax.staging import make_jaxpr
 from tensorgraft.hub.array import Array
@@ -197,7 +199,8 @@ class JaxprPart(CompiledPart):
         self._plan = plan(closed)
         self._settings = JaxSettings()
         self._keyed = [i for i, a in enumerate(closed.in_avals) if is_key_dtype(a.dtype)]
-        super().__init__(self._on_words, compiled)
+        replayed = region is None and is_replayable(closed)
+        super().__init__(Replayed(self._on_words) if replayed else self._on_words, compiled)
 
     def __call__(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
         results = super().__call__(xp, arrays)
