@@ -71,6 +71,8 @@ class NumpyDialect(Dialect):
                 return _CHOICES[name].format(*operands)
             if name == "abs":
                 return f"abs({operands[0]})"
+            if name == "reciprocal" and dtype.kind == "f":
+                return f"{self.of_dtype(1, dtype, bool(call.results.shape), text)} / {operands[0]}"
         if name not in vars(NumpyElementwise):
             return None
         fn: Callable[..., Any] | None = _function(name)
@@ -110,6 +112,16 @@ class NumpyDialect(Dialect):
         parts = [f"{a}:{b}:{s}" if s != 1 else f"{a}:{b}" for a, b, s in zip(start, stop, step, strict=True)]
         return f"{text(x)}[{', '.join(parts)}]" if parts else None
 
+    def _broadcast_to(self, text: Text, out: Var, x: Var, shape: tuple[int, ...]) -> str | None:
+        if x.size != out.size:
+            return None
+        return f"{text(x) if x.shape else f'{self.bound(np.asarray)}({text(x)})'}.reshape({shape})"
+
+    def _split(self, text: Text, out: Any, x: Var, sizes: Sequence[int], axis: int) -> str:
+        ends = [sum(sizes[: k + 1]) for k in range(len(sizes))]
+        before = ":, " * (axis % x.ndim)
+        return ", ".join([f"{text(x)}[{before}{end - n}:{end}]" for n, end in zip(sizes, ends, strict=True)]) + ","
+
     def _permute_dims(self, text: Text, out: Var, x: Var, axes: tuple[int, ...]) -> str | None:
         if not x.shape:
             return None
@@ -130,8 +142,10 @@ class NumpyDialect(Dialect):
             if not x.size or x.size > _FEW or not x.shape or keepdims or (x.dtype.kind == "b") != (name in ("any", "all")):
                 return None
             axes = tuple(range(x.ndim)) if axis is None else axis
-            if isinstance(axes, tuple) and len(axes) == 1:
-                axes = axes[0]
+            axes = axes if isinstance(axes, tuple) else (axes,)
+            if all(x.shape[axis] == 1 for axis in axes):
+                return self._reshape(text, out, x, out.shape)
+            axes = axes if len(axes) > 1 else axes[0]
             return f"{self.bound(_FOLDS[name].reduce)}({text(x)}, {axes}, {self.bound(out.dtype)})"
 
         return write
@@ -143,9 +157,13 @@ class NumpyDialect(Dialect):
     def _dot_general(
         self, text: Text, out: Var, a: Var, b: Var, contract: Any, batch: Any = ((), ()), dtype: Any = None
     ) -> str | None:
-        """Return a product of two matrices or vectors of floats."""
-        wide = a.dtype == b.dtype == out.dtype and a.dtype.kind in "fc"
-        if not wide or any(batch) or not all(len(axes) == 1 and x.ndim in (1, 2) for axes, x in zip(contract, (a, b), strict=True)):
+        """Return a product of matrices, vectors or numbers of floats."""
+        if not (a.dtype == b.dtype == out.dtype and a.dtype.kind in "fc") or any(batch):
+            return None
+        if not contract[0]:
+            columns = f"[...{', None' * b.ndim}]" if a.shape and b.shape else ""
+            return f"{text(a)}{columns} * {text(b)}"
+        if not all(len(axes) == 1 and x.ndim in (1, 2) for axes, x in zip(contract, (a, b), strict=True)):
             return None
         left = text(a) if contract[0][0] == a.ndim - 1 else f"{text(a)}.T"
         right = text(b) if contract[1][0] == 0 else f"{text(b)}.T"

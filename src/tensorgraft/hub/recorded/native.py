@@ -26,14 +26,11 @@ class Dialect:
 
     def __init__(self) -> None:
         self.names: dict[str, Any] = {}
-        self._known: dict[int, str] = {}
 
     def bound(self, value: Any) -> str:
         """Return a name for an object."""
-        name = self._known.get(id(value))
-        if name is None:
-            name = self._known[id(value)] = f"k{len(self.names)}"
-            self.names[name] = value
+        name = next((name for name, known in self.names.items() if known is value), f"k{len(self.names)}")
+        self.names[name] = value
         return name
 
     def expression(self, call: Call, text: Text) -> str | None:
@@ -172,7 +169,8 @@ def _is_small(call: Call) -> bool:
 
 
 class NativeProgram:
-    """A program as a function of arrays of one backend, to be called in its scope. Its results are not its constants."""
+    """A program as a function of arrays of one backend, to be called in its scope. No result is a constant, or another
+    result."""
 
     def __init__(self, program: Program, xp: Backend) -> None:
         program = Program(simplified(program.block))
@@ -184,5 +182,9 @@ class NativeProgram:
         self._constant_ids = frozenset(map(id, self._constants))
 
     def __call__(self, *arrays: Array) -> list[Array]:
-        xp, kept = self.xp, self._constant_ids
-        return [xp.copy(x) if id(x) in kept else x for x in self._run(xp, self._constants, *arrays)]
+        xp, known_ids = self.xp, set(self._constant_ids)
+        results = []
+        for x in self._run(xp, self._constants, *arrays):
+            results.append(xp.copy(x) if id(x) in known_ids else x)
+            known_ids.add(id(x))
+        return results
