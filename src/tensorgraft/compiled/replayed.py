@@ -1,8 +1,11 @@
-"""Functions of arrays that have loops, on backends that compute at once: recorded at their first call, and run from then
-on as source for the backend (`hub.recorded.native`), without the front end's rules."""
+"""Functions of arrays that have loops, on backends that compute at once: recorded at their first call, and run from
+then on as source for the backend (`hub.recorded.native`), without the front end's rules. Compiled functions of small
+arrays are C++ (`hub.recorded.c_program`).
+"""
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Sequence
 
@@ -10,6 +13,8 @@ from tensorgraft.hub.abstract import ShapeDtype
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded import Program, record
+from tensorgraft.hub.recorded.c_program import CProgram
+from tensorgraft.hub.recorded.c_source import NoWordError
 from tensorgraft.hub.recorded.native import NativeProgram, is_small
 
 Evaluate = Callable[[Backend, Sequence[Array]], list[Array]]
@@ -23,31 +28,44 @@ class Replayed:
         self._program: Program | None = None
         self._is_small = False
         self._is_refused = False  # a program cannot say what the function does
-        self._on: weakref.WeakKeyDictionary[Backend, NativeProgram] = weakref.WeakKeyDictionary()
+        self._natives: weakref.WeakKeyDictionary[Backend, NativeProgram] = weakref.WeakKeyDictionary()
 
-    def __call__(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
+    def __call__(self, xp: Backend, arrays: Sequence[Array], compiled: bool = False) -> list[Array] | None:
+        """Return the results; None where `xp` is to evaluate the function, or to compile it (`compiled`): in traces and
+        derivatives of its framework, and where a program cannot say what the function does."""
         if self._is_refused or xp.dialect() is None or xp.in_trace():
-            return self._evaluate(xp, arrays)
+            return None
         if any(xp.is_traced(x) or xp.is_differentiated(x) for x in arrays):
-            return self._evaluate(xp, arrays)
+            return None
         if self._program is None:
             specs = [ShapeDtype(tuple(xp.shape(x)), xp.dtype_of(x)) for x in arrays]
             try:
                 self._program = record(lambda recorder, *operands: self._evaluate(recorder, operands), specs)
             except Exception:  # the error of the function itself counts, if it raises one
                 self._is_refused = True
-                return self._evaluate(xp, arrays)
+                return None
             self._is_small = is_small(self._program)
         host = xp.small_host if self._is_small else None
-        if host is not None:
-            lent = [xp.lend(x) for x in arrays]
-            if all(x is not None for x in lent):
-                with host.scope():
-                    return [xp.adopt(host.ensure_owned(x)) for x in self._native(self._program, host)(*lent)]
-        return self._native(self._program, xp)(*arrays)
+        if host is None:
+            return None if compiled else self._on(xp)(*arrays)
+        lent = [y for x in arrays if (y := xp.lend(x)) is not None]
+        if len(lent) < len(arrays):
+            return None if compiled else self._on(xp)(*arrays)
+        program = (compiled and xp.dynamo == "inductor" and self._compiled) or self._on(host)
+        with host.scope():
+            return [xp.adopt(host.ensure_owned(x)) for x in program(*lent)]
 
-    def _native(self, program: Program, xp: Backend) -> NativeProgram:
-        native = self._on.get(xp)
+    def _on(self, xp: Backend) -> NativeProgram:
+        native = self._natives.get(xp)
         if native is None:
-            native = self._on[xp] = NativeProgram(program, xp)
+            assert self._program is not None
+            native = self._natives[xp] = NativeProgram(self._program, xp)
         return native
+
+    @functools.cached_property
+    def _compiled(self) -> CProgram | None:
+        assert self._program is not None
+        try:
+            return CProgram(self._program)
+        except (NoWordError, OSError):
+            return None

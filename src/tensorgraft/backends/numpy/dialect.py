@@ -13,7 +13,7 @@ import numpy as np
 
 from tensorgraft.backends.numpy.elementwise import NumpyElementwise, _function
 from tensorgraft.backends.numpy.precision import NARROW, scalar
-from tensorgraft.hub.operations.elementwise import BINARY, COMPARISONS, ELEMENTWISE
+from tensorgraft.hub.operations.elementwise import ELEMENTWISE
 from tensorgraft.hub.recorded.block import Call, Var, leaves
 from tensorgraft.hub.recorded.native import Dialect, Text
 
@@ -24,7 +24,10 @@ _OPERATORS = {
 }
 _PREFIXES = {"negative": "-", "bitwise_invert": "~", "logical_not": "~"}
 # of two numbers, as their ufuncs say it: NaN wins
-_CHOICES = {"maximum": "{0} if {0} >= {1} or {0} != {0} else {1}", "minimum": "{0} if {0} <= {1} or {0} != {0} else {1}"}
+_CHOICES = {
+    "maximum": "{0} if {0} >= {1} or {0} != {0} else {1}",
+    "minimum": "{0} if {0} <= {1} or {0} != {0} else {1}",
+}
 _FOLDS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "any": np.logical_or, "all": np.logical_and}
 _FEW = 1024  # rows, up to which a sum has no need of blocks
 _PLAIN = "fiub"  # kinds of dtype
@@ -139,7 +142,13 @@ class NumpyDialect(Dialect):
         def write(
             self: NumpyDialect, text: Text, out: Var, x: Var, axis: Any = None, keepdims: bool = False
         ) -> str | None:
-            if not x.size or x.size > _FEW or not x.shape or keepdims or (x.dtype.kind == "b") != (name in ("any", "all")):
+            if (
+                not x.size
+                or x.size > _FEW
+                or not x.shape
+                or keepdims
+                or (x.dtype.kind == "b") != (name in ("any", "all"))
+            ):
                 return None
             axes = tuple(range(x.ndim)) if axis is None else axis
             axes = axes if isinstance(axes, tuple) else (axes,)

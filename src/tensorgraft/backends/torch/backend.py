@@ -125,7 +125,7 @@ class TorchBackend(
         arrays.assign(view, value)
 
     @functools.cached_property
-    def small_host(self) -> Backend | None:  # type: ignore[override]
+    def small_host(self) -> Backend | None:
         return registry.get("numpy") if self.device.type == "cpu" else None
 
     def lend(self, x: Array, /) -> np.ndarray | None:

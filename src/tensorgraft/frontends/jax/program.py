@@ -12,7 +12,6 @@ import numpy as np
 from jax import export
 from jax.extend import core
 
-from tensorgraft.compiled.replayed import Replayed
 from tensorgraft.compiled.steps import CompiledPart
 from tensorgraft.errors import DerivativeError
 from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
@@ -199,8 +198,7 @@ class JaxprPart(CompiledPart):
         self._plan = plan(closed)
         self._settings = JaxSettings()
         self._keyed = [i for i, a in enumerate(closed.in_avals) if is_key_dtype(a.dtype)]
-        replayed = region is None and is_replayable(closed)
-        super().__init__(Replayed(self._on_words) if replayed else self._on_words, compiled)
+        super().__init__(self._on_words, compiled, region is None and is_replayable(closed))
 
     def __call__(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
         results = super().__call__(xp, arrays)

@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded.block import Block, Call, Var, leaves
@@ -150,22 +152,26 @@ _WIDE = 1 << 18  # products of numbers in a product of matrices
 
 
 def is_small(program: Program) -> bool:
-    """Return whether the steps of the loops of a program work on few numbers, of dtypes that every processor has."""
-    return all(
-        _is_small(inner) for call in program.block.calls for x in leaves(call.args) if type(x) is Block
-        for inner in x.calls
-    )  # fmt: skip
+    """Return whether the steps of the loops of a program work on few numbers, and all of it on dtypes that processors
+    compute with."""
+    outside = [*program.block.parameters, *program.constants]
+    return all(map(_is_plain, outside)) and all(_is_small(call, in_loop=False) for call in program.block.calls)
 
 
-def _is_small(call: Call) -> bool:
+def _is_plain(x: Var) -> bool:
+    return x.dtype.kind in "biufc" and x.dtype != np.float16
+
+
+def _is_small(call: Call, in_loop: bool) -> bool:
     arrays = [x for x in leaves([call.args, call.kwargs, call.results]) if type(x) is Var]
-    if any(x.size > _SMALL or x.dtype.kind not in "biufc" or x.dtype.itemsize == 2 and x.dtype.kind == "f" for x in arrays):
+    blocks = [x for x in leaves(call.args) if type(x) is Block]
+    if not all(map(_is_plain, arrays)) or (in_loop and any(x.size > _SMALL for x in arrays)):
         return False
-    if call.method == "dot_general":
-        a, b = call.args[:2]
-        if a.size * b.size // max(1, math.prod(a.shape[axis] for axis in call.args[2][0])) > _WIDE:
+    if call.method == "dot_general" and in_loop:
+        a, b, contract = call.args[:3]
+        if a.size * b.size // max(1, math.prod(a.shape[axis] for axis in contract[0])) > _WIDE:
             return False
-    return all(_is_small(inner) for x in leaves(call.args) if type(x) is Block for inner in x.calls)
+    return all(_is_small(inner, True) for block in blocks for inner in block.calls)
 
 
 class NativeProgram:

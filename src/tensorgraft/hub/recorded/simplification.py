@@ -18,8 +18,8 @@ def simplified(block: Block) -> Block:
 
 
 class _Simplifier:
-    """What is known at a place of a program: what variables stand for, by which calls they are made, and which variables
-    hold the results of calls."""
+    """What is known at a place of a program: what variables stand for, by which calls they are made, and which
+    variables hold the results of calls."""
 
     def __init__(self, same: dict[Var, Var], made_by: dict[Var, Call], known: dict[Any, Any]) -> None:
         self.same, self.made_by, self.known = same, made_by, known
@@ -57,6 +57,9 @@ class _Simplifier:
             return block
 
         args, kwargs = mapped(argument, (call.args, call.kwargs))
+        if call.method == "dot_general":
+            args, first = self.transposed(*args)
+            before += first
         new = self.element(self.stacked(self.unbroadcast(Call(call.method, args, kwargs, call.results))))
         if type(call.results) is not Var:
             return [*before, new]
@@ -70,6 +73,16 @@ class _Simplifier:
         self.known[key] = call.results
         self.made_by[call.results] = new
         return [*before, new]
+
+    def transposed(
+        self, a: Var, b: Var, contract: Any, batch: Any = ((), ()), *rest: Any
+    ) -> tuple[tuple[Any, ...], list[Call]]:
+        """Return (the arguments of a product, calls before it): a second matrix whose rows are multiplied is
+        transposed, which may be done before a loop."""
+        if b.ndim != 2 or tuple(contract[1]) != (1,) or any(batch):
+            return (a, b, contract, batch, *rest), []
+        calls = self.calls(Call("permute_dims", (b, (1, 0)), {}, turned := Var(b.shape[::-1], b.dtype)))
+        return (a, self.same.get(turned, turned), (contract[0], (0,)), batch, *rest), calls
 
     def unbroadcast(self, call: Call) -> Call:
         if call.method not in _BROADCASTING or not call.results.shape:
