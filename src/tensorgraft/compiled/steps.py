@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorgraft.compiled.replayed import Replayed
+from tensorgraft.compiled.replayed_loops import ReplayedLoops
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
@@ -98,7 +98,7 @@ class CompiledPart:
     ) -> None:
         self.is_compiled = compiled
         self._evaluate = evaluate
-        self._replayed = Replayed(evaluate) if has_loops else None
+        self._replayed = ReplayedLoops(evaluate) if has_loops else None
         self._programs: weakref.WeakKeyDictionary[Backend, Callable[..., list[Array]]] = weakref.WeakKeyDictionary()
 
     def __call__(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:

@@ -108,7 +108,7 @@ def drawn(x, a):
 
     def step(key, _):
         key, sub = jax.random.split(key)
-        return key, jax.random.normal(sub, (2,))
+        return key, jax.random.uniform(sub, (2,))
 
     return lax.scan(step, key, None, length=9)[1]
 
@@ -149,9 +149,8 @@ def test_values(f, onto, replays):
     g = tg.graft(f, onto=onto)
     arrays = native_arrays(onto, X, A)
     want = jax.jit(f)(X, A)
-    with np.errstate(all="ignore"):
-        agree(g(*arrays), want)
-        agree(g(*arrays), want)
+    agree(g(*arrays), want)
+    agree(g(*arrays), want)
     assert len(replays) == 1
     np.testing.assert_array_equal(np.asarray(arrays[1]), A)  # nothing of the arguments is written
 

@@ -120,7 +120,7 @@ class NumpyDialect(Dialect):
             return None
         return f"{text(x) if x.shape else f'{self.bound(np.asarray)}({text(x)})'}.reshape({shape})"
 
-    def _split(self, text: Text, out: Any, x: Var, sizes: Sequence[int], axis: int) -> str:
+    def _split(self, text: Text, out: Any, x: Var, sizes: Sequence[int], axis: int = 0) -> str:
         ends = [sum(sizes[: k + 1]) for k in range(len(sizes))]
         before = ":, " * (axis % x.ndim)
         return ", ".join([f"{text(x)}[{before}{end - n}:{end}]" for n, end in zip(sizes, ends, strict=True)]) + ","

@@ -18,7 +18,9 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded.block import Block, Call, Var, leaves, mapped
 from tensorgraft.hub.recorded.tracing import record
 
-TYPES: dict[np.dtype, str] = {np.dtype(t): f"{t}_t" for t in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")}
+TYPES: dict[np.dtype, str] = {
+    np.dtype(t): f"{t}_t" for t in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+}
 TYPES |= {np.dtype("float32"): "float", np.dtype("float64"): "double", np.dtype("bool"): "bool"}
 
 _UNARY = {
@@ -128,7 +130,7 @@ def literal(value: Any, dtype: np.dtype) -> str:
     if math.isnan(value):
         return f"{TYPES[dtype]}(NAN)"
     if math.isinf(value):
-        return f"{TYPES[dtype]}({'-' * (value < 0)}INFINITY)"
+        return f"{TYPES[dtype]}({'-' if value < 0 else ''}INFINITY)"
     return f"{TYPES[dtype]}({float(value).hex()})"
 
 

@@ -18,7 +18,7 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded.block import Block, Call, Var, leaves
 from tensorgraft.hub.recorded.program import Program
 from tensorgraft.hub.recorded.simplification import simplified
-from tensorgraft.hub.recorded.source import Writer, function
+from tensorgraft.hub.recorded.source import ProgramWriter, function
 
 Text = Callable[[Any], str]  # of an argument of a call
 
@@ -60,7 +60,7 @@ class Dialect:
         return "[]", "xp.stack({ys}[::-1], axis=0)" if reverse else "xp.stack({ys}, axis=0)", "{ys}.append({y})"
 
 
-class _NativeWriter(Writer):
+class _NativeWriter(ProgramWriter):
     def __init__(self, dialect: Dialect) -> None:
         super().__init__()
         self.dialect = dialect

@@ -18,8 +18,8 @@ def simplified(block: Block) -> Block:
 
 
 class _Simplifier:
-    """What is known at a place of a program: what variables stand for, by which calls they are made, and which
-    variables hold the results of calls."""
+    """The knowledge at a place of a program: what variables stand for, which calls make them, and which variables hold
+    the results of calls."""
 
     def __init__(self, same: dict[Var, Var], made_by: dict[Var, Call], known: dict[Any, Any]) -> None:
         self.same, self.made_by, self.known = same, made_by, known
@@ -81,18 +81,18 @@ class _Simplifier:
         transposed, which may be done before a loop."""
         if b.ndim != 2 or tuple(contract[1]) != (1,) or any(batch):
             return (a, b, contract, batch, *rest), []
-        calls = self.calls(Call("permute_dims", (b, (1, 0)), {}, turned := Var(b.shape[::-1], b.dtype)))
-        return (a, self.same.get(turned, turned), (contract[0], (0,)), batch, *rest), calls
+        calls = self.calls(Call("permute_dims", (b, (1, 0)), {}, transpose := Var(b.shape[::-1], b.dtype)))
+        return (a, self.same.get(transpose, transpose), (contract[0], (0,)), batch, *rest), calls
 
     def unbroadcast(self, call: Call) -> Call:
         if call.method not in _BROADCASTING or not call.results.shape:
             return call
         args = list(call.args)
         for k, x in enumerate(args):
-            made = self.made_by.get(x) if type(x) is Var else None
-            if made is None or made.method != "broadcast_to":
+            maker = self.made_by.get(x) if type(x) is Var else None
+            if maker is None or maker.method != "broadcast_to":
                 continue
-            before, args[k] = args[k], made.args[0]
+            before, args[k] = args[k], maker.args[0]
             if np.broadcast_shapes(*[v.shape for v in args if type(v) is Var]) != call.results.shape:
                 args[k] = before
         return Call(call.method, tuple(args), call.kwargs, call.results)
@@ -101,13 +101,13 @@ class _Simplifier:
         """Return a concatenation of arrays that got its axis for it as a stack of them."""
         if call.method != "concat":
             return call
-        axis = call.kwargs["axis"]
+        arrays, axis = (*call.args, *call.kwargs.values())
         sources = []
-        for x in call.args[0]:
-            made = self.made_by.get(x)
-            if made is None or made.method not in ("broadcast_to", "reshape") or x.shape[axis] != 1:
+        for x in arrays:
+            maker = self.made_by.get(x)
+            if maker is None or maker.method not in ("broadcast_to", "reshape") or x.shape[axis] != 1:
                 return call
-            source = made.args[0]
+            source = maker.args[0]
             if source.shape != (*x.shape[:axis], *x.shape[axis + 1 :]):
                 return call
             sources.append(source)
@@ -117,10 +117,10 @@ class _Simplifier:
         """Return a slice of one element, without axes, as that element (`native.Dialect` has a word for it)."""
         if call.method != "reshape" or call.results.shape:
             return call
-        made = self.made_by.get(call.args[0])
-        if made is None or made.method != "slice" or not made.args[0].shape:
+        maker = self.made_by.get(call.args[0])
+        if maker is None or maker.method != "slice" or not maker.args[0].shape:
             return call
-        return Call("element", made.args[:2], {}, call.results)
+        return Call("element", maker.args[:2], {}, call.results)
 
 
 def _key(tree: Any) -> list[Any]:

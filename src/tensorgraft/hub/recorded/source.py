@@ -20,7 +20,7 @@ _numbers = itertools.count()
 
 
 def source(block: Block, constants: Iterable[Var]) -> str:
-    writer = Writer()
+    writer = ProgramWriter()
     for v in constants:
         writer.names[v] = f"c{len(writer.names)}"
     writer.function("program", block, ["xp", "constants"], list(writer.names.values()))
@@ -38,7 +38,7 @@ def function(text: str, names: Mapping[str, Any] = MappingProxyType({})) -> Call
     return compiled
 
 
-class Writer:
+class ProgramWriter:
     """The lines of a program, as calls of the methods of `xp`."""
 
     def __init__(self) -> None:

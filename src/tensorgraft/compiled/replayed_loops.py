@@ -20,7 +20,7 @@ from tensorgraft.hub.recorded.native import NativeProgram, is_small
 Evaluate = Callable[[Backend, Sequence[Array]], list[Array]]
 
 
-class Replayed:
+class ReplayedLoops:
     """A function of arrays that always have the same shapes and dtypes."""
 
     def __init__(self, evaluate: Evaluate) -> None:
@@ -46,20 +46,24 @@ class Replayed:
                 return None
             self._is_small = is_small(self._program)
         host = xp.small_host if self._is_small else None
-        if host is None:
-            return None if compiled else self._on(xp)(*arrays)
-        lent = [y for x in arrays if (y := xp.lend(x)) is not None]
-        if len(lent) < len(arrays):
-            return None if compiled else self._on(xp)(*arrays)
+        lent = [] if host is None else [y for x in arrays if (y := xp.lend(x)) is not None]
+        if host is None or len(lent) < len(arrays):
+            native = None if compiled else self._on(xp)
+            return None if native is None else native(*arrays)
         program = (compiled and xp.dynamo == "inductor" and self._compiled) or self._on(host)
+        if program is None:
+            return None
         with host.scope():
             return [xp.adopt(host.ensure_owned(x)) for x in program(*lent)]
 
-    def _on(self, xp: Backend) -> NativeProgram:
+    def _on(self, xp: Backend) -> NativeProgram | None:
         native = self._natives.get(xp)
         if native is None:
             assert self._program is not None
-            native = self._natives[xp] = NativeProgram(self._program, xp)
+            try:
+                native = self._natives[xp] = NativeProgram(self._program, xp)
+            except SyntaxError:  # of loops within twenty others, which Python's compiler refuses
+                self._is_refused = True
         return native
 
     @functools.cached_property
