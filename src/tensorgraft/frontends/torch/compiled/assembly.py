@@ -188,7 +188,8 @@ class _Assembly:
         """Return the tensors from outside whose versions a call counts up, and the arguments."""
         tracing, slots, index = self.tracing, self.tracing.slots, self.place
         # what operators write that autograd takes for a constant (running statistics) it does not count
-        bumped = [t for t, before in tracing.versions if t._version != before and id(t) not in slots.tensors]
+        alive = [(t, before) for t, before in tracing.versions if not t.is_inference()]  # by new `.data`
+        bumped = [t for t, before in alive if t._version != before and id(t) not in slots.tensors]
         written_cells, known = {id(t.cell) for t in tracing.written}, {id(t) for t, _ in tracing.versions}
         stepped_on = {id(p): p for s in tracing.stepped for group in s.optimizer.param_groups for p in group["params"]}
         bumped += [

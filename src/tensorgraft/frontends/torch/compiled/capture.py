@@ -28,6 +28,7 @@ from tensorgraft.frontends.torch.compiled.control_flow.unrolled_loops import Loo
 from tensorgraft.frontends.torch.compiled.host.call_tensors import HostTensors, LiveTensor, raw_gradient
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.core.gradients import put_gradient
 from tensorgraft.frontends.torch.core.located_errors import current_line, refused
 from tensorgraft.frontends.torch.core.source_location import Place, program_place
 from tensorgraft.frontends.torch.core.state import RandomState
@@ -246,7 +247,7 @@ class Capture:
     def undo_gradients(self) -> None:
         for leaf in self.leaves.values():
             if leaf.alive and raw_gradient(leaf.tensor) is not leaf.before:
-                leaf.tensor.grad = leaf.before
+                put_gradient(leaf.tensor, leaf.before)
 
     def restore(self) -> None:
         """Put every storage from outside back as it was."""
