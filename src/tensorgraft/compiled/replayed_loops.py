@@ -40,7 +40,7 @@ class ReplayedLoops:
         if self._program is None:
             specs = [ShapeDtype(tuple(xp.shape(x)), xp.dtype_of(x)) for x in arrays]
             try:
-                self._program = record(lambda recorder, *operands: self._evaluate(recorder, operands), specs)
+                self._program = record(lambda recorder, *operands: self._evaluate(recorder, operands), specs, True)
             except Exception:  # the error of the function itself counts, if it raises one
                 self._is_refused = True
                 return None

@@ -203,8 +203,20 @@ def test_results_are_arrays_of_their_own(onto):
     np.testing.assert_array_equal(np.asarray(a), A)
 
 
+def of_the_host(c, _):
+    """A step that checks its state on the host, as `equinox.error_if` does."""
+
+    def check(v):
+        if v > 100:
+            raise ValueError("too large")
+        return np.asarray(v)
+
+    kept = lax.cond(c > 5, lambda c: jax.pure_callback(check, jax.ShapeDtypeStruct((), np.float32), c), lambda c: c, c)
+    return kept + 1, kept
+
+
 def test_what_is_not_recorded(replays):
-    """Calls of the host are made at every step of every call, and what traces sees the operations."""
+    """Effects happen at every step of every call, and what traces sees the operations."""
     seen = []
 
     def f(x):
@@ -219,6 +231,13 @@ def test_what_is_not_recorded(replays):
         agree(g(X), (X * 2**9, X * 2 ** np.arange(9, dtype=np.float32) + 1))
     assert len(seen) == 18
     assert not replays
+    checked = tg.graft(lambda x: lax.scan(of_the_host, x, None, length=9), onto="torch")
+    for value in (1.0, 2.0):
+        x = np.float32(value)
+        agree(checked(torch.tensor(value)), (x + 9, x + np.arange(9, dtype=np.float32)))
+    assert len(replays) == 1
+    with pytest.raises(Exception, match="too large"):
+        checked(torch.tensor(95.0))
     h = tg.graft(lambda x: lax.scan(lambda c, _: (jnp.sin(c), c), x, None, length=9), onto="torch")
     x = torch.from_numpy(V)
     traced = torch.jit.trace(h, x, check_trace=False)

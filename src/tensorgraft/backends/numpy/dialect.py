@@ -6,6 +6,7 @@ of a ufunc. With arrays they are arrays without axes, which ufuncs take more qui
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,9 +34,16 @@ _FEW = 1024  # rows, up to which a sum has no need of blocks
 _PLAIN = "fiub"  # kinds of dtype
 
 
+def _with_part(x: np.ndarray, places: Any, update: np.ndarray) -> np.ndarray:
+    out = np.array(x)
+    out[places] = update
+    return out
+
+
 class NumpyDialect(Dialect):
     def __init__(self) -> None:
         super().__init__()
+        self.counter = itertools.count()
         self.without_axes: dict[str, str] = {}  # the name of a number -> of it as an array
 
     def operand(self, x: Var, name: str) -> list[str]:
@@ -124,6 +132,26 @@ class NumpyDialect(Dialect):
         ends = [sum(sizes[: k + 1]) for k in range(len(sizes))]
         before = ":, " * (axis % x.ndim)
         return ", ".join([f"{text(x)}[{before}{end - n}:{end}]" for n, end in zip(sizes, ends, strict=True)]) + ","
+
+    def places(self, text: Text, x: Var, start: Sequence[Any], sizes: Sequence[int]) -> str:
+        """Return the index of a part of an array that begins at numbers, and stays within."""
+        parts = []
+        for at, n, size in zip(start, x.shape, sizes, strict=True):
+            if n == size:
+                parts.append(":")
+                continue
+            first = f"j{next(self.counter)}"
+            parts.append(f"({first} := min(max(int({text(at)}), 0), {n - size})):{first} + {size}")
+        return ", ".join(parts)
+
+    def _dynamic_slice(self, text: Text, out: Var, x: Var, start: Any, sizes: Sequence[int]) -> str | None:
+        return f"{text(x)}[{self.places(text, x, start, sizes)}]" if x.shape else None
+
+    def _dynamic_update_slice(self, text: Text, out: Var, x: Var, update: Var, start: Any) -> str | None:
+        if not x.shape:
+            return None
+        places = self.places(text, x, start, update.shape)
+        return f"{self.bound(_with_part)}({text(x)}, {self.bound(np.s_)}[{places}], {text(update)})"
 
     def _permute_dims(self, text: Text, out: Var, x: Var, axes: tuple[int, ...]) -> str | None:
         if not x.shape:

@@ -22,7 +22,7 @@ from tensorgraft.hub.recorded.simplification import simplified
 
 # every operation is rounded as it is written, and integers wrap round
 _OPTIONS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fwrapv", "-fPIC", "-shared")
-_LONGEST = 1 << 20  # characters of source
+_LONGEST = 3000  # lines of source, which take some ten seconds
 
 
 @functools.cache
@@ -41,7 +41,7 @@ class CProgram:
             raise NoWordError("there is no C++ compiler")
         program = Program(simplified(program.block))
         source = CSource(program.block, program.constants)
-        if len(source.text) > _LONGEST:
+        if len(source.lines) > _LONGEST:
             raise NoWordError("the program is too long")
         self.source = source.text
         self._run = _compiled(path, source.text)

@@ -79,6 +79,12 @@ class _NativeWriter(ProgramWriter):
         self.body(block)
         return "\n".join(self.lines)
 
+    def value(self, x: Any) -> str:
+        is_plain = (
+            isinstance(x, Var | Block | tuple | list | dict | np.dtype | str | complex | float | int) or x is None
+        )
+        return super().value(x) if is_plain else self.dialect.bound(x)
+
     def call(self, call: Call) -> None:
         if call.method in ("scan", "while_loop", "cond"):
             getattr(self, call.method)(call, *call.args, **call.kwargs)

@@ -33,7 +33,12 @@ class _Simplifier:
         for call in block.calls:
             for new in inner.calls(call):
                 blocks = any(type(x) is Block for x in leaves(new.args))
-                if in_loop and not blocks and bound.isdisjoint(variables([new.args, new.kwargs])):
+                if (
+                    in_loop
+                    and not blocks
+                    and new.method != "host_call"
+                    and bound.isdisjoint(variables([new.args, new.kwargs]))
+                ):
                     before.append(new)
                 else:
                     calls.append(new)
