@@ -69,6 +69,7 @@ def has_words(program):
 @pytest.mark.skipif(c_program.compiler() is None, reason="no C++ compiler")
 def test_every_operation_in_words_of_c(monkeypatch):
     """Many of them in one program, which is compiled quickly."""
+    monkeypatch.setattr(c_program, "_LONGEST", 1 << 20)
     monkeypatch.setattr(c_program, "_OPTIONS", tuple("-O0" if o == "-O3" else o for o in c_program._OPTIONS))
     xp = registry.get("numpy")
     chosen = []
