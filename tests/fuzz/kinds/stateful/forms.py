@@ -162,4 +162,6 @@ OPTIONS = [
     ', compile="first", check="never"',
     ', compile="first", check="always"',
     ", guard_values=True",
+    ', compile="background", at=2',
+    ', compile="background", at=3',
 ]

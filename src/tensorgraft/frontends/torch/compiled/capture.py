@@ -197,6 +197,13 @@ class Capture:
         """Say whether a tensor was there before the function ran, or stands for an argument that was."""
         return id(t) in self.detached or (self.world is not None and not self.world.is_new(t))
 
+    def all_from_outside(self, tensors: Sequence[torch.Tensor]) -> set[int]:
+        """Return the identities of those that are `from_outside`."""
+        candidates = [t for t in tensors if id(t) not in self.detached]
+        if candidates and self.world is not None:
+            self.world.is_new(*candidates)
+        return {id(t) for t in tensors if self.from_outside(t)}
+
     def leaves_hooks(self) -> bool:
         """Say whether tensors from outside have kept hooks that the function gave them."""
         tables = ((handle.id, handle.hooks_dict_ref()) for handle in self.hooks)
