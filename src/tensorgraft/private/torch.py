@@ -85,8 +85,8 @@ NAMES = Names(
             torch: _int_mm _weight_int8pack_mm
             torch.Tensor: _make_wrapper_subclass
             torch.UntypedStorage: _cdata
-            torch._C: _ExcludeDispatchKeyGuard _is_alias_of _is_any_autocast_enabled _len_torch_dispatch_stack
-              _len_torch_function_stack _storage_Use_Count
+            torch._C: _ExcludeDispatchKeyGuard _get_tracing_state _is_alias_of _is_any_autocast_enabled
+              _len_torch_dispatch_stack _len_torch_function_stack _storage_Use_Count
             torch._C._functorch: is_batchedtensor is_functorch_wrapped_tensor is_gradtrackingtensor
               peek_interpreter_stack
             torch._functorch.pyfunctorch: temporarily_clear_interpreter_stack
