@@ -39,6 +39,7 @@ from tensorgraft.compiled.tables import ContextValue, Environment, Namespace, Sl
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import Replaceable, is_plain, is_same_value
 from tensorgraft.errors import TracedValueError
+from tensorgraft.hub.straight_line import NotStraight, StraightLine
 
 _LARGEST = 1 << 24  # bytes of an array that are compared at every call
 _KEPT = 1 << 28  # bytes of arrays that a trace keeps so that it can put them back
@@ -330,6 +331,17 @@ class Surroundings:
             if not all(map(is_, chain.from_iterable(contents_now), self._elements)):
                 return self._equal()
         return not self._arrays or all(memory.holds() for memory in self._arrays)
+
+    def write(self, code: StraightLine) -> None:
+        """Write that everything is the same: equal values in other objects are another call's business."""
+        if any(value.__class__ is Replaceable for value in (*self._lookup_values, *self._elements)):
+            raise NotStraight
+        code.require_empty(self._bare)
+        self._lookups.write(code, self._lookup_values)
+        for container in self._growing:
+            container.write(code)
+        for memory in self._arrays:
+            code.require(f"{code.name(memory.holds)}()")
 
     def _equal(self) -> bool:
         """Return whether each object that was replaced is the same plain value as before."""

@@ -142,6 +142,7 @@ NAMES = Names(
             "`tg.jit` of PyTorch programs",
             """
             frontends.torch.compiled.jit frontends.torch.compiled.tracing frontends.torch.compiled.guards.assumptions
+            frontends.torch.compiled.guards.modules frontends.torch.compiled.guards.straight_keys
             frontends.torch.compiled.guards.retraces frontends.torch.compiled.optimizers.numbers
             frontends.torch.compiled.trace_contexts frontends.torch.compiled.indexing.indices
             frontends.torch.compiled.indexing.masks frontends.torch.compiled.module
