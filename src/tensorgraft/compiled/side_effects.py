@@ -118,6 +118,7 @@ class Reachable:
         self.hooks: list[Any] = []  # of tensors and optimizers
         self.of_tensors: list[Table] = []  # attributes of tensors that are no arguments
         self.named: list[Table] = []  # variables and attributes of what is no argument
+        self.stored: dict[int, set[str]] = {}  # by tables' identity: attributes that were seen being set
         self.libraries = Libraries()
         self._spaces: list[tuple[str, Any]] = []
         self.generators: list[Any] = []
@@ -510,7 +511,8 @@ class Reachable:
         changed = {id(change.table): change for change in changes}
         stored = {name for code in self.codes if code.co_name not in MAKING for name in stored_attributes(code)}
         for table in self.named:
-            keys = table.before.keys() if isinstance(table.of, Variables) else table.before.keys() & stored
+            names = table.before.keys()
+            keys = names if isinstance(table.of, Variables) else names & (stored | self.stored.get(id(table.of), set()))
             yield table, self._unchanged(keys, changed.get(id(table)))
         for change in changes:
             if isinstance(change.table.of, dict) and change.table.find is None and self.only_written(change):

@@ -8,6 +8,7 @@ and of Python modules, of the names that the function mentions. What it only wri
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import gc
@@ -32,7 +33,7 @@ from tensorgraft.compiled.captured_objects import (
     walk,
 )
 from tensorgraft.compiled.changes import Change
-from tensorgraft.compiled.instructions import imported_modules, names_of
+from tensorgraft.compiled.instructions import global_names, imported_modules, names_of
 from tensorgraft.compiled.lookups import ABSENT, Lookups
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.tables import ContextValue, Environment, Namespace, Slots, Table, Variables
@@ -40,6 +41,8 @@ from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import Replaceable, is_plain, is_same_value
 from tensorgraft.errors import TracedValueError
 
+# methods of a class that Python calls, or does without; while a function is traced there are others besides
+_IMPLICIT = ("__call__", "__getattr__", "__bool__", "__len__", "__eq__")
 _LARGEST = 1 << 24  # bytes of an array that are compared at every call
 _KEPT = 1 << 28  # bytes of arrays that a trace keeps so that it can put them back
 
@@ -60,6 +63,7 @@ class Contents:
         self._keeps_values = keep
         self._values = self._current(host)
         self._objects = list(host.ravel()) if host.dtype.hasobject else []
+        self._mask = np.array(np.ma.getmask(host))
 
     def _current(self, host: np.ndarray) -> Any:
         return bits_of(host) if self._keeps_values else hash(bits_of(host))
@@ -76,13 +80,15 @@ class Contents:
                     " that their values before the call were not kept. It has been written once, by tracing."
                     " Write it outside of the function"
                 )
-            dtype, shape, kept_values = self._values
+            dtype, shape, kept_values, _ = self._values
             if isinstance(kept_values, tuple):  # objects
                 before = np.empty(len(kept_values), object)
                 before[:] = self._objects
             else:
                 before = np.frombuffer(kept_values, dtype)
             _write(self.of, self._framework, before.reshape(shape))
+            if isinstance(self.of, np.ma.MaskedArray):
+                self.of.mask = self._mask
 
 
 class OfAnother(TypeError):
@@ -219,6 +225,7 @@ class Surroundings:
             if world.reads_subclasses and isinstance(table.of, Namespace) and isinstance(cls := table.of.of, type):
                 below = functools.partial(type.__subclasses__, cls)
                 self._containers.append(ContainerContents(f"{cls.__name__}.__subclasses__()", table.of, below))
+        self._guard_virtual_subclasses(world)
         for owner in world.owners if world.reads_vars else ():  # not by their names alone
             if id(owner) not in world.finders and isinstance(getattr(owner, "__dict__", None), dict):
                 self._add_all(owner)
@@ -306,7 +313,8 @@ class Surroundings:
             container = ContainerContents(table.name, space, lambda: [*space.entries().items()])
         else:
             bases = [(space.of, "__mro__")] if isinstance(space.of, type) else []
-            lookups = Lookups([(vars(space.of), name) for name in (*space.names, *added)], attributes=bases)
+            coming = [name for name in _IMPLICIT if name not in vars(space.of)] if bases else []
+            lookups = Lookups([(vars(space.of), name) for name in (*space.names, *added, *coming)], attributes=bases)
             locations = (*lookups.entries, *lookups.attributes)
             container = ContainerContents(
                 table.name, space, lookups.current, [f".{name}" for _, name in locations], lookups
@@ -317,6 +325,14 @@ class Surroundings:
             of_module = isinstance(value, types.FunctionType) and isinstance(space.of, types.ModuleType)
             if of_module or not isinstance(value, types.FunctionType | type | classmethod | staticmethod | property):
                 self.add(f"{table.name}.{name}", value)
+
+    def _guard_virtual_subclasses(self, world: Reachable) -> None:
+        """Look at the classes that have been registered with abstract ones (`abc.ABCMeta.register`), if the functions
+        ask what an object is."""
+        classes = [table.of.of for table in world.tables.values() if isinstance(table.of, Namespace)]
+        asks = {name for code in world.codes for name in global_names(code)} & {"isinstance", "issubclass"}
+        if asks and any(isinstance(cls, abc.ABCMeta) for cls in classes):
+            self.ask([("abc.get_cache_token()", abc.get_cache_token)])
 
     def hold(self) -> bool:
         if any(self._bare):
@@ -401,7 +417,11 @@ def _items(table: dict[str, Any]) -> list[Any]:
 
 def _setting(ask: Callable[[], Any]) -> list[Any]:
     value = ask()
-    return [tuple(sorted(value.items())) if isinstance(value, dict) else value]
+    value = tuple(sorted(value.items())) if isinstance(value, dict) else value
+    return [_numbers.setdefault(value, value) if type(value) is int else value]  # the same object for the same number
+
+
+_numbers: dict[int, int] = {}
 
 
 def _own_items(owner: Any) -> list[Any]:
@@ -455,7 +475,7 @@ def _on_host(x: Any, framework: str) -> np.ndarray:
             return np.asarray(x.numpy())
     if framework == "memory":
         return np.frombuffer(bytes(x), np.uint8)
-    return np.asarray(x)
+    return x if isinstance(x, np.ma.MaskedArray) else np.asarray(x)
 
 
 def _write(x: Any, framework: str, values: np.ndarray) -> None:
@@ -484,5 +504,7 @@ def _write(x: Any, framework: str, values: np.ndarray) -> None:
 
 
 def bits_of(x: np.ndarray) -> Collection[Any]:
-    """Equal for equal values alone."""
-    return x.dtype, x.shape, tuple(map(id, x.ravel())) if x.dtype.hasobject else x.tobytes()
+    """Equal for equal values, and masks of them, alone."""
+    data, mask = np.asarray(x), np.ma.getmask(x)
+    values = tuple(map(id, data.ravel())) if data.dtype.hasobject else data.tobytes()
+    return data.dtype, data.shape, values, None if mask is np.ma.nomask else mask.tobytes()

@@ -228,15 +228,14 @@ class _Assembly:
                 raise RunsUncompiled(f"reads a {type(schedulers[0]).__name__}, and a scheduler steps in it")
         for (_, name), optimizer in capture.optimizers_read.items():
             surroundings.add(f"{type(optimizer).__name__}.{name}", getattr(optimizer, name))
-        modules = Modules([*capture.modules.values(), *reads.modules()], slots.rebound)
+        modules = Modules([*capture.modules.values(), *reads.modules()], slots.rebound, reads.used)
         for hook in modules.hooks:
             surroundings.add("a hook", hook)
-        if capture.modules:
-            surroundings.look_up("Module", Lookups(attributes=[(torch.nn.Module, "__call__")]))
         for cls in modules.classes:
-            surroundings.look_up(cls.__name__, Lookups(attributes=[(cls, "forward")]))
+            surroundings.look_up(cls.__name__, Lookups(attributes=[(cls, "forward"), (cls, "__call__")]))
         reads.look_up_absent()
         surroundings.ask(tracing.outside_calls.asked)
+        world.stored = reads.stored()
         surroundings.settle(world, changes, slots.slot, methods, [*reads.dicts.values(), *schedulers])
         compares = any(compares_identities(fn.__code__) for fn in surroundings.functions())
         written_tables = {id(c.table.of) for c in changes if world.only_written(c)}

@@ -6,13 +6,14 @@ Guards compare many things at once, by identity, so that a call costs little mor
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter, is_
 from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.utils import parametrize
 from torch.utils._device import DeviceContext
 
 from tensorgraft.arrays import framework_of
@@ -99,15 +100,16 @@ _function_modes, _dispatch_modes = torch._C._len_torch_function_stack, torch._C.
 _saved_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 
 
-def modes_around() -> tuple[type, ...]:
-    """Return the kinds of modes of the program that see, or change, each operator or what autograd saves; a default
-    device is a setting."""
+def modes_around() -> tuple[Any, ...]:
+    """Return the kinds of modes of the program that see, or change, each operator or what autograd saves, or keep the
+    values of parametrizations; a default device is a setting."""
     dispatched = [torch._C._get_dispatch_stack_at(i) for i in range(_dispatch_modes())]
     kinds = map(type, (*function_modes(), *dispatched))
     mode_kinds = [
         kind for kind in kinds if kind is not DeviceContext and not kind.__module__.startswith("tensorgraft.")
     ]
-    return (*mode_kinds, torch.autograd.graph.saved_tensors_hooks) if _saved_hooks(True) else tuple(mode_kinds)
+    mode_kinds += [torch.autograd.graph.saved_tensors_hooks] if _saved_hooks(True) else []
+    return (*mode_kinds, parametrize.cached) if parametrize._cache_enabled else tuple(mode_kinds)
 
 
 _autocast, _grad, _inference = torch._C._is_any_autocast_enabled, torch.is_grad_enabled, torch.is_inference_mode_enabled
@@ -123,7 +125,7 @@ def modes() -> tuple[Any, ...]:
         policy(),
         settings.current(),
         sharded_tensors.moves,
-        (_function_modes() or _dispatch_modes() or _saved_hooks(True)) and modes_around(),
+        (_function_modes() or _dispatch_modes() or _saved_hooks(True) or parametrize._cache_enabled) and modes_around(),
     )
 
 
@@ -461,21 +463,31 @@ def global_hooks() -> list[Any]:
     return [hook for table in _GLOBAL_HOOKS for hook in table.values()]
 
 
-def _hooks_of(m: torch.nn.Module) -> tuple[dict[int, Any], ...]:
-    return m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks
+def _hooks_of(m: torch.nn.Module, used: Collection[str] = ()) -> list[dict[int, Any]]:
+    """Return the tables of hooks of a module's calls, and of others (`state_dict`) those that are in use."""
+    called = [m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks]
+    others = [vars(m).get(name) for name in sorted(used) if name.endswith("_hooks")]
+    return called + [table for table in others if isinstance(table, dict) and not any(table is t for t in called)]
 
 
 class Modules:
     """Modules keep their submodules, parameters and buffers, these their storages, and no hooks are added."""
 
-    def __init__(self, modules: Iterable[torch.nn.Module], rebound: Collection[tuple[int, Any]] = ()) -> None:
-        """`rebound`: places that the function gives other values: a table's identity, and a key."""
+    def __init__(
+        self,
+        modules: Iterable[torch.nn.Module],
+        rebound: Collection[tuple[int, Any]] = (),
+        used: Mapping[int, Collection[str]] | None = None,
+    ) -> None:
+        """`rebound`: places that the function gives other values: a table's identity, and a key. `used`: names of
+        attributes that the function uses, by modules' identity."""
         modules = scripted.with_parts({id(m): m for m in modules}.values())
+        used = used or {}
         tables: list[dict[Any, Any]] = []
         self._empty: list[dict[Any, Any]] = []
         for m in modules:
             tables += (m._parameters, m._buffers, m._modules)
-            for hooks in _hooks_of(m):
+            for hooks in _hooks_of(m, used.get(id(m), ())):
                 (tables if hooks else self._empty).append(hooks)
         excluded_of: dict[int, set[Any]] = {}
         for table_id, key in rebound:
@@ -499,7 +511,7 @@ class Modules:
         self._lengths = list(map(len, self._dicts))
         self._kinds = list(map(type, modules))
         self.classes = list(dict.fromkeys(self._kinds))
-        hook_tables = [*chain.from_iterable(map(_hooks_of, modules)), *_GLOBAL_HOOKS]
+        hook_tables = [*chain.from_iterable(_hooks_of(m, used.get(id(m), ())) for m in modules), *_GLOBAL_HOOKS]
         self.hooks = [hook for table in hook_tables for hook in table.values()]
         self._scripted = [d for d in self._training if isinstance(d, scripted.ScriptAttributes)]
         tensors = {id(t): t for t in self._expected if isinstance(t, Tensor)}
