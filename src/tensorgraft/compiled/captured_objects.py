@@ -28,7 +28,7 @@ Named = tuple[str, Any]
 Call = tuple[tuple[Any, ...], dict[str, Any]]  # the arguments of a call
 MOST, _MOST_OBJECTS = 1 << 14, 100_000  # objects, and elements of one container: what lies beyond is not looked at
 _LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-_FRAMEWORKS = frozenset(
+FRAMEWORKS = frozenset(
     ("torch", "jax", "jaxlib", "numpy", "scipy", "tensorflow", "keras", "tensorgraft", "optree", "ml_dtypes")
 )
 _FOREIGN = ("tensorgraft", "jax", "jaxlib", "numpy")
@@ -257,7 +257,9 @@ def is_called_back(value: Any) -> bool:
     classes."""
     if isinstance(value, types.FunctionType):
         return not in_library(value.__code__.co_filename)
-    return isinstance(value, types.MethodType | functools.partial) or is_of_program(value)
+    return (
+        isinstance(value, types.MethodType | functools.partial) or is_of_program(value) or is_compiled_function(value)
+    )
 
 
 def _attributes(name: str, value: Any) -> ContainerContents:
@@ -395,7 +397,7 @@ def is_program_class(kind: type) -> bool:
     # where `exec` has no module to name it is the second; distributions are made of a program's tensors
     if package in ("__main__", "builtins") or kind.__module__.startswith("torch.distributions."):
         return True
-    return not (package in sys.stdlib_module_names or package in _FRAMEWORKS)
+    return not (package in sys.stdlib_module_names or package in FRAMEWORKS)
 
 
 def object_key(value: Any) -> Any:

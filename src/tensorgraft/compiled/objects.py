@@ -120,7 +120,10 @@ class Template:
                 new_function.__kwdefaults__ = copy.deepcopy(fn.__kwdefaults__, memo)
                 new_function.__dict__.update(copy.deepcopy(vars(fn), memo))
             for x in self._reduced:
-                for name, value in (*getattr(x, "__dict__", {}).items(), *((n, getattr(x, n)) for n in slots_of(type(x)) if hasattr(x, n))):
+                for name, value in (
+                    *getattr(x, "__dict__", {}).items(),
+                    *((n, getattr(x, n)) for n in slots_of(type(x)) if hasattr(x, n)),
+                ):
                     object.__setattr__(memo[id(x)], name, copy.deepcopy(value, memo))
             for reference in self._weak:
                 memo[id(reference)] = ReferenceType(copy.deepcopy(reference(), memo))

@@ -35,6 +35,7 @@ from tensorgraft.compiled.captured_objects import (
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.instructions import global_names, imported_modules, names_of
 from tensorgraft.compiled.lookups import ABSENT, Lookups
+from tensorgraft.compiled.packages import Namespaces, entries_of
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.tables import ContextValue, Environment, Namespace, Slots, Table, Variables
 from tensorgraft.compiled.uncompiled import RunsUncompiled
@@ -111,6 +112,7 @@ class Surroundings:
         self._lengths: list[int] = []
         self._elements: list[Any] = []
         self._bare: list[dict[str, Any]] = []  # of tensors and functions without attributes
+        self._namespaces = Namespaces(())
         self._reported = 0
 
     def new_objects(self) -> list[Any]:
@@ -289,7 +291,13 @@ class Surroundings:
     def _add_libraries(self, world: Reachable) -> None:
         """Look at attributes of libraries, and at the functions that the program has put there."""
         entries = [(vars(owner), name) for owner, name in world.libraries.entries()]
+        entries += world.packages.places()
+        self._namespaces = world.packages.namespaces()
         self.look_up("a library", Lookups(entries, attributes=world.libraries.properties()))
+        for name, of in world.packages.containers():
+            self._containers.append(ContainerContents(name, of, functools.partial(entries_of, of)))
+        for name, fn in world.packages.functions():
+            self.add(name, fn)
         for table, name in entries:
             if isinstance(table[name], types.FunctionType):
                 self.add(name, table[name])
@@ -335,7 +343,7 @@ class Surroundings:
             self.ask([("abc.get_cache_token()", abc.get_cache_token)])
 
     def hold(self) -> bool:
-        if any(self._bare):
+        if any(self._bare) or not self._namespaces.hold():
             return False
         if not all(map(is_, self._lookups.current(), self._lookup_values)):
             return self._equal()
@@ -364,10 +372,11 @@ class Surroundings:
                 )
         if any(self._bare):
             return f"a tensor or function has an attribute now: {next(iter(next(filter(None, self._bare))))}"
-        return next((f"{memory.name} has other values" for memory in self._arrays if not memory.holds()), None)
+        changed = next((memory for memory in self._arrays if not memory.holds()), None)
+        return self._namespaces.failure() if changed is None else f"{changed.name} has other values"
 
     def __bool__(self) -> bool:
-        return bool(self._containers or self._arrays or self._bare)
+        return bool(self._containers or self._arrays or self._bare or self._namespaces)
 
 
 def _description(container: ContainerContents) -> str:

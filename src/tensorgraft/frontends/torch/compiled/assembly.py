@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -232,6 +233,8 @@ class _Assembly:
         for hook in modules.hooks:
             surroundings.add("a hook", hook)
         for cls in modules.classes:
+            if isinstance(forward := getattr(cls, "forward", None), types.FunctionType):
+                world.packages.see(forward.__code__, forward.__globals__)
             surroundings.look_up(cls.__name__, Lookups(attributes=[(cls, "forward"), (cls, "__call__")]))
         reads.look_up_absent()
         surroundings.ask(tracing.outside_calls.asked)

@@ -54,7 +54,11 @@ def _of_optimizers() -> frozenset[str]:
 
 
 with_hooks(torch.optim.Optimizer, lambda optimizer: step_hooks(optimizer), _of_optimizers)
-_OWN = frozenset({*dir(torch.nn.Module), *vars(torch.nn.Module())}) - {"training", "__dict__", "__reduce_ex__"}  # of `nn.Module` itself
+_OWN = frozenset({*dir(torch.nn.Module), *vars(torch.nn.Module())}) - {
+    "training",
+    "__dict__",
+    "__reduce_ex__",
+}  # of `nn.Module` itself
 
 
 def step_hooks(optimizer: torch.optim.Optimizer) -> list[Any]:
@@ -102,6 +106,7 @@ class Reads:
         return name in used or "__dict__" in used or (name in _OWN and isinstance(owner, torch.nn.Module))
 
     def note(self, owner: Any, name: str, value: Any, at: types.FrameType) -> None:
+        self._world.packages.see(at.f_code, at.f_globals)
         copied = name == "__reduce_ex__"  # `copy` and `pickle` take all attributes
         if is_of_program(owner) and (copied or (name == "__dict__" and not in_library(at.f_code.co_filename))):
             self.dicts[id(owner)] = owner
@@ -174,7 +179,9 @@ class Reads:
     def stored(self) -> dict[int, set[str]]:
         """Return the names of the attributes that were set, by the identity of what they are in."""
         slotted = self._world.slotted
-        places = ((getattr(owner, "__dict__", None), slotted.get(id(owner)), names) for owner, names in self.written.values())
+        places = (
+            (getattr(owner, "__dict__", None), slotted.get(id(owner)), names) for owner, names in self.written.values()
+        )
         return {id(of): names for attributes, slots, names in places for of in (attributes, slots) if of is not None}
 
     @property
