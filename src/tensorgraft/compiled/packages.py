@@ -51,7 +51,7 @@ def _is_of_layers(file: str) -> bool:
 
 
 class Packages:
-    """What functions of packages mention, as it was when they were first met."""
+    """The values that functions of packages mention, as they were when the functions were first met."""
 
     def __init__(self) -> None:
         self._codes: set[types.CodeType] = set()
@@ -91,8 +91,8 @@ class Packages:
     def meet_object(self, value: Any, names: frozenset[str]) -> None:
         """Look at the attributes of an object of a package, and at its methods that a function calls."""
         self._class(type(value), names)
-        attributes = getattr(value, "__dict__", None)
-        for key, inner in attributes.items() if isinstance(attributes, dict) else ():
+        attributes: dict[str, Any] = getattr(value, "__dict__", {})
+        for key, inner in attributes.items():
             if is_plain(inner) or isinstance(inner, _CONTAINERS):
                 self._place(attributes, key, inner)
 
@@ -188,8 +188,8 @@ def _is_of_program(value: Any) -> bool:
 
 
 def _functions_of(member: Any) -> list[types.FunctionType]:
-    found = [member, *(getattr(member, name, None) for name in ("__func__", "fget"))]
-    return [fn for fn in found if isinstance(fn, types.FunctionType)]
+    members = [member, *(getattr(member, name, None) for name in ("__func__", "fget"))]
+    return [fn for fn in members if isinstance(fn, types.FunctionType)]
 
 
 def _is_class_of_package(cls: type) -> bool:

@@ -85,14 +85,14 @@ class JaxCall:
 
     def structural(self) -> list[Any]:
         """Return what is around arrays in the arguments: classes, and what pytrees say of themselves beside leaves."""
-        found: list[Any] = []
+        parts: list[Any] = []
         structures = [self.structure]
         while structures:
             structure = structures.pop()
             if (node := structure.node_data()) is not None:
-                found += node
+                parts += node
                 structures += structure.children()
-        return found + ([] if self.objects is None else self.objects.attributes())
+        return parts + ([] if self.objects is None else self.objects.attributes())
 
     def unhashable(self) -> Any:
         """The first static argument that cannot be looked up by."""

@@ -154,9 +154,8 @@ def modules_of_a_package(device, jit, monkeypatch):
 @case
 def wrappers_of_a_package_that_write(device, jit, monkeypatch):
     made = package(monkeypatch)
-    source = (
-        "def wrapped(self, update):\n    def call(x):\n        self.computed = None\n        update(x)\n    return call\n"
-    )
+    source = "def wrapped(self, update):\n    def call(x):\n        self.computed = None\n        update(x)\n"
+    source += "    return call\n"
     exec(compile(source, made.__file__, "exec"), vars(made))
 
     class Metric:

@@ -465,9 +465,9 @@ def global_hooks() -> list[Any]:
 
 def _hooks_of(m: torch.nn.Module, used: Collection[str] = ()) -> list[dict[int, Any]]:
     """Return the tables of hooks of a module's calls, and of others (`state_dict`) those that are in use."""
-    called = [m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks]
+    tables = [m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks]
     others = [vars(m).get(name) for name in sorted(used) if name.endswith("_hooks")]
-    return called + [table for table in others if isinstance(table, dict) and not any(table is t for t in called)]
+    return tables + [of for of in others if isinstance(of, dict) and not any(of is table for table in tables)]
 
 
 class Modules:
