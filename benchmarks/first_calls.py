@@ -22,6 +22,9 @@ STEPS: dict[str, tuple[tuple[str, dict[str, Any]], float]] = {  # and of the fir
 }
 EAGER, PYTORCH = "tensorgraft, eager", "CPU PyTorch"
 ON_TENSORFLOW = "tensorgraft on TensorFlow, eager"
+COMPILED, BACKGROUND = "tensorgraft", "tensorgraft, compiled in the background"
+CALLS = {"first": 1, "second": 2, "tenth": 10, "64th": 64}
+SMALL = {"batch": 1, "words": 50257, "length": 32, "width": 768, "layers": 12}
 NEW_LENGTH, TOKEN = 2, 4
 LENGTHS = (33, 21, 54, 40, 27, 48, 36, 59, 24, 44)
 
@@ -47,6 +50,20 @@ def first_steps(name: str, work: tuple[str, dict[str, Any]], limit: float | None
     for one in ours[1:]:
         yield Row(f"{name} on TensorFlow, first training step", first[one], first[PYTORCH], PYTORCH)
         yield Row(f"{name} on TensorFlow, tenth training step", tenth[one], tenth[PYTORCH], PYTORCH)
+
+
+def in_the_background(name: str, work: tuple[str, dict[str, Any]], training: bool) -> Iterator[Row]:
+    """The time that has passed when the first, second, tenth and 64th call have ended: another thread compiles, on the
+    same core, and the 32nd call switches to the program."""
+    seconds = {}
+    for subject in (BACKGROUND, COMPILED, EAGER):
+        with Worker(subject, work, training) as worker:
+            worker.ask("ready")
+            seconds[subject] = worker.ask("elapsed", max(CALLS.values()))
+    for which, n in CALLS.items():
+        for other in (COMPILED, EAGER):
+            ours, reference = seconds[BACKGROUND][n - 1], seconds[other][n - 1]
+            yield Row(f"{name}, in the background, until the end of the {which} call", ours, reference, other)
 
 
 def cpu_seconds(fn: Callable[..., Any], *args: Any) -> float:
@@ -110,5 +127,7 @@ def measure() -> Iterator[Row]:
         print(f"left out: {reason}")
     for name, (work, limit) in STEPS.items():
         yield from first_steps(name, work, limit)
+    yield from in_the_background("GPT-2 of 4 layers, training", ("gpt2", {}), True)
+    yield from in_the_background("GPT-2 (small), inference", ("gpt2", SMALL), False)
     yield from lengths()
     yield from decoding()

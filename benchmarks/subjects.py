@@ -23,16 +23,16 @@ class Subject:
     memory: Callable[[], int] | None = None  # bytes that the compiled program needs
 
 
-def ours(work: Work, training: bool) -> Subject:
+def ours(work: Work, training: bool, **options: Any) -> Subject:
     import tensorgraft as tg
 
     work = work.on(tg.device("jax"))
     if training:
         plain = work.training_step()
-        step = tg.jit(plain)
+        step = tg.jit(plain, **options)
         return Subject(lambda: step(work.inputs, work.targets).item(), *_of_jit(plain, work.inputs, work.targets))
     plain = work.inference()
-    infer = tg.jit(plain)
+    infer = tg.jit(plain, **options)
     return Subject(lambda: _told(tg.to_backend_array(infer(work.inputs))), *_of_jit(plain, work.inputs))
 
 
@@ -112,7 +112,7 @@ def _on_the_cpu(work: Work, training: bool, compiled: Callable[[Any], Any]) -> S
         step = compiled(work.training_step())
         return Subject(lambda: step(work.inputs, work.targets).item())
     infer = compiled(work.inference())
-    return Subject(lambda: _told(infer(work.inputs)))
+    return Subject(lambda: _told(infer(work.inputs).cpu()))
 
 
 def torchax(work: Work, training: bool) -> Subject:
@@ -153,6 +153,7 @@ def _told(out: Any) -> float:
 
 SUBJECTS: dict[str, Callable[[Work, bool], Subject]] = {
     "tensorgraft": ours,
+    "tensorgraft, compiled in the background": functools.partial(ours, compile="background"),
     "tensorgraft, eager": functools.partial(ours_eager, "jax"),
     "tensorgraft on TensorFlow, eager": functools.partial(ours_eager, "tensorflow"),
     "JAX by hand": by_hand,

@@ -102,8 +102,13 @@ def serve(subject: str, work: tuple[str, dict[str, Any]], training: bool) -> Non
             it.call()
         return (time.process_time() - start) / n
 
-    does = {"ready": lambda: True, "first": first, "calls": calls, "burst": burst, "trace": it.trace,
-            "memory": it.memory}  # fmt: skip
+    def elapsed(n: int) -> list[float]:
+        """Seconds from the beginning of the first call to the end of each, of all threads, which share the core."""
+        start = time.process_time()
+        return [(it.call(), time.process_time() - start)[1] for _ in range(n)]
+
+    does = {"ready": lambda: True, "first": first, "calls": calls, "burst": burst, "elapsed": elapsed,
+            "trace": it.trace, "memory": it.memory}  # fmt: skip
     for line in sys.stdin:
         what, *args = json.loads(line)
         action = does[what]

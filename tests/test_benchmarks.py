@@ -111,6 +111,8 @@ def test_first_calls() -> None:
     steps = list(first_calls.first_steps("GPT", ("gpt", {**TINY, "heads": 2}), 4))
     assert [(row.against, row.limit) for row in steps[:2]] == [("CPU PyTorch", 4), ("CPU PyTorch", None)]
     assert [row.against for row in steps if "on TensorFlow" in row.name] == ["CPU PyTorch"] * 2
+    waits = list(first_calls.in_the_background("GPT", ("gpt", {**TINY, "heads": 2}), True))
+    assert [row.against for row in waits] == ["tensorgraft", "tensorgraft, eager"] * 4
     rows = [*first_calls.lengths((5, 7), **{**TINY, "length": 24}), *first_calls.decoding(2, **TINY)]
     assert len(rows) == 5 and all(row.ours > 0 for row in rows)
 

@@ -84,7 +84,7 @@ class Writer:
         return self.names[var]
 
     def write(self, call: Call) -> None:
-        rule = self.target.words.get(call.method)
+        rule = self.target.rules.get(call.method)
         if rule is None:
             self.expand(call)
             return

@@ -1,7 +1,8 @@
 """One program on one backend, measured in a process of its own: what `tensorgraft compare` starts.
 
 `python -m tensorgraft.cli.subject FILE_OR_MODULE:FUNCTION BACKEND REPEAT OUT` writes OUT.npz (results and gradients)
-and OUT.json (seconds, bytes).
+and OUT.json (seconds, bytes). FUNCTION is called with a device. It returns the function to measure, or a pair of this
+and a tuple of its arguments.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def load(target: str) -> Callable[..., Any]:
 
 
 def device_of(backend: str) -> Any:
-    """The device to hand to the program; of a backend it becomes the default one as well."""
+    """Return the device to hand to the program. Unless it is the program's own framework (`NATIVE`), a backend's device
+    becomes the default one as well."""
     if backend in NATIVE:
         import torch
 
@@ -65,7 +67,7 @@ def synchronize(backend: str) -> None:
 
 
 def host(x: Any) -> np.ndarray | None:
-    """A tensor, an array or a number as a NumPy array; None for anything else."""
+    """Return a tensor, an array or a number as a NumPy array (bfloat16 as float32); None for anything else."""
     if isinstance(x, bool | int | float | complex | np.ndarray | np.generic):
         return np.asarray(x)
     if hasattr(x, "detach"):
@@ -75,8 +77,8 @@ def host(x: Any) -> np.ndarray | None:
 
 
 def gradients(step: Any, args: Any, out: Any) -> dict[str, np.ndarray]:
-    """Return the gradients of the results' sum, where PyTorch keeps them: those of arguments and of a module's
-    parameters."""
+    """Call `backward` on the sum of all results that require gradients. Return what is in `.grad` of the arguments and
+    of the parameters of the module that `step` is, or is a method of, by name."""
     roots = [x for x in optree.tree_leaves(out) if getattr(x, "requires_grad", False) and hasattr(x, "backward")]
     if not roots:
         return {}
@@ -94,7 +96,7 @@ def gradients(step: Any, args: Any, out: Any) -> dict[str, np.ndarray]:
 
 
 def peak() -> int:
-    """The most bytes that the process has had in memory."""
+    """Return the most bytes that the process has had in memory so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

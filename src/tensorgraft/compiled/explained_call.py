@@ -69,6 +69,8 @@ class ExplainedCall:
     traces: list[Traced] = field(default_factory=list)  # of a function compiled by `tg.jit`
     calls: int = 0
     cold: int = 0  # of the calls, those that ran uncompiled: with signatures that had not come back yet
+    switched: list[int] = field(default_factory=list)  # the calls from which on it ran what another thread compiled
+    waits: str = ""  # what this call waits for: it runs the function itself
     this_call: list[str] = field(default_factory=list)  # what is new in it; [] where it would run what is compiled
 
     def exchanges(self) -> list[tuple[Collective, OperatorUse | None]]:

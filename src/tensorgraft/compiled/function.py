@@ -35,7 +35,8 @@ class Report:
     name: str
     traces: int = 0
     calls: int = 0
-    cold: int = 0  # calls that ran as eager code, with signatures that had not come back yet
+    cold: int = 0  # calls that ran as eager code: with signatures that had not come back, or were being compiled
+    switched: list[int] = field(default_factory=list)  # the calls from which on signatures ran what a thread compiled
     trace_seconds: float = 0.0
     compile_seconds: float = 0.0  # of the first calls of the traces, which compile
     operations: list[int] = field(default_factory=list)  # of each traced program

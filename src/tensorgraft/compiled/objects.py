@@ -37,18 +37,18 @@ def collecting_new_objects() -> Iterator[frozenset[int]]:
 
 
 @contextlib.contextmanager
-def tracking_new_objects() -> Iterator[Callable[[Any], bool]]:
-    """Context that yields a function which says whether an object was made inside."""
+def tracking_new_objects() -> Iterator[Callable[..., bool]]:
+    """Context that yields a function which says whether an object was made inside. Others that will be asked for are
+    looked up with it, as a look takes some milliseconds, however many objects there are."""
     new: set[int] = set()
     old: set[int] = set()
 
-    def is_new(value: Any) -> bool:
+    def is_new(value: Any, *others: Any) -> bool:
         if type(value) in (dict, tuple):  # the collector does not know those that hold plain values only
             return True
         if id(value) not in new and id(value) not in old:
             new.update({id(obj) for obj in gc.get_objects()}.difference(old_ids))
-            if id(value) not in new:
-                old.add(id(value))
+            old.update({id(value), *map(id, others)} - new)
         return id(value) in new
 
     with collecting_new_objects() as old_ids:

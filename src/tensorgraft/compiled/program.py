@@ -132,6 +132,11 @@ class ProgramInputs:
         """Return True if some inputs come from the host, anew for each call."""
         return bool(self._feeds)
 
+    def forget_traced(self) -> None:
+        """Take what the host gives at the call, which is not the one that traced."""
+        for _, feed in self._feeds:
+            feed.traced = None
+
     def __call__(self, leaves: Leaves) -> list[Array]:
         arrays = self._storages.arrays(leaves)
         for k, feed in self._feeds:

@@ -81,7 +81,10 @@ def _history(e: ExplainedCall) -> Group:
         rows.append((str(n), f"{traced.operations:,}", "\n".join(traced.reasons) or "the first call"))
     count = f"{len(rows)} trace{'s' * (len(rows) != 1)} in {e.calls} call{'s' * (e.calls != 1)}"
     count += f", {e.cold} of them uncompiled" if e.cold else ""
+    if e.switched:
+        count += f", switched to what another thread had compiled at call {', '.join(map(str, e.switched))}"
     this_call = f"would be traced: {'; '.join(e.this_call)}" if e.this_call else "runs what is compiled"
+    this_call = f"runs uncompiled: {e.waits}" if e.waits else this_call
     return table(f"{count}; this call {this_call}", rows, "trace", Column("operations", justify="right"), "because")
 
 

@@ -110,7 +110,7 @@ class Reachable:
         self.visited: dict[int, Any] = {}  # every object that was met, held so that its identity is its own
         self.finders: dict[int, Find] = {}  # of objects behind arguments
         self.codes: list[types.CodeType] = []
-        self.is_new: Callable[[Any], bool] = lambda value: False  # made inside the trace that is under way
+        self.is_new: Callable[..., bool] = lambda *values: False  # made inside the trace that is under way
         self.methods: list[tuple[str, bool, types.FunctionType]] = []  # of classes; `called_by_name` reads them
         self.owners: list[Any] = []  # objects of the program's classes
         self.standard: dict[int, Any] = {}  # objects of the standard library's classes, by identity

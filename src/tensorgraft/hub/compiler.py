@@ -37,7 +37,8 @@ class TracedProgram(Protocol):
 
         `donate`: positions whose memory may be reused. Where that asks that nobody else holds the arrays, the function
         has `takes`, these positions, and `take(list of arrays)`, which takes them out of the list; on an exception they
-        are in it again.
+        are in it again. Where another thread may compile, the function has `prepare()`, which compiles for such arrays
+        and runs nothing.
         """
 
     def analyse(self, donate: Sequence[int] = ()) -> Analysis:

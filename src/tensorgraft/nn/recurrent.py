@@ -21,7 +21,8 @@ class GRUCell(Module):
     """One step of a gated recurrent unit (Cho et al. 2014, arXiv 1406.1078): input (..., input_size), hidden (...,
     hidden_size) to the next hidden state.
 
-    Weights are those of the gates reset, update, new, one below the other, uniform in +-1/sqrt(hidden_size).
+    Weights and `bias` are those of the gates reset, update, new, one below the other. `bias_n` is added to what "new"
+    takes from the hidden state, before the reset gate scales it. All are uniform in +-1/sqrt(hidden_size).
     """
 
     weight_ih: Array  # (3 hidden_size, input_size)
@@ -44,6 +45,7 @@ class GRUCell(Module):
         self.input_size, self.hidden_size, self.use_bias = input_size, hidden_size, use_bias
 
     def __call__(self, input: Array, hidden: Array, *, key: Array | None = None) -> Array:
+        """Return the next hidden state. `key` is ignored: all modules take one, for those that draw random numbers."""
         from_input = xp.matmul(input, self.weight_ih.mT)
         if self.bias is not None:
             from_input = from_input + self.bias
@@ -60,7 +62,8 @@ class LSTMCell(Module):
     """One step of a long short-term memory (Hochreiter and Schmidhuber 1997): input (..., input_size), (hidden, cell)
     of (..., hidden_size) each, to the next pair.
 
-    Weights are those of the gates input, forget, cell, output, one below the other, uniform in +-1/sqrt(hidden_size).
+    Weights and `bias` are those of the gates input, forget, cell, output, one below the other, uniform in
+    +-1/sqrt(hidden_size).
     """
 
     weight_ih: Array  # (4 hidden_size, input_size)
@@ -81,6 +84,7 @@ class LSTMCell(Module):
         self.input_size, self.hidden_size, self.use_bias = input_size, hidden_size, use_bias
 
     def __call__(self, input: Array, hidden: tuple[Array, Array], *, key: Array | None = None) -> tuple[Array, Array]:
+        """Return the next (hidden, cell). `key` is ignored: all modules take one, for those that draw numbers."""
         h, c = hidden
         gates = xp.matmul(input, self.weight_ih.mT) + xp.matmul(h, self.weight_hh.mT)
         if self.bias is not None:

@@ -20,7 +20,7 @@ from tensorgraft.hub.placement import Placement
 from tensorgraft.hub.tape import ByTape
 from tensorgraft.hub.wrapper import Wrapper
 from tensorgraft.quantization import convolutions, policy, products, trained, views
-from tensorgraft.quantization.encode import same_ranges
+from tensorgraft.quantization.encode import encode_like
 from tensorgraft.quantization.quantized import Quantized, dense, with_own_codes
 from tensorgraft.quantization.recorded_weight import Watching
 from tensorgraft.storage import Geometry, read, write
@@ -181,7 +181,7 @@ class QuantizingBackend(_Operations):
         if not isinstance(array, Quantized):
             return write(xp, array, geometry, value)
         values = dense(xp, array)
-        return same_ranges(
+        return encode_like(
             xp, write(xp, xp.ensure_owned(xp.copy(values)) if xp.mutable else values, geometry, value), array
         )
 

@@ -26,38 +26,49 @@ def encode(
     observer: str = "minmax",
     inputs: Sequence[np.ndarray] = (),
 ) -> Quantized:
-    """A floating array of any shape, quantised. Raises TypeError for other dtypes, ValueError where the shape does not
-    divide into the scheme's blocks, and for values that are not finite (where they are known). `inputs`: the scale
-    and, if so, the zero point that a scheme with static activations keeps."""
+    """Return a floating array, of any shape, quantised.
+
+    Arguments:
+        scheme: the codes, and the blocks of elements that share a scale.
+        name: the operation that error messages name.
+        observer: how the range of a block is found: "minmax", "mse", "percentile" or, for example, "percentile_99.5".
+        inputs: for a scheme with static activations, the scale of these, and their zero point if they have one.
+
+    Raises TypeError for other dtypes, ValueError where the shape does not divide into the scheme's blocks, and for
+    values that are not finite, or beyond float32. A trace checks only values that it knows.
+    """
     dtype, shape = xp.dtype_of(x), xp.shape(x)
     if not dtypes.is_floating(dtype):
         raise TypeError(f"{name}: expected a floating-point dtype to quantise, got {dtype}")
     block = scheme.blocks(shape)
-    _check_finite(xp, xp.isfinite(x), f"{name}: the {dtype} tensor of shape {shape}", "NaN or infinite values")
+    _check_all(xp, xp.isfinite(x), f"{name}: the {dtype} tensor of shape {shape}", "NaN or infinite values")
     if dtype.itemsize > 4:
         small = xp.less_equal(xp.abs(x), float(np.finfo(np.float32).max))
-        _check_finite(xp, small, f"{name}: the {dtype} tensor of shape {shape}", "values beyond those of float32")
+        _check_all(xp, small, f"{name}: the {dtype} tensor of shape {shape}", "values beyond those of float32")
     scale, zero = observed(xp, x, scheme, block, observer)
     if zero is not None:
         label = f"{name}: the {dtype} tensor of shape {shape}"
-        _check_finite(xp, xp.isfinite(scale), label, "values further from each other than float32 has numbers")
+        _check_all(xp, xp.isfinite(scale), label, "values further from each other than float32 has numbers")
     encoded = with_ranges(xp, x, scheme, scale, zero)
     input_ranges: dict[str, Any] = dict(zip(("input_scale", "input_zero"), map(xp.asarray, inputs), strict=False))
     return replace(encoded, **input_ranges) if input_ranges else encoded
 
 
-def _check_finite(xp: Backend, holds: Array, label: str, problem: str) -> None:
-    """Raise ValueError where something does not hold for all numbers, as far as these are known."""
+def _check_all(xp: Backend, holds: Array, label: str, problem: str) -> None:
+    """Raise ValueError if `holds`, a bool array, is not True everywhere; while a program is traced, only if `holds` is
+    known."""
     all_hold = xp.all(holds)
-    if not xp.is_traced(all_hold) and not bool(xp.to_numpy(all_hold)):  # a trace may begin with arrays that have values
+    if not xp.is_traced(all_hold) and not bool(xp.to_numpy(all_hold)):
         raise ValueError(
             f"{label} has {problem}, which cannot be quantised: find their origin (isfinite), or replace them"
             " (nan_to_num, clip)"
         )
 
 
-def same_ranges(xp: Backend, x: Array, like: Quantized) -> Quantized:
-    """Return `x`, of the shape of the base, quantised by the scheme of `like`."""
+def encode_like(xp: Backend, x: Array, like: Quantized) -> Quantized:
+    """Return `x`, which has the shape of `like`'s whole array (`base`), quantised as that is: by its scheme, in as many
+    blocks, with the dtype and the ranges of activations that it has. The scales are those of the new numbers.
+    """
     dtype = like.dtype
     values = x if xp.dtype_of(x) == dtype else xp.astype(x, dtype)
     scheme = like.scheme

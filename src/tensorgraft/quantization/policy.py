@@ -96,6 +96,7 @@ def counting(run: Callable[..., Any], notes: Notes) -> Callable[..., Any]:
         counted(notes)
         return run(*args)
 
+    call.prepare = getattr(run, "prepare", None)  # type: ignore[attr-defined]
     return call
 
 

@@ -1,8 +1,9 @@
-"""Loops and branches on values, of pytrees of arrays: the same in a compiled function as outside of it.
+"""Loops and branches that depend on values of arrays, with pytrees of arrays as state; they give the same inside and
+outside of compiled functions.
 
-Where values are known they are Python's own, and derivatives and batches are those of what is computed. In a function
-that is traced (`tg.jit`, and what JAX and `torch.vmap` transform) they are the backend's: there a step or branch writes
-no array from outside.
+Where the values are known, a loop is a Python loop and a branch a Python `if`, whose operations have their usual
+derivatives and batching. In a function that is traced (by `tg.jit`, or a transform of JAX or `torch.vmap`) they become
+the backend's loop and branch. A step or branch of these must not write an array from outside (ValueError).
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], init
 
     Compiled, it has no reverse derivative, its length being unknown: see `scan`, `custom_vjp`.
 
-    Raises TypeError for another condition, and where a step of a traced loop changes the structure, shapes or dtypes of
-    the state.
+    Raises TypeError for another condition, and where a step changes the structure, shapes or dtypes of the state.
     """
     from tensorgraft.frontends.array_api.transforms import control_flow
 
@@ -25,10 +25,14 @@ def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], init
 
 
 def fori_loop(start: Any, stop: Any, body: Callable[[Any, Any], Any], init: Any) -> Any:
-    """Run `state = body(i, state)` for i from `start` to `stop` - 1, an int64 array (or of the dtype of `start`).
+    """Run `state = body(i, state)` for i from `start` to `stop` - 1.
 
-    With Python ints it has reverse derivatives, compiled too. Raises TypeError where a step of a traced loop changes
-    the structure, shapes or dtypes of the state, and for bounds that have dimensions.
+    The bounds are ints or 0-dimensional integer arrays. `i` is a 0-dimensional array: int64 if both are ints, otherwise
+    of the dtype of `start`, or of `stop` if `start` is an int. With two ints the loop has reverse derivatives, compiled
+    too.
+
+    Raises TypeError for other bounds, and where a step changes the structure, shapes or dtypes of the state (with two
+    ints, only in a traced function).
     """
     from tensorgraft.frontends.array_api.transforms import control_flow
 
@@ -41,10 +45,12 @@ def scan(
     """Run `carry, y = body(carry, x)` along the first axis of the arrays in `xs`; return (carry, the ys stacked).
 
     Arguments:
+        xs: a pytree of arrays.
         length: of that axis; needed where `xs` has no array.
         reverse: from the last to the first.
 
-    Raises ValueError where the axes differ, TypeError where a step changes what the carry looks like.
+    Raises ValueError where the axes have different lengths, TypeError where a step changes the structure, shapes or
+    dtypes of the carry.
 
     >>> import tensorgraft as tg, tensorgraft.array_api as xp
     >>> total, sums = tg.scan(lambda c, x: (c + x, c + x), xp.asarray(0, device="numpy"), xp.arange(4, device="numpy"))

@@ -13,12 +13,13 @@ from typing import Any, ParamSpec, TypeVar, get_args, overload
 import optree
 
 from tensorgraft.arrays import framework_of
+from tensorgraft.compiled import background
 from tensorgraft.compiled.agreement import Check, default_check
+from tensorgraft.compiled.background import At, When
 from tensorgraft.compiled.captured_objects import roots, walk
 from tensorgraft.compiled.function import own_compiled
 from tensorgraft.compiled.objects import reachable_objects
 from tensorgraft.compiled.surroundings import OfAnother
-from tensorgraft.hub.tiers import When
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -26,13 +27,23 @@ _R = TypeVar("_R")
 
 @overload
 def jit(
-    fn: Callable[_P, _R], *, guard_values: bool = False, compile: When = "recurring", check: Check | None = None
+    fn: Callable[_P, _R],
+    *,
+    guard_values: bool = False,
+    compile: When = "recurring",
+    at: At | None = None,
+    check: Check | None = None,
 ) -> Callable[_P, _R]: ...
 
 
 @overload
 def jit(
-    fn: None = None, *, guard_values: bool = False, compile: When = "recurring", check: Check | None = None
+    fn: None = None,
+    *,
+    guard_values: bool = False,
+    compile: When = "recurring",
+    at: At | None = None,
+    check: Check | None = None,
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]: ...
 
 
@@ -41,6 +52,7 @@ def jit(
     *,
     guard_values: bool = False,
     compile: When = "recurring",
+    at: At | None = None,
     check: Check | None = None,
 ) -> Callable[..., Any]:
     """Compile what `fn` does on the device, with `loss.backward()` and `optimizer.step()` if it has them.
@@ -56,7 +68,11 @@ def jit(
             computes them first and waits for them, and other answers are another program.
         compile: when a signature (shapes, dtypes, Python values) is compiled: at its first call, or where eager
             operators have a cold tier (`tg.eager`), and the function has a program for another one, when it recurs.
-            Until then its calls run `fn` as it is.
+            Until then its calls run `fn` as it is. "background": another thread compiles while the first calls of each
+            signature run `fn` as it is.
+        at: the call of a signature that switches to the program that the thread has compiled, and waits for it: 2 or
+            more, None for 32. "ready": the first call that finds it compiled, so that which calls are compiled, and
+            with it the last bits of results, differs from run to run.
         check: when a signature is traced once more and the two programs compared: at its "second" call, "always" or
             "never". Where they differ, what differs is named in a warning, and the signature runs as eager code. None:
             as the environment variable `TENSORGRAFT_JIT_CHECK` says, or never.
@@ -73,7 +89,7 @@ def jit(
         TracedValueError: from a call, where `fn` asks for the value of a tensor (`.item()`, `if tensor:`) or does what
             only its first call would do (draw random numbers on the CPU, write a CPU tensor). Every tensor and object
             is then as it was before the call.
-        ValueError: for another `compile` or `check`.
+        ValueError: for another `compile`, `at` or `check`, and for `at` without "background".
         RuntimeError: where the history of a tensor from outside goes on inside (pass it as an argument).
 
     >>> import tensorgraft as tg, tensorgraft.array_api as xp
@@ -81,9 +97,10 @@ def jit(
     6.0
     """
     if fn is None:
-        return functools.partial(jit, guard_values=guard_values, compile=compile, check=check)
+        return functools.partial(jit, guard_values=guard_values, compile=compile, at=at, check=check)
     if compile not in get_args(When):
-        raise ValueError(f"tg.jit(fn, compile=...): expected 'first' or 'recurring', got {compile!r}")
+        raise ValueError(f"tg.jit(fn, compile=...): expected 'first', 'recurring' or 'background', got {compile!r}")
+    at = background.checked(compile, at)
     if check is None:
         check = default_check()
     elif check not in get_args(Check):
@@ -91,7 +108,7 @@ def jit(
     compiled = own_compiled(fn)
     if compiled is not None:
         return compiled
-    compiler = functools.partial(Jit, guard_values=guard_values, compile=compile, check=check)
+    compiler = functools.partial(Jit, guard_values=guard_values, compile=compile, check=check, at=at)
     module: Any = fn
     if not _is_torch_module(module):
         return compiler(fn)
@@ -104,19 +121,26 @@ class Jit:
     """A compiled function. Whose program it is, PyTorch's or that of the Array API, its arguments tell at each call,
     and where there are none of either, what it reaches."""
 
-    def __init__(self, fn: Callable[..., Any], guard_values: bool, compile: When, check: Check = "never") -> None:
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        guard_values: bool,
+        compile: When,
+        check: Check = "never",
+        at: At = background.SWITCH,
+    ) -> None:
         functools.update_wrapper(self, fn, updated=())
-        self.fn, self._guard_values, self._when, self._check = fn, guard_values, compile, check
+        self.fn, self._options = fn, (guard_values, compile, check, at)
         self._compiled: Any = None  # of the front end of the last call
         self._all: dict[str, Any] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Jit:
-        return Jit(copy.deepcopy(self.fn, memo), self._guard_values, self._when, self._check)
+        return Jit(copy.deepcopy(self.fn, memo), *self._options)
 
     def __reduce__(self) -> Any:
         if getattr(sys.modules.get(self.__module__), self.__qualname__, None) is self:  # pickled by its name
             return self.__qualname__
-        return Jit, (self.fn, self._guard_values, self._when, self._check)
+        return Jit, (self.fn, *self._options)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -142,13 +166,14 @@ class Jit:
         return self._compiled
 
     def _compiled_for(self, front_end: str) -> Any:
+        guard_values, when, check, at = self._options
         if front_end == "tensorgraft":
             from tensorgraft.frontends.array_api.transforms.jit import Jitted
 
-            return Jitted(self.fn, self._check)
+            return Jitted(self.fn, check, when, at)
         from tensorgraft.frontends.torch.compiled.jit import Compiled
 
-        return Compiled(self.fn, guard_values=self._guard_values, compile=self._when, check=self._check)
+        return Compiled(self.fn, guard_values=guard_values, compile=when, check=check, at=at)
 
     # attributes are the function's, which has them under another name too, and may count its calls in one
 
@@ -172,7 +197,7 @@ class Jit:
         delattr(self.fn, name)
 
 
-_OF_COMPILED = ("fn", "_guard_values", "_when", "_check", "_compiled", "_all")
+_OF_COMPILED = ("fn", "_options", "_compiled", "_all")
 
 
 _MOST = 1024  # objects among the arguments that are looked at

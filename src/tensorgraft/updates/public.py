@@ -30,7 +30,8 @@ def inplace_update(x: Any, value: Any, *, keep_dtype: bool = True) -> Any:
             to integers, 64 to 32 bits). False: such a value is an error.
 
     Works inside `tg.jit`, `jax.jit` (on an `Array`), `tf.function`, `torch.compile` and transforms. Gradients flow to
-    `value`, and to what `x` was computed from for what survives.
+    `value`, and none to what the old values of `x` were computed from. Where `x` is a view, the elements outside of it
+    keep their values and their gradients.
 
     Returns `x`.
 
@@ -56,6 +57,7 @@ def scatter_update(x: Any, index: Any, value: Any, mode: str = "set") -> Any:
     """Combine `value` into `x[index]`, in place.
 
     Arguments:
+        x: as for `inplace_update`.
         index: as in `x[index]`: integers, slices, arrays of integers, masks.
         value: broadcast to the shape of `x[index]`, converted to the dtype of `x`.
         mode: set, add, multiply, min or max. With arrays of integers that name a place several times, every update
@@ -73,6 +75,7 @@ def scatter_update(x: Any, index: Any, value: Any, mode: str = "set") -> Any:
 
 
 def _updater(x: Any, name: str) -> Any:
+    """Return the module that updates `x` (`_UPDATERS`). Raises TypeError if none does: `name` is the caller's."""
     framework = framework_of(x)
     if framework == "torch":  # a statement, which Dynamo traces: it does not trace `import_module`
         from tensorgraft.updates import torch_tensors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ from jax.sharding import SingleDeviceSharding
 from tensorgraft import warning_filters
 from tensorgraft.backends.jax.analysis import analyse
 from tensorgraft.backends.jax.products import turned_before
-from tensorgraft.backends.jax.sharding import global_programs
+from tensorgraft.backends.jax.sharding import global_programs, processes
 from tensorgraft.backends.jax.sharding.abstract_devices import AbstractInputs, LoweredElsewhere, devices_of
 from tensorgraft.backends.jax.sharding.common_subexpressions import is_spread, merged
 from tensorgraft.backends.jax.sharding.traced_collectives import collecting
@@ -28,6 +29,7 @@ class _Backend(Protocol):
 
     barriers: int  # how many optimisation barriers it has made
     for_cpu: bool
+    is_default: bool
 
     def scope(self) -> contextlib.AbstractContextManager[None]: ...
     def compile(self, fn: Any, donate: Sequence[int] = (), options: Any = None, /) -> Any: ...
@@ -118,13 +120,23 @@ class JaxProgram:
             return tuple(jax.core.eval_jaxpr(jaxpr, captured))
 
         if self._process_programs is None:
-            return self._backend.compile(run, donate, self._options)
+            compiled = self._backend.compile(run, donate, self._options)
+            if processes.count() == 1 and not self._abstract:
+                compiled.prepare = functools.partial(compiled.prepare, *map(self._spec, self.captured))
+            else:
+                del compiled.prepare
+            return compiled
         agreement = self._meeting.agreement(self._process_programs)
         return self._process_programs.compiled(run, agreement, self._backend.scope, donate, self._options)
 
+    def _spec(self, x: Array) -> jax.ShapeDtypeStruct:
+        """Return what `lower` takes in the place of an array, which it does not keep."""
+        is_free = self._backend.is_default and x.sharding.__class__ is SingleDeviceSharding  # stand-ins are committed
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=None if is_free else x.sharding)
+
 
 def _lowering_operands(arrays: Sequence[Array], on_mesh: bool) -> Sequence[Array]:
-    """Return arrays to lower with: beside arrays on a mesh, specs of those on one device, which may lie anywhere."""
+    """Return arrays to lower with: beside arrays on a mesh, specs of those on one device, which may lie is_free."""
     if not on_mesh and all(x.sharding.__class__ is SingleDeviceSharding for x in arrays):
         return arrays
     single = [x.sharding.__class__ is SingleDeviceSharding for x in arrays]

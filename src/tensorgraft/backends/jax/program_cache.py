@@ -86,10 +86,10 @@ class KeptProgram:
             self.jitted = self._full = full
             return full
 
-        def first(*args: Any, **kwargs: Any) -> Any:
+        def decided(*args: Any, **kwargs: Any) -> Any:
             program = self_ref()
             if program is None or is_tracing():  # a program in a trace has no options of its own
-                return full(*args, **kwargs)
+                return full
             program._small = False
             program._small = effort.suits_least_effort(full.trace(*args, **kwargs).jaxpr.jaxpr)
             if program._small:
@@ -98,10 +98,23 @@ class KeptProgram:
                 )
             else:
                 program.jitted = full
-            return program.jitted(*args, **kwargs)
+            return program.jitted
 
+        def first(*args: Any, **kwargs: Any) -> Any:
+            return decided(*args, **kwargs)(*args, **kwargs)
+
+        first.decided = decided  # type: ignore[attr-defined]
         self.jitted, self._full = first, full
         return first
+
+    def prepare(self, *specs: Any) -> None:
+        """Compile for arguments of these kinds, so that a call with them finds what is compiled."""
+        jitted = self.jitted or self.renewed()
+        jitted = jitted.decided(*specs) if hasattr(jitted, "decided") else jitted
+        try:
+            jitted.lower(*specs).compile()
+        except (NotSmall, ValueError) as error:
+            self.fully(error, specs).lower(*specs).compile()
 
     def fully(self, error: Exception, args: Sequence[Any]) -> Any:
         """Switch to all of XLA's optimisations: one of its signatures is not small, or it is part of a trace. Raises

@@ -374,7 +374,7 @@ class FunctionWriter:
 
     def expression(self, method: str, *args: Any) -> ast.expr | None:
         """An operation in the target's words, as an expression; None where it has none."""
-        rule = self.target.words.get(method)
+        rule = self.target.rules.get(method)
         arguments = bound(method, args, {})
         return (
             None if rule is None else self.fill(rule, **arguments) if isinstance(rule, str) else rule(self, **arguments)
@@ -520,7 +520,7 @@ class FunctionWriter:
         return text(expression) if expression is not None else "?"
 
     def operation(self, call: SourceStep) -> ast.expr:
-        rule = self.target.words.get(call.method)
+        rule = self.target.rules.get(call.method)
         if rule is None:
             raise NotExpressibleError(f"{self.where()}: {call.method} cannot be written in {self.target.name}")
         arguments = bound(call.method, call.args, call.kwargs)

@@ -1,4 +1,5 @@
-"""Recorded steps, made readable, in the frames of the calls that they come from."""
+"""A recorded program made readable: its steps simplified, and put into a frame for each call of the user's modules and
+functions."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from tensorgraft.codegen.simplification.rewriting import Rewritten, rewrite, wit
 from tensorgraft.codegen.trace import Frame, SourceStep, inputs_of
 from tensorgraft.hub.recorded.block import Call, Tree, Var, variables
 
-Key = Any  # what an array is in the framework's own trace
-_SIMPLE = 2  # steps: a module of a library that does no more than that is what it does
+Key = Any  # identifies an array in the framework's own trace
+_SIMPLE = 2  # a module of a library with at most so many steps gets no frame
 
 
 @dataclass
@@ -25,7 +26,7 @@ class Called:
     name: str = ""
     doc: str = ""
     place: str = ""
-    arguments: list[tuple[str, Any]] = field(default_factory=list)  # names and pytrees, whose arrays are `Key`s
+    arguments: list[tuple[str, Any]] = field(default_factory=list)  # names and pytrees with `Key`s for arrays
     is_module: bool = False
     model: Any = None  # the object itself, while it is called
 
@@ -35,11 +36,11 @@ class Watched:
     """A record of a program, made while its framework traced it.
 
     Arguments:
-        called: the calls, by the numbers that scopes of steps have.
-        seen: pairs of an array of the framework's trace and what it became, each time that it did.
-        names: array -> number of the call (-1: none) -> name of the array there.
-        libraries: kinds of layers of libraries; a layer of a few steps is written as these steps.
-        filled: returns a pytree of arguments with each key replaced by what it became.
+        program_calls: the calls of modules and functions; the scope of a step consists of positions in this list.
+        values: pairs of an array of the framework's trace and the recorded value for it (`Var` or number), in order.
+        names: array of the framework's trace -> position of a call (-1: the program) -> the user's name of it there.
+        libraries: names of the classes of layers that libraries define.
+        filled: returns a pytree of arguments with each `Key` replaced by its recorded value.
     """
 
     program_calls: list[Called]
@@ -52,11 +53,21 @@ class Watched:
 def framed(
     xp: ScopedRecorder, watched: Watched, calls: list[Call], results: Tree, arguments: list[tuple[str, Tree]], name: str
 ) -> tuple[Frame, Tree, set[Var]]:
-    """Return (the program's frame, the rewritten results, the arrays that the remaining calls and the results use)."""
+    """Return (the program's frame, the rewritten results, the arrays that the remaining calls and the results use).
+
+    Arguments:
+        xp: the recorder of the steps.
+        calls: the recorded steps, in order.
+        results: what the program returns and what it writes; the first element becomes the result of the frame.
+        arguments: of the program, by name.
+        name: of the program.
+    """
     tables = (simplifying.RULES, idioms.RULES, tensorflow_idioms.RULES)
     rules = {m: [rule for t in tables for rule in t.get(m, [])] for t in tables for m in t}
     replaced = []
-    for table in (rules, idioms.SAID | {"add": [*simplifying.RULES["add"], *idioms.RULES["add"]]}, simplifying.LAST):
+    # an einsum that the second pass writes as `linear` takes a bias by a rule of "add"
+    second = idioms.SECOND_PASS | {"add": [*simplifying.RULES["add"], *idioms.RULES["add"]]}
+    for table in (rules, second, simplifying.LAST_PASS):
         calls, rewritten = rewrite(xp, calls, results, table)
         replaced.append(rewritten)
         results = rewritten(results)
@@ -123,7 +134,7 @@ def _frame(call: Called, number: int) -> _Numbered:
 
 
 def _dissolve(frame: Frame, libraries: Container[str]) -> None:
-    """Replace modules of libraries that are a few steps by these steps."""
+    """Replace frames of library modules that have at most `_SIMPLE` steps by these steps, and drop empty frames."""
     calls: list[Any] = []
     for call in frame.calls:
         if isinstance(call, Frame):
@@ -173,7 +184,7 @@ def _outputs_within(frame: Frame) -> list[Var]:
 
 
 class _Naming:
-    """Names of the program's variables for arrays."""
+    """The user's names of arrays, which become the names of results and arguments in the frames."""
 
     def __init__(self, watched: Watched, replaced: list[Rewritten]) -> None:
         self.watched = watched
@@ -188,18 +199,20 @@ class _Naming:
                     self.names.setdefault(value, {}).setdefault(number, name)
 
     def name(self, frame: _Numbered, is_root: bool = True) -> None:
+        """Set the names of results in a frame and the frames in it, and the arguments of inner frames."""
         number = frame.number
         if not is_root:
             used = set(inputs_of(frame))
-            frame.arguments = [(n, tree) for n, x in frame.arguments if _is_known(tree := self.filled(x), used)]
+            frame.arguments = [(n, tree) for n, x in frame.arguments if _is_used(tree := self.filled(x), used)]
         for call in frame.calls:
             result_tree = call.results if isinstance(call, SourceStep) else call.result
-            names = tuple([self._of(v, number) for v in variables(result_tree)])
+            names = tuple([self._name_of(v, number) for v in variables(result_tree)])
             call.names = names if any(names) else ()
             if isinstance(call, _Numbered):
                 self.name(call, False)
 
-    def _of(self, v: Var, number: int) -> str:
+    def _name_of(self, v: Var, number: int) -> str:
+        """Return the name of an array in a call, or else in another one; "" if it has none."""
         known = self.names.get(v, {})
         return known.get(number) or next(iter(known.values()), "")
 
@@ -207,8 +220,8 @@ class _Naming:
         return self.watched.filled(tree, self.became)
 
 
-def _is_known(tree: Any, used: set[Var]) -> bool:
-    """Say whether an argument has arrays, and the frame takes each of them."""
+def _is_used(tree: Any, used: set[Var]) -> bool:
+    """Say whether an argument has arrays, and the frame uses each of them."""
     arrays = list(variables(tree))
     return bool(arrays) and all(v in used for v in arrays)
 

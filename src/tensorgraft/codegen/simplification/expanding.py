@@ -31,7 +31,7 @@ def expand(trace: SourceTrace, target: Target) -> None:
 
 class _Expander:
     def __init__(self, target: Target) -> None:
-        self.words = target.words
+        self.rules = target.rules
         self.target = target
         self.stands: dict[Var, Var] = {}
         self.names: dict[Var, str] = {}  # of arrays in what is written out: the variable that each was assigned to
@@ -87,7 +87,7 @@ class _Expander:
     def calls(self, calls: Any, location: str) -> Iterator[SourceStep]:
         for call in calls:
             args, kwargs = self.substituted(call.args), self.substituted(call.kwargs)
-            if call.method in self.words:
+            if call.method in self.rules:
                 names = getattr(call, "names", ())
                 yield SourceStep(call.method, args, kwargs, call.results, names, getattr(call, "place", location))
                 continue

@@ -10,7 +10,7 @@ from tensorgraft.codegen.trace import Call, Frame, SourceStep, SourceTrace, Var,
 from tensorgraft.hub.recorded.tracing import program_backend
 
 # what steps are in the words of their source is the front end's matter; here go the noises of kernels
-TABLES = (simplifying.RULES, idioms.SAID, simplifying.LAST)
+TABLES = (simplifying.RULES, idioms.SECOND_PASS, simplifying.LAST_PASS)
 
 
 def simplify(trace: SourceTrace) -> None:

@@ -395,8 +395,8 @@ RULES["permute_dims"] += [unit_moved, channels_last]
 RULES["divide"].append(mean_of_windows)
 RULES["add"] += [conv_biased, grouped]
 
-# When nothing else applies any more
-SAID: dict[str, list[Rule]] = {"einsum": [einsum_as_product, einsum_lettered], **table(
+# for what the rules above leave, when none of them applies any more
+SECOND_PASS: dict[str, list[Rule]] = {"einsum": [einsum_as_product, einsum_lettered], **table(
     idiom("relu(x)", "maximum(x, 0.0)"),
     idiom("clip(x, low=l, high=h)", "minimum(maximum(x, l), h)", "minimum(maximum(l, x), h)",
           when=lambda m: _are_numbers(m["l"], m["h"])),

@@ -423,7 +423,7 @@ def filled(state: Rewriting, call: Call) -> New | None:
     return None
 
 
-LAST: dict[str, list[Rule]] = {"full": [filled], "reshape": [unit_axes], "slice": [indexed], "squeeze": [indexed]}
+LAST_PASS: dict[str, list[Rule]] = {"full": [filled], "reshape": [unit_axes], "slice": [indexed], "squeeze": [indexed]}
 RULES["clip"] = [clipped]
 RULES["slice"] = [pieces]
 RULES["stack"] = [restacked]

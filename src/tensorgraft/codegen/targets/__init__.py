@@ -1,8 +1,8 @@
-"""Targets: the words in which a program is written, a file for each framework.
+"""Targets: the rules by which a program is written as source code, a file for each framework.
 
 A target is a table: operation of the hub, or word (`codegen.words`) -> how it is written.
 
-    WORDS = {
+    RULES = {
         "exp": "jnp.exp(x)",                                        # names are the parameters of the operation
         "sum": "jnp.sum(x, axis=axis, keepdims=keepdims)",          # keywords are left out where the call has defaults
         "linear": linear,                                           # def linear(w, x, weight, bias): -> ast.expr
@@ -58,7 +58,7 @@ class Target:
 
     name: str  # "jax"
     imports: dict[str, str]  # the name in the text -> the statement: {"jnp": "import jax.numpy as jnp"}
-    words: dict[str, Rule]
+    rules: dict[str, Rule]  # operation of the hub or word -> how it is written
     dtype: Callable[[np.dtype], str]  # "jnp.float32"; raises ValueError for what the framework lacks
     array: str  # the type of an array, in hints: "jax.Array"
     constant: str  # a template of a NumPy-like literal (`x`) with its dtype (`dtype`): "jnp.array(x, dtype)"

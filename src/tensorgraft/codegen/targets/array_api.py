@@ -180,7 +180,7 @@ _SAME = ("abs", "sign", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos"
 _PAIRS = {name: name for name in ("nextafter", "maximum", "minimum", "copysign", "hypot", "logaddexp")}
 _TRANSFORMS = ("fft", "ifft", "rfft")
 
-WORDS: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     **rules.infix(),
     "logical_and": "xp.logical_and(x, y)",
     "logical_or": "xp.logical_or(x, y)",
@@ -302,7 +302,7 @@ TARGET = Target(
         "math": "import math",
         "xp": "import numpy as xp",
     },
-    words=WORDS,
+    rules=RULES,
     dtype=_dtype,
     array="Any",
     constant="xp.asarray(x, dtype=dtype)",

@@ -305,8 +305,8 @@ def _embedding(w: Writing, weight: Any, indices: Any, padding: int | None) -> as
     return w.fill("padded_embedding(weight, indices, padding)", weight=weight, indices=indices, padding=padding)
 
 
-WORDS: dict[str, Rule] = {
-    **numpylike.words("jnp"),
+RULES: dict[str, Rule] = {
+    **numpylike.rules_of("jnp"),
     # elementwise
     "rsqrt": "jax.lax.rsqrt(x)",
     "sigmoid": "jax.nn.sigmoid(x)",
@@ -413,7 +413,7 @@ WORDS: dict[str, Rule] = {
 TARGET = Target(
     name="jax",
     imports={"np": "import numpy as np", "math": "import math", "jax": "import jax", "jnp": "import jax.numpy as jnp"},
-    words=WORDS,
+    rules=RULES,
     dtype=_dtype,
     array="jax.Array",
     constant="jnp.array(x, dtype)",

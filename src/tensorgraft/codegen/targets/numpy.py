@@ -200,7 +200,7 @@ def _pad(w: Writing, x: Var, value: Any, config: Any) -> ast.expr:
 def _full(w: Writing, shape: Any, value: Any, dtype: np.dtype) -> ast.expr:
     if isinstance(value, Var):
         return w.fill("np.full(shape, value, dtype=dtype)", shape=shape, value=value, dtype=dtype)
-    return numpylike.words("np")["full"](w, shape=shape, value=value, dtype=dtype)  # type: ignore[operator]
+    return numpylike.rules_of("np")["full"](w, shape=shape, value=value, dtype=dtype)  # type: ignore[operator]
 
 
 # ---- sorting ---------------------------------------------------------------------------------------------------------
@@ -258,8 +258,8 @@ def _dot_general(w: Writing, a: Var, b: Var, contract: Any, batch: Any = ((), ()
 # ---- control flow ----------------------------------------------------------------------------------------------------
 
 
-_BASE = numpylike.words("np")
-WORDS: dict[str, Rule] = {
+_BASE = numpylike.rules_of("np")
+RULES: dict[str, Rule] = {
     **_BASE,
     **{name: _of_one_dtype(_BASE[name]) for name in (*rules.INFIX, *numpylike.BINARY)},
     # elementwise
@@ -388,7 +388,7 @@ TARGET = Target(
         "special": "from scipy import special",
         **{t.name: f"from ml_dtypes import {t.name}" for t in _FOREIGN},
     },
-    words=WORDS,
+    rules=RULES,
     dtype=_dtype,
     array="np.ndarray",
     constant="np.array(x, dtype)",

@@ -66,8 +66,8 @@ BINARY = {
 }
 
 
-def words(module: str) -> dict[str, Rule]:
-    """The table, for a module that is called so."""
+def rules_of(module: str) -> dict[str, Rule]:
+    """Return the rules for a module that is imported under this name ("np", "jnp")."""
     module_rules = _Rules(module)
     return {
         **rules.infix(),

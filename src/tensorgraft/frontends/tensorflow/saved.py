@@ -235,10 +235,12 @@ def _of_graph(graph: version1.SessionGraph, name: str, feeds: Any, fetches: Any)
 def _opened(path: str) -> Any:
     if os.path.isfile(path):
         graph = version1.frozen_graph(path)
-        return _Graph(graph, {"graph": graph.ends()})
+        return _Graph(graph, {"graph": graph.default_signature()})
     meta = version1.chosen_meta(path)
     signatures = {
-        name: _ends(name, s) for name, s in sorted(meta.signature_def.items()) if not name.startswith("__saved")
+        name: _feeds_and_fetches(name, s)
+        for name, s in sorted(meta.signature_def.items())
+        if not name.startswith("__saved")
     }
     if not meta.HasField("object_graph_def"):
         return _Graph(version1.saved_graph(path, meta), signatures)
@@ -251,8 +253,8 @@ def _opened(path: str) -> Any:
             raise refused from error
 
 
-def _ends(name: str, signature: Any) -> tuple[dict[str, str], dict[str, str]]:
-    """Return (names of tensors that are fed, of those fetched), by what users call them."""
+def _feeds_and_fetches(name: str, signature: Any) -> tuple[dict[str, str], dict[str, str]]:
+    """Return (feeds, fetches): the user's name of each tensor -> its name in the graph."""
     parts = []
     for tensors in (signature.inputs, signature.outputs):
         odd = [k for k, t in tensors.items() if t.WhichOneof("encoding") != "name"]

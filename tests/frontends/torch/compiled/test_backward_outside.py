@@ -56,6 +56,45 @@ def hooks_inside(where, wrap):
     return [w.grad]
 
 
+def results_with_graphs_of_their_own(where, wrap):
+    actor, critic = leaf(where, 2, 2), leaf(where, 2, 2)
+
+    def fn(x):
+        h = critic @ x
+        return (actor @ x).tanh().sum(), h.exp().sum(), h.sin().sum(), (actor + 1).sum()
+
+    run, seen = wrap(fn), []
+    for _ in range(3):
+        policy, value, other, plain = run(leaf(where, 2, 2).detach())
+        policy.backward()
+        value.backward()
+        plain.backward()
+        plain.backward()
+        for used_up in (policy, value, other):
+            try:
+                used_up.backward()
+            except RuntimeError as error:
+                seen.append("second time" in str(error))
+    return [*seen, actor.grad, critic.grad]
+
+
+def requires_grad_set_and_unset(where, wrap):
+    w = leaf(where, 2).requires_grad_(False)
+
+    def fn(x):
+        w.requires_grad_()
+        y = (w * x).sum()
+        w.requires_grad_(False)
+        return y
+
+    run, seen = wrap(fn), []
+    for _ in range(3):
+        y = run(leaf(where, 2))
+        y.backward()
+        seen += [y.requires_grad, w.requires_grad, w.grad is None]
+    return seen
+
+
 def hooks_of_arguments(where, wrap):
     x = leaf(where, 2)
     y = x * 1
@@ -314,6 +353,7 @@ def what_is_saved_has_another_dtype(where, wrap):
 
 PROGRAMS = [
     hooks_of_leaves, hooks_inside, hooks_of_arguments, other_strides, gradients_that_are_absent, weight_decay,
+    results_with_graphs_of_their_own, requires_grad_set_and_unset,
     tensors_from_outside, views_of_arguments_with_a_history, retained, kept_and_retained, some_inputs,
     one_argument_twice, batched, jacobians, second_derivatives_of_some_results, written_views,
     hooks_before_what_is_retained, what_is_saved_is_written, what_is_saved_is_written_unnoticed,

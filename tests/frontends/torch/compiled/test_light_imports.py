@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 PROGRAM = """
 import sys
@@ -19,7 +20,14 @@ with torch.no_grad():
     for infer in (model, tg.jit(lambda x: model(x).relu().mean(0))):
         for _ in range(12):
             infer(x)
-imported = "torch._dynamo" in sys.modules
+words = torch.nn.Embedding(512, 384, device=device)(torch.ones(2, 256, dtype=torch.int64, device=device))
+rows = torch.nn.functional.linear(words.transpose(0, 1), torch.ones(1024, 384, device=device))
+imported = "torch._dynamo" in sys.modules or "sympy" in sys.modules
+from torch.fx.experimental import symbolic_shapes
+
+import sympy.core
+
+assert symbolic_shapes.ShapeEnv and sympy.Basic is sympy.core.basic.Basic  # not what stood for them
 import torch._dynamo
 
 torch._dynamo.reset()
@@ -31,10 +39,33 @@ print(imported, len(left))
 
 
 @pytest.mark.parametrize("backend", ["jax", "numpy"])
-def test_inference_imports_no_dynamo(backend):
+def test_inference_imports_neither(backend):
     program = PROGRAM.format(backend=backend)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["False", "0"], done.stdout + done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:guard_size_oblivious will be removed")
+def test_answers_without_symbolic_shapes_are_pytorchs():
+    from torch.fx.experimental import symbolic_shapes
+
+    from tensorgraft.frontends.torch.dispatch import references
+
+    operands = {
+        "sym_eq": [((2, 3), [2, 3]), ((2,), (2, 3)), (torch.Size((2,)), (3,)), (2, 2)],
+        "sym_or": [(False, True), (False,), (1, 2)],
+        "sym_and": [(True, False, True), (True,)],
+        "guarding_hint_or_throw": [(3,), (True,)],
+        "has_guarding_hint": [(3,)],
+        "is_nested_int": [(3,)],
+    }
+    for name, answer, is_known in references.ANSWERS:
+        for args in operands.get(name, [(True,), (False,)]):
+            ours = references.answer_for_numbers(name, answer, is_known)(*args)
+            theirs = getattr(symbolic_shapes, name)(*args)
+            assert (ours, type(ours)) == (theirs, type(theirs)), (name, args)
+    with pytest.raises(AssertionError, match="Expected bool"):
+        references.answer_for_numbers(*references.ANSWERS[0])(2)
 
 
 def test_a_small_program_imports_no_sympy():

@@ -82,7 +82,7 @@ def test_at_the_first_call_where_that_is_asked_for_and_where_there_is_no_tier(de
         for n in range(3):
             g(torch.ones(n, device=device))
     assert (g.report.traces, g.report.cold) == (3, 0)
-    with pytest.raises(ValueError, match="'first' or 'recurring', got 'never'"):
+    with pytest.raises(ValueError, match="'first', 'recurring' or 'background', got 'never'"):
         tg.jit(lambda x: x, compile="never")
 
 

@@ -32,7 +32,7 @@ TARGET = Target(
         "np": "import numpy as np",
         "tf": "import tensorflow as tf",
     },
-    words={word: rule for table in _TABLES for word, rule in table.WORDS.items()},
+    rules={method: rule for table in _TABLES for method, rule in table.RULES.items()},
     dtype=dtype_name,
     array="tf.Tensor",
     constant="tf.constant(x, dtype)",

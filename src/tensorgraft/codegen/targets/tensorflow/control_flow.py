@@ -21,7 +21,7 @@ def _while_loop(w: Writing, condition: Block, body: Block, init: Any) -> ast.exp
                   condition=w.body(condition, "condition"), body=w.body(body, "body"), init=tuple(init))  # fmt: skip
 
 
-WORDS: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     "cond": _cond,
     "while_loop": _while_loop,
     "scan": shared_words.scan(zeros_or_ones("zeros")),

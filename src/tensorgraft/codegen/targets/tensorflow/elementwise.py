@@ -128,7 +128,7 @@ _FLOAT32_ONLY = ("asin", "acos", "atan", "asinh", "acosh", "atanh", "sinh", "cos
                  "sqrt")  # fmt: skip
 
 
-WORDS: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     **rules.infix(),
     **{name: in_float32(f"tf.{name}(x)") for name in _FLOAT32_ONLY},
     **{name: in_float32(f"tf.math.{name}(x)")

@@ -83,7 +83,7 @@ def _index(w: Writing, x: Var, indices: Any) -> ast.expr:
     return w.fill("index(x, indices)", x=x, indices=tuple(indices))
 
 
-WORDS: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     "gather": _gather,
     "scatter": _scatter,
     "nonzero": lambda w, x: w.fill("tuple(tf.unstack(tf.where(x), axis=1))" if x.dtype == np.bool_ else

@@ -33,7 +33,7 @@ def _leaky_relu(w: Writing, x: Var, slope: float = 0.01) -> ast.expr:
     return w.fill("tf.nn.leaky_relu(x, alpha=slope)", x=x, slope=slope)
 
 
-WORDS: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     "resize": in_float32(shared_words.resize),
     "dropout": lambda w, x, key, rate: w.fill(
         "tf.nn.dropout(x, rate)" if key is None else "dropout(x, key, rate)", x=x, key=key, rate=rate),

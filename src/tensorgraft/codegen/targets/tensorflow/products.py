@@ -103,7 +103,7 @@ def _eigh(w: Writing, x: Var, lower: bool = True) -> ast.expr:
     return w.fill("eigh(x)" if dtypes.is_complex(x.dtype) else "tf.linalg.eigh(x)", x=triangle)
 
 
-WORDS: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     "matmul": _matmul,
     "dot_general": _dot_general,
     "cholesky": "tf.linalg.cholesky(x)",

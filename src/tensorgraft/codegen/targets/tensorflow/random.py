@@ -15,7 +15,7 @@ def _uniform(name: str) -> Callable[..., ast.expr]:
         dtype=unless_float32(dtype))  # fmt: skip
 
 
-WORDS: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     "fold_in": "tf.random.fold_in(key, tf.cast(low, key.dtype))",
     "uniform": _uniform("uniform"),
     "normal": _uniform("normal"),

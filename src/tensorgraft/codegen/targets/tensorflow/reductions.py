@@ -71,7 +71,7 @@ def _running(name: str) -> Callable[..., ast.expr]:
     return rule
 
 
-WORDS: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     "sum": _reduced("sum"),
     "prod": _reduced("prod"),
     "max": _reduced("max", "any"),

@@ -1,4 +1,8 @@
-"""Creation, shapes and padding in TensorFlow."""
+"""Rules by which creation, shapes and padding are written as source code of TensorFlow.
+
+A function that a template calls by its bare name (`pad`, `slice_update`, `dynamic_slice`) is a helper, which is copied
+into the generated file (`codegen/targets/helpers/tensorflow.py`).
+"""
 
 from __future__ import annotations
 
@@ -66,6 +70,9 @@ def _swapaxes(w: Writing, x: Var, a: int, b: int) -> ast.expr:
 
 
 def _pad(w: Writing, x: Var, value: Any, config: Any) -> ast.expr:
+    """Write `tf.pad` for floats and signed integers of 32 and 64 bits, a number as `value` and a `config` that only
+    adds at the ends; a call of the helper `pad` otherwise. `config`: (low, high, between two elements) of each axis;
+    negative widths cut off."""
     if not x.ndim:
         return w(x)
     plain = all(low >= 0 and high >= 0 and interior == 0 for low, high, interior in config)
@@ -76,6 +83,7 @@ def _pad(w: Writing, x: Var, value: Any, config: Any) -> ast.expr:
 
 
 def _slice_update(w: Writing, x: Var, update: Var, start: Any, step: Any) -> ast.expr:
+    """Write `x` with `update` in the region from `start` by `step`; `update` alone if that is all of `x`."""
     index = rules.region(x, update, start, step)
     if all(i == slice(None) for i in index) or not x.ndim:
         return w(update)
@@ -105,6 +113,8 @@ def _split(w: Writing, x: Var, sizes: Any, axis: int = 0) -> ast.expr:
 
 
 def _tri(name: str) -> Callable[..., ast.expr]:
+    """Return the rule of `tril` or `triu`: `band_part` if the main diagonal is kept, a `where` otherwise."""
+
     def rule(w: Writing, x: Var, k: Any = 0) -> ast.expr:
         keeps_diagonal = not isinstance(k, Var) and (k >= 0 if name == "tril" else k <= 0)
         if keeps_diagonal and x.dtype not in (dtypes.uint16, dtypes.uint32, dtypes.uint64):
@@ -140,7 +150,7 @@ def _arange(w: Writing, start: Any, stop: Any, step: Any, dtype: np.dtype) -> as
     return out if known else w.fill("tf.cast(x, dtype)", x=out, dtype=dtype)
 
 
-WORDS: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     "full": _full,
     "zeros": zeros_or_ones("zeros"),
     "ones": zeros_or_ones("ones"),
@@ -178,5 +188,5 @@ WORDS: dict[str, Rule] = {
     "triu": _tri("triu"),
     "triangle_mask": _triangle_mask,
     "diagonal": _diagonal,
-    "arange": lambda w, start, stop, step, dtype: _arange(w, start, stop, step, dtype),
+    "arange": _arange,
 }  # fmt: skip

@@ -28,7 +28,7 @@ TARGET = Target(
         "torch": "import torch",
         "F": "import torch.nn.functional as F",
     },
-    words={word: rule for table in _TABLES for word, rule in table.WORDS.items()},
+    rules={method: rule for table in _TABLES for method, rule in table.RULES.items()},
     dtype=dtype_name,
     array="torch.Tensor",
     constant="torch.tensor(x, dtype=dtype)",

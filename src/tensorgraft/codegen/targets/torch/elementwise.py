@@ -120,7 +120,7 @@ def _through_int64(template: str, rule: Rule) -> Rule:
     return wide
 
 
-WORDS: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     **rules.infix(),
     **{name: f"torch.{name}(x)" for name in (
         *rules.UNARY, *rules.NUMPY_NAMES, "rsqrt", "sigmoid", "round", "erf", "erfc", "lgamma", "digamma",
@@ -161,5 +161,5 @@ WORDS: dict[str, Rule] = {
 }  # fmt: skip
 
 for _name, _template in _IN_INT64.items():
-    if _name in WORDS:
-        WORDS[_name] = _through_int64(_template, WORDS[_name])
+    if _name in RULES:
+        RULES[_name] = _through_int64(_template, RULES[_name])

@@ -109,7 +109,7 @@ def _index_update(w: Writing, x: Var, indices: Any, values: Any, mode: str = "se
     return w.fill("updated(x, at, values)", x=x, at=index_argument(w, at), values=values)
 
 
-WORDS: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     "gather": _gather,
     "scatter": _scatter,
     "nonzero": "torch.nonzero(x, as_tuple=True)",

@@ -73,7 +73,7 @@ def _resize(w: Writing, x: Var, size: Any, method: str = "nearest", corners: boo
                   corners=corners or None)  # fmt: skip
 
 
-WORDS: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     "linear": lambda w, x, weight, bias=None: w.fill(
         "F.linear(x, weight)" if bias is None else "F.linear(x, weight, bias)", x=x, weight=weight, bias=bias),
     "relu": "F.relu(x)",

@@ -144,7 +144,7 @@ def _pool(kind: str) -> Rule:
     return rule
 
 
-WORDS: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     "matmul": _matmul,
     "dot_general": _dot_general,
     "cholesky": "torch.linalg.cholesky(x)",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tensorgraft.codegen.targets import Rule
 from tensorgraft.codegen.targets.torch.common import unless_float32
 
-WORDS: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     "fold_in": "key",
     "uniform": lambda w, key, shape, dtype: w.fill(
         "torch.rand(shape, generator=key, dtype=dtype)", key=key, shape=shape, dtype=unless_float32(dtype)),

@@ -104,7 +104,7 @@ def _running(name: str) -> Rule:
     return rule
 
 
-WORDS: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     "sum": _reduced("sum", of_sum=True),
     "prod": _prod,
     "max": _extreme("amax", dtypes.lowest),

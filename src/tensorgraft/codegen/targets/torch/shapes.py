@@ -115,7 +115,7 @@ def _triangle_mask(w: Writing, n: Any, m: Any, k: Any = 0) -> ast.expr:
     return w.fill(f"torch.ones(n, m, dtype=torch.bool).tril({'k' if k else ''})", n=n, m=m, k=k)
 
 
-WORDS: dict[str, Rule] = {
+RULES: dict[str, Rule] = {
     "full": _full,
     "zeros": zeros_or_ones("zeros"),
     "ones": zeros_or_ones("ones"),

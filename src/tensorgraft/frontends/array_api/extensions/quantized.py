@@ -18,7 +18,7 @@ from tensorgraft.frontends.array_api.transforms.custom import custom_vjp
 from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
 from tensorgraft.quantization.backend import QuantizingBackend, quantizing
-from tensorgraft.quantization.encode import encode, same_ranges
+from tensorgraft.quantization.encode import encode, encode_like
 from tensorgraft.quantization.quantized import Quantized, check_numbers, dense, with_own_codes
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.quantization.trained import Training
@@ -79,7 +79,7 @@ class QuantizedArray(Array):
         values = dense(xp, base)
         if isinstance(value, Quantized):
             value = dense(xp, value)
-        new = same_ranges(xp, write(xp, xp.ensure_owned(xp.copy(values)) if xp.mutable else values, g, value), base)
+        new = encode_like(xp, write(xp, xp.ensure_owned(xp.copy(values)) if xp.mutable else values, g, value), base)
         for x, part in zip(self._parts(), new.parts, strict=True):
             x._write(part)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import types
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +13,7 @@ import optree
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.agreement import Check, CheckedTrace
+from tensorgraft.compiled.background import SWITCH, TRACED, At, BackgroundTrace, When
 from tensorgraft.compiled.captured_objects import DirectCaptures, object_key
 from tensorgraft.compiled.expanded import expanding
 from tensorgraft.compiled.function import MOST_TRACES, Boxed, TracedFunction, flattening, one_at_a_time
@@ -40,9 +43,13 @@ class Jitted(TracedFunction):
 
     _flatten = staticmethod(flattening(_ATOMS, expanding(optree.tree_flatten, _ATOMS, is_whole, is_array, ObjectPart)))
 
-    def __init__(self, fn: Callable[..., Any], check: Check = "never") -> None:
+    def __init__(
+        self, fn: Callable[..., Any], check: Check = "never", compile: When = "recurring", at: At = SWITCH
+    ) -> None:
         super().__init__(fn)
-        self.check = check
+        self.check, self._at = check, at
+        self._is_background = compile == "background"
+        self._calls: Counter[Any] = Counter()  # of signatures without a trace
 
     @staticmethod
     def _is_inside() -> bool:
@@ -80,7 +87,8 @@ class Jitted(TracedFunction):
         xp = self._backend(leaves, objects)
         if not xp.traces:
             return self.fn(*args, **kwargs)
-        known = self.traces.setdefault(self._key(fast_key, objects, xp), [])
+        key = self._key(fast_key, objects, xp)
+        known = self.traces.setdefault(key, [])
         self._remember(fast_key, objects, known)
         for trace in known:
             if trace.guards.hold(leaves):
@@ -88,6 +96,9 @@ class Jitted(TracedFunction):
         known[:] = [t for t in known if t.guards.are_there()]
         if self.programs >= MOST_TRACES and any(trace.changes for traces in self.traces.values() for trace in traces):
             return self._uncompiled(known, leaves, "reads what it changes itself: every call would be another program")
+        if self._is_background and self._is_cold(key, known, leaves):
+            self.report.cold += 1
+            return self.fn(*args, **kwargs)
         if self.programs >= MOST_TRACES:
             raise RuntimeError(
                 f"tg.jit has traced {self.report.name} {MOST_TRACES} times: its shapes or Python arguments change"
@@ -97,10 +108,14 @@ class Jitted(TracedFunction):
             trace = next((t for t in known if t.guards.hold(leaves)), None)
             if trace is None:  # nor has another thread made one
                 try:
-                    trace = self._traced(xp, leaves, structure, objects)
+                    with muted() if self._is_background else contextlib.nullcontext():
+                        trace = self._traced(xp, leaves, structure, objects)
                 except RunsUncompiled as why:
                     return self._uncompiled(known, leaves, str(why))
-                known.append(trace if self.check == "never" else self._checked(trace, known, xp, structure, objects))
+                checked = self._checked(trace, known, xp, structure, objects)
+                if self._is_background:
+                    trace = checked = self._begun(trace, checked, known)
+                known.append(checked)
                 self.report.traces += 1
         try:
             return trace(leaves)
@@ -110,7 +125,27 @@ class Jitted(TracedFunction):
         known.pop()
         return self._uncompiled(known, leaves, "keeps a value from the body of a loop or branch outside of it")
 
+    def _is_cold(self, key: Any, known: list[Any], leaves: list[Any]) -> bool:
+        """Count a call that there is no trace for, and say whether it is the first of its signature."""
+        numbers = known[-1].guards.numbers if known else ()  # that decide, as the function looks at them
+        signature = (key, len(known), *(exact(leaves[i]) for i in numbers))
+        self._calls[signature] += 1
+        return self._calls[signature] < TRACED or self.programs >= MOST_TRACES
+
+    def _begun(self, trace: ArrayTrace, checked: Any, known: list[Any]) -> BackgroundTrace:
+        """A trace whose program another thread compiles, while its calls run the function itself."""
+        trace.is_undone = True
+        prepare = getattr(trace.run, "prepare", None)
+
+        def run(args: Any, kwargs: Any) -> Any:
+            return self.fn(*args, **kwargs)
+
+        return BackgroundTrace(checked, known, prepare, self._at, self.report, run, self._uncompiled)
+
     def _checked(self, trace: ArrayTrace, known: list[Any], xp: Backend, structure: Any, objects: list[Any]) -> Any:
+        if trace.record is None:
+            return trace
+
         def check(leaves: Sequence[Any]) -> str | None:
             with one_at_a_time, muted():
                 second_trace = self._traced(xp, leaves, structure, objects)  # type: ignore[arg-type]

@@ -100,12 +100,13 @@ class ArrayTrace:
     changes: list[Change]
     outside_calls: OutsideCalls
     record: Record | None = None  # if another trace is to be compared with this one
+    is_undone: bool = False  # the call that traced ran the function itself
+    ran: bool = False
 
     def __post_init__(self) -> None:
         self._takes = hasattr(self.run, "takes")
         plain = not (len(self.written) or self.checks or self.backend.mutable or any(self.devices))
         plain = plain and self.template is None and not self.outside_calls
-        self._ran = False
         in_order = plain and all(result.new == k for k, result in enumerate(self.results))
         # geometries of the results in new storages, if the program returns these in their order and nothing else
         self._geometries = [result.geometry for result in self.results] if in_order else None
@@ -132,8 +133,8 @@ class ArrayTrace:
                 finally:  # the arrays before may have been given up
                     all_or_none(self._write, list(zip(self.written(leaves), arrays, strict=False)))
             built = None if self.template is None else self._built(self.template, results, leaves)
-            self.outside_calls.repeat(first=not self._ran)
-            self._ran = True
+            self.outside_calls.repeat(first=not (self.ran or self.is_undone))
+            self.ran = True
             if self.template is not None:
                 return built
         return optree.tree_unflatten(self.structure, results)

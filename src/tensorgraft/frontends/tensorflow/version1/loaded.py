@@ -1,5 +1,5 @@
-"""Graphs with a session that has restored what they hold: SavedModels of TensorFlow 1, those that TensorFlow 2 does not
-load, and frozen graphs."""
+"""Graphs with a session into which their variables and tables have been restored: SavedModels of TensorFlow 1, frozen
+graphs, and SavedModels of TensorFlow 2 that `tf.saved_model.load` refuses."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from google.protobuf import (  # type: ignore[import-untyped]
 
 from tensorgraft.frontends.tensorflow.version1.operations import SessionOperations
 from tensorgraft.frontends.tensorflow.version1.raising import trace
-from tensorgraft.frontends.tensorflow.version1.structure import tensor
+from tensorgraft.frontends.tensorflow.version1.structure import parse_name
 
 v1 = tf.compat.v1
-Names = Mapping[str, str]  # of tensors ("x:0"), by what users call them
+Names = Mapping[str, str]  # the user's name of a tensor -> its name in the graph ("x:0")
 
 
 class SessionGraph:
-    """A graph and its state. Variables and tables are read when a function first asks for them.
+    """A graph, its variables and its tables. These are read from the session when a function first uses them.
 
     Arguments:
         graph: the `GraphDef`.
-        restore: loads the graph into the default graph and what it holds into a session.
+        restore: imports the graph into the default graph, and loads the values of variables and tables into the
+            session that it is called with.
         trainable: the names of the variables that are trained.
     """
 
@@ -46,12 +47,13 @@ class SessionGraph:
         self._operations = SessionOperations(graph.node, library, self)
 
     def function(self, feeds: Names, fetches: Names) -> Any:
-        """The `tf.function` of the tensors that are fed, in order, which gives a dictionary of those fetched."""
+        """Return a `tf.function` that takes the tensors of `feeds`, in order, and returns those of `fetches` in a
+        dictionary. Raises ValueError for a name that is not in the graph."""
         fetches = dict(fetches)
-        inputs, results = [tensor(t) for t in feeds.values()], [tensor(t) for t in fetches.values()]
+        inputs, results = [parse_name(t) for t in feeds.values()], [parse_name(t) for t in fetches.values()]
         specs = [self.spec(t) for t in feeds.values()]
         for t in fetches.values():
-            self.spec(t)
+            self.spec(t)  # raises ValueError
 
         def run(*values_fed: tf.Tensor) -> dict[str, tf.Tensor]:
             values_fed = tuple([_widened(x, spec) for x, spec in zip(values_fed, specs, strict=True)])
@@ -68,8 +70,8 @@ class SessionGraph:
             raise ValueError(f"the graph has no tensor {name!r}") from error
         return tf.TensorSpec(x.shape, x.dtype.base_dtype)
 
-    def ends(self) -> tuple[Names, Names]:
-        """Return (the placeholders, what no other node takes), by name."""
+    def default_signature(self) -> tuple[Names, Names]:
+        """Return (feeds, fetches) for a graph without signatures: its placeholders, and what no other node takes."""
         nodes = self._operations.nodes.values()
         consumed = {i.partition(":")[0].lstrip("^") for node in nodes for i in node.input}
         feeds = {n.name: f"{n.name}:0" for n in nodes if n.op in ("Placeholder", "PlaceholderWithDefault")}
@@ -79,7 +81,13 @@ class SessionGraph:
     # ---- state -----------------------------------------------------------------------------------------------------
 
     def variable(self, node: Any) -> tf.Variable:
-        """Raises ValueError for one that the model did not save."""
+        """Return a `tf.Variable` that begins with the session's value, always the same one for a variable.
+
+        Arguments:
+            node: the `NodeDef` of a variable.
+
+        Raises ValueError for a variable that the model did not save.
+        """
         name = node.attr["shared_name"].s.decode() or node.name
         if name not in self._variables:
             with tf.init_scope():
@@ -105,6 +113,7 @@ class SessionGraph:
                 ) from error
 
     def table(self, node: Any) -> tf.Tensor:
+        """Return the handle of a static copy of a lookup table, made once. `node`: the `NodeDef` of the table."""
         if node.name not in self._tables:
             keys, values = (tf.as_dtype(node.attr[a].type) for a in ("key_dtype", "value_dtype"))
             export = tf.raw_ops.LookupTableExportV2 if node.op.endswith("V2") else tf.raw_ops.LookupTableExport
@@ -121,7 +130,8 @@ class SessionGraph:
 
 
 def _widened(x: tf.Tensor, spec: tf.TensorSpec) -> tf.Tensor:
-    """Integers of 32 bits for ones of 64: JAX has no others by default. Raises TypeError for other dtypes."""
+    """Return `x`, cast to int64 if it is int32 and `spec` is int64: JAX makes int32 by default. Raises TypeError if the
+    dtypes differ otherwise."""
     if x.dtype == spec.dtype:
         return x
     if (x.dtype, spec.dtype) == (tf.int32, tf.int64):
@@ -135,13 +145,13 @@ def frozen_graph(path: str) -> SessionGraph:
     try:
         with open(path, "rb") as file:
             graph.ParseFromString(file.read())
-    except Exception as error:  # of protobuf
+    except Exception as error:  # protobuf raises several kinds
         raise ValueError(f"{path} is not a GraphDef of TensorFlow") from error
     return SessionGraph(graph, lambda _: tf.import_graph_def(graph, name=""), [])
 
 
 def saved_graph(directory: str, meta: Any) -> SessionGraph:
-    """Return the graph of a SavedModel, that of the chosen meta graph."""
+    """Return the graph of a SavedModel. `meta`: the `MetaGraphDef` to take (`chosen_meta`)."""
     tags = list(meta.meta_info_def.tags)
 
     def restore(session: Any) -> None:
@@ -157,7 +167,8 @@ def saved_graph(directory: str, meta: Any) -> SessionGraph:
 
 
 def _trained(meta: Any) -> list[str]:
-    """The names of variables that are trained: of a collection, or of objects."""
+    """Return the names of variables that are trained: those in the collection of TensorFlow 1 (`trainable_variables`),
+    and those in the object graph of TensorFlow 2."""
     names, variable = [], _message("VariableDef")
     for data in meta.collection_def["trainable_variables"].bytes_list.value:
         names.append(variable.FromString(data).variable_name.partition(":")[0])
@@ -168,12 +179,12 @@ def _trained(meta: Any) -> list[str]:
 
 
 def _message(name: str) -> Any:
-    """Return the class of one of TensorFlow's messages."""
+    """Return the class of one of TensorFlow's protobuf messages."""
     return message_factory.GetMessageClass(descriptor_pool.Default().FindMessageTypeByName(f"tensorflow.{name}"))
 
 
 def _saved_model(directory: str) -> Any:
-    """Return what the file of a SavedModel says. Raises OSError where there is none, or it cannot be read."""
+    """Return the `SavedModel` message in a directory. Raises OSError if there is none, or it cannot be parsed."""
     saved = _message("SavedModel")()
     parsers = {
         "saved_model.pb": saved.ParseFromString,
@@ -193,7 +204,7 @@ def _saved_model(directory: str) -> Any:
 
 
 def chosen_meta(directory: str) -> Any:
-    """The meta graph for inference, or the only one. Raises ValueError where there is not one."""
+    """Return the meta graph of a SavedModel tagged "serve", or the only one. Raises ValueError if neither is unique."""
     metas = _saved_model(os.fspath(directory)).meta_graphs
     serving = [m for m in metas if "serve" in m.meta_info_def.tags]
     if len(metas) == 1 or len(serving) == 1:

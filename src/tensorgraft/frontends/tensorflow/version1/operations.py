@@ -16,7 +16,7 @@ import tensorflow as tf
 from tensorflow.python.framework.function_def_to_graph import function_def_to_graph_def
 
 from tensorgraft.frontends.tensorflow.planning import UnsupportedOperationError
-from tensorgraft.frontends.tensorflow.version1.structure import Tensor, tensor
+from tensorgraft.frontends.tensorflow.version1.structure import Tensor, parse_name
 
 
 class Holder(Protocol):
@@ -82,7 +82,7 @@ class SessionOperations:
             self._functions[name] = (
                 SessionOperations(graph.node, self._library, self.holder),
                 [Tensor(a.name) for a in signature.input_arg],
-                [tensor(flat[definition.ret[a.name]]) for a in signature.output_arg],
+                [parse_name(flat[definition.ret[a.name]]) for a in signature.output_arg],
                 list(definition.control_ret.values()),
             )
         return self._functions[name]

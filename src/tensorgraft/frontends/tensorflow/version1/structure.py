@@ -41,8 +41,8 @@ def after_those_before(
             do(top)
 
 
-def tensor(name: str) -> Tensor:
-    """Return the tensor of `name`, `name:1`."""
+def parse_name(name: str) -> Tensor:
+    """Return (node, number of its result) of "node" or "node:1"."""
     node, _, index = name.partition(":")
     return Tensor(node, int(index or 0))
 
@@ -81,7 +81,7 @@ class FrameStructure:
         self._states: dict[str, Branches] = {}
 
     def _inputs(self, node: Any) -> list[Tensor]:
-        return [tensor(i) for i in node.input if not i.startswith("^")]
+        return [parse_name(i) for i in node.input if not i.startswith("^")]
 
     def node(self, name: str) -> Any:
         if name not in self.nodes:

@@ -146,7 +146,7 @@ class Frames:
         self.stack: list[str] = []
 
     def call(self, original: Callable[..., Any], module: Module, args: Any, kwargs: Any) -> Any:
-        if multihead.is_plain(module, *args, **kwargs):
+        if multihead.can_replace(module, *args, **kwargs):
             original = multihead.forward
         if module is self.root and not self.stack:
             self.stack.append("")

@@ -15,10 +15,11 @@ Tensor = torch.Tensor
 Layer = torch.nn.MultiheadAttention
 
 
-def is_plain(
+def can_replace(
     module: torch.nn.Module, query: Any = None, key: Any = None, value: Any = None, *_: Any, **__: Any
 ) -> bool:
-    """Say whether this is a layer of PyTorch, with nothing added to keys and values, and called with samples."""
+    """Say whether `forward` can run in place of this call of a module: of `nn.MultiheadAttention` itself, not of a
+    subclass, without hooks, `bias_k`, `bias_v` and `add_zero_attn`, on three-dimensional tensors (batches)."""
     return (
         type(module) is Layer
         and all(isinstance(x, Tensor) and x.dim() == 3 for x in (query, key, value))
@@ -73,6 +74,7 @@ def forward(
 
 
 def _projected(module: Layer, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+    """Return the projected queries, keys and values."""
     bias = module.in_proj_bias
     if module.in_proj_weight is not None:
         weights = module.in_proj_weight.chunk(3)
@@ -83,7 +85,8 @@ def _projected(module: Layer, query: Tensor, key: Tensor, value: Tensor) -> tupl
 
 
 def _mask(padding: Tensor | None, mask: Tensor | None, heads: int, dtype: torch.dtype) -> Tensor | None:
-    """Return the mask that is added to the scores (N, H, L, S): minus infinity where a boolean mask is True."""
+    """Return the mask that is added to the scores (batch, heads, queries, keys): minus infinity where a boolean mask is
+    True. `padding`: (batch, keys); `mask`: (queries, keys) or (batch * heads, queries, keys)."""
     if mask is not None:
         mask = _additive_mask(mask, dtype)
         mask = mask.unflatten(0, (-1, heads)) if mask.dim() == 3 else mask

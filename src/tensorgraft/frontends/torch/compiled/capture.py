@@ -28,6 +28,7 @@ from tensorgraft.frontends.torch.compiled.control_flow.unrolled_loops import Loo
 from tensorgraft.frontends.torch.compiled.host.call_tensors import HostTensors, LiveTensor, raw_gradient
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.core.gradients import put_gradient
 from tensorgraft.frontends.torch.core.located_errors import current_line, refused
 from tensorgraft.frontends.torch.core.source_location import Place, program_place
 from tensorgraft.frontends.torch.core.state import RandomState
@@ -196,6 +197,13 @@ class Capture:
         """Say whether a tensor was there before the function ran, or stands for an argument that was."""
         return id(t) in self.detached or (self.world is not None and not self.world.is_new(t))
 
+    def all_from_outside(self, tensors: Sequence[torch.Tensor]) -> set[int]:
+        """Return the identities of those that are `from_outside`."""
+        candidates = [t for t in tensors if id(t) not in self.detached]
+        if candidates and self.world is not None:
+            self.world.is_new(*candidates)
+        return {id(t) for t in tensors if self.from_outside(t)}
+
     def leaves_hooks(self) -> bool:
         """Say whether tensors from outside have kept hooks that the function gave them."""
         tables = ((handle.id, handle.hooks_dict_ref()) for handle in self.hooks)
@@ -246,7 +254,7 @@ class Capture:
     def undo_gradients(self) -> None:
         for leaf in self.leaves.values():
             if leaf.alive and raw_gradient(leaf.tensor) is not leaf.before:
-                leaf.tensor.grad = leaf.before
+                put_gradient(leaf.tensor, leaf.before)
 
     def restore(self) -> None:
         """Put every storage from outside back as it was."""

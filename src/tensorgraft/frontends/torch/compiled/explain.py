@@ -90,7 +90,7 @@ def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
         report = compiled.report
         explanation.calls, explanation.cold = report.calls, report.cold
         explanation.traces = [Traced(*pair) for pair in zip(report.reasons, report.operations, strict=True)]
-        explanation.this_call = new
+        explanation.switched, (explanation.this_call, explanation.waits) = report.switched, new
     return explanation
 
 
@@ -104,14 +104,14 @@ def _of_the_cpu(fn: Callable[..., Any]) -> TypeError:
 
 def _unwrapped(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Callable[..., Any], Compiled | None, list[str]]:
-    """Return (the program's function, what `tg.jit` made of it, what is new in this call)."""
+) -> tuple[Callable[..., Any], Compiled | None, tuple[list[str], str]]:
+    """Return (the program's function, what `tg.jit` made of it, what is new in this call and what it waits for)."""
     if isinstance(fn, Compiled):
         return fn.fn, fn, fn.news(args, kwargs)
     if isinstance(fn, types.MethodType) and isinstance(fn.__func__, Compiled):
         compiled = fn.__func__
         return types.MethodType(compiled.fn, fn.__self__), compiled, compiled.news((fn.__self__, *args), kwargs)
-    return fn, None, []
+    return fn, None, ([], "")
 
 
 # ---- the trace -------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import torch.autograd.forward_ad as forward_ad
 
 from tensorgraft.compiled import patience
 from tensorgraft.compiled.agreement import Check, CheckedTrace
+from tensorgraft.compiled.background import SWITCH, At, BackgroundTrace, When
 from tensorgraft.compiled.captured_objects import is_plain_tensor
 from tensorgraft.compiled.function import MOST_TRACES, InContext, Report, TracedFunction, one_at_a_time
 from tensorgraft.compiled.outside_calls import muted
@@ -48,7 +49,6 @@ from tensorgraft.frontends.torch.core.trees import Structure, flatten_call
 from tensorgraft.frontends.torch.core.values import ROUNDS, Values, too_many
 from tensorgraft.frontends.torch.dispatch.program import sharing
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.tiers import When
 from tensorgraft.importing import uncollected
 from tensorgraft.interrupts import held_back
 from tensorgraft.quantization import policy
@@ -119,9 +119,10 @@ class Compiled(TracedFunction):
         guard_values: bool = False,
         compile: When = "recurring",
         check: Check = "never",
+        at: At = SWITCH,
     ) -> None:
         super().__init__(fn)
-        self.check = check
+        self.check, self._at = check, at
         self._guards_values = guard_values
         self._cpu: OnCpu | None = None
         self.history = History(fn, self._captures)
@@ -155,7 +156,7 @@ class Compiled(TracedFunction):
         named_call = functools.partial(self.history.call, leaves, structure, backend)
         guards = [trace.guards for trace in known]
         signature = (key, *self.history.why(named_call(), guards, leaves)) if known else key
-        if inferred.sure and self._recurring.waits(backend, signature, self.programs, MOST_TRACES, named_call):
+        if self._recurring.waits(backend, signature, self.programs, MOST_TRACES, named_call, inferred.sure):
             self.report.cold += 1
             return recurring.run(self.fn, args, kwargs)
         call = named_call()
@@ -174,7 +175,9 @@ class Compiled(TracedFunction):
                     if trace.guards.hold(leaves):
                         break
                 else:
-                    return self._traced_call(backend, leaves, structure, inferred.sure, known, call, reasons)
+                    if self._recurring.when != "background":
+                        return self._traced_call(backend, leaves, structure, inferred.sure, known, call, reasons)
+                    trace = self._background_trace(backend, leaves, structure, inferred.sure, known, call, reasons)
         except OnlyTheHost:
             pass
         except RunsUncompiled as reason:
@@ -228,16 +231,46 @@ class Compiled(TracedFunction):
         finally:
             undo, trace.undo = trace.undo, None
             if trace.ran:
-                known.append(trace if trace.record is None else self._checked(trace, known, backend, structure, sure))
-                if trace.tape is not None:
-                    trace.tape.surroundings.left = functools.partial(self._left, known, trace.tape)
-                self.history.calls.append(call)
-                self.report.reasons.append(reasons)
+                self._note(self._checked(trace, known, backend, structure, sure), known, call, reasons)
             elif undo is not None:  # no program, or none that ran: as if it had not been called
                 undo()
             trace.close()
         self.report.compile_seconds += time.perf_counter() - start
         return out
+
+    def _note(self, trace: Any, known: list[Any], call: Any, reasons: list[str]) -> None:
+        """From now on the trace is known."""
+        known.append(trace)
+        if trace.tape is not None:
+            trace.tape.surroundings.left = functools.partial(self._left, known, trace.tape)
+        self.history.calls.append(call)
+        self.report.reasons.append(reasons)
+
+    def _background_trace(
+        self,
+        backend: Backend,
+        leaves: list[Any],
+        structure: Structure,
+        sure: bool,
+        known: list[Any],
+        call: Any,
+        reasons: list[str],
+    ) -> BackgroundTrace:
+        """A trace that is taken back, whose program another thread compiles while its calls run the function itself.
+        Raises OnlyTheHost."""
+        with uncollected(), muted(), BelowFunctions():
+            trace = self._trace(backend, leaves, structure, sure)
+        undo, trace.undo = trace.undo, None
+        assert undo is not None
+        undo()
+        trace.close()
+        trace.inputs.forget_traced()
+        prepare = getattr(trace.run, "prepare", None)
+        run = functools.partial(recurring.run, self.fn)
+        checked = self._checked(trace, known, backend, structure, sure)
+        background = BackgroundTrace(checked, known, prepare, self._at, self.report, run, self._uncompiled)
+        self._note(background, known, call, reasons)
+        return background
 
     def _left(self, known: list[Any], tape: Tape) -> None:
         """A backward pass has changed something outside, which each one does: from now on the function itself runs."""
@@ -255,7 +288,10 @@ class Compiled(TracedFunction):
 
     def _checked(
         self, trace: Trace, known: list[Any], backend: Backend, structure: Structure, sure: bool
-    ) -> CheckedTrace:
+    ) -> Trace | CheckedTrace:
+        if trace.record is None:
+            return trace
+
         def check(leaves: Sequence[Any]) -> str | None:
             with one_at_a_time, held_back(), uncollected(), muted(), BelowFunctions():
                 second = self._trace(backend, leaves, structure, sure)  # type: ignore[arg-type]
@@ -278,20 +314,22 @@ class Compiled(TracedFunction):
         self._remember(fast_key, objects, [call])
         return call(leaves)
 
-    def news(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
-        """Describe what is new in a call, for which it would be traced. Return an empty list if it would not, and for
-        the first call."""
+    def news(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[str], str]:
+        """Describe what is new in a call, for which it would be traced, and what it waits for before it runs compiled.
+        Return an empty list if it would not be traced, and for the first call."""
         leaves, structure = flatten_call(args, kwargs)
         objects = self._captures.current()
         backend = home_of(self.fn, objects, leaves).backend
         if backend is None:
-            return []
+            return [], ""
         fast_key = [structure, *map(id, objects)]
         add_keys(fast_key, leaves)
-        guards = [trace.guards for trace in self.traces.get(self._key(fast_key, objects, backend), [])]
-        if any(g.hold(leaves) for g in guards):
-            return []
-        return self.history.why(self.history.call(leaves, structure, backend), guards, leaves)
+        known = self.traces.get(self._key(fast_key, objects, backend), [])
+        for trace in known:
+            if trace.guards.hold(leaves):
+                return [], trace.waits if isinstance(trace, BackgroundTrace) else ""
+        guards = [trace.guards for trace in known]
+        return self.history.why(self.history.call(leaves, structure, backend), guards, leaves), ""
 
     def _trace(self, backend: Backend, leaves: list[Any], structure: Structure, on_device: bool = True) -> Trace:
         """`on_device`: the function is known to use the device. Raises OnlyTheHost where it turns out not to."""

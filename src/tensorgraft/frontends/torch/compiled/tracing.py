@@ -24,7 +24,7 @@ from tensorgraft.compiled.values import is_plain
 from tensorgraft.frontends.torch.compiled.autograd.history import Finder, is_leaf, record, result_finders, ungraded_view
 from tensorgraft.frontends.torch.compiled.autograd.replay import usable
 from tensorgraft.frontends.torch.compiled.autograd.tape import Surrounded, Tape
-from tensorgraft.frontends.torch.compiled.capture import Capture, active
+from tensorgraft.frontends.torch.compiled.capture import Capture, GradientLeaf, active
 from tensorgraft.frontends.torch.compiled.guards.assumptions import Rebound, global_hooks, modes, modes_around
 from tensorgraft.frontends.torch.compiled.host.call_tensors import Argument, on_host, raw_gradient
 from tensorgraft.frontends.torch.compiled.host.scalars import is_scalar, sum_of
@@ -81,7 +81,7 @@ class Tracing:
     outputs: list[Array]  # arrays of written and surviving storages
     usable: set[int]  # arrays that a backward pass outside may take as they are
     notes: Any  # products that a precision policy has counted
-    slopes: list[tuple[Any, Tensor | None]]  # leaves, and the gradients that they have after the call
+    final_gradients: list[tuple[GradientLeaf, Tensor | None]]  # leaves, with their gradients when the function ends
 
     def __init__(self, fn: Callable[..., Any], fixed: Sequence[Any], capture: Capture, leaves: list[Any]) -> None:
         """`fixed`: objects that the function is made of. Raises RunsUncompiled for what no trace can have."""
@@ -322,12 +322,12 @@ class Tracing:
 
     def finish(self) -> None:
         """Note the gradients that the function leaves, and undo what it has changed."""
-        self.slopes = [(leaf, raw_gradient(leaf.tensor)) for leaf in self.capture.leaves.values()]
+        self.final_gradients = [(leaf, raw_gradient(leaf.tensor)) for leaf in self.capture.leaves.values()]
         self.capture.undo_gradients()
         self.host.undo_writes()
         self._put_back_required()
         self.world.undo()
-        self.world.is_new = lambda value: False
+        self.world.is_new = lambda *values: False
 
     def abandon(self) -> None:
         """Undo everything, as if the function had not been called."""

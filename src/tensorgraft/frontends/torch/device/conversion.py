@@ -17,6 +17,7 @@ from torch.utils.weak import TensorWeakRef, WeakIdKeyDictionary
 
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.core.gradients import inherited_data, put_gradient
 from tensorgraft.frontends.torch.quantized.cpu import QuantizedTensor
 
 # the devices between which PyTorch itself allows the assignment
@@ -56,7 +57,7 @@ def exchange(x: torch.Tensor, y: torch.Tensor) -> None:
     left = None if moved_away is None else moved_away.left()
     if moved_away is not None and left is not None and left.device == y.device and left.dtype == y.dtype:
         new_data = left  # what the graph knows
-        _inherited_data.__set__(new_data, y.detach())
+        inherited_data.__set__(new_data, y.detach())
         moved_away.there = True
     else:
         new_data = y.detach()
@@ -83,18 +84,7 @@ def exchange(x: torch.Tensor, y: torch.Tensor) -> None:
     if grad is not None:
         if exchangeable(grad, y):
             exchange(grad, grad.to(y.device))
-        _assign_gradient(x, grad)
-
-
-def _assign_gradient(x: torch.Tensor, grad: torch.Tensor) -> None:
-    """`x.grad = grad`, also of another shape, which a gradient may have while data is exchanged (FSDP's parameters)."""
-    if grad.shape == x.shape:
-        x.grad = grad
-        return
-    data = x.data
-    x.data = torch.empty_like(grad)
-    x.grad = grad
-    x.data = data
+        put_gradient(x, grad)
 
 
 def _exchange_classes(x: torch.Tensor, new_tensor: torch.Tensor) -> None:
@@ -126,7 +116,6 @@ class _MovedParameter:
 
 
 _away: WeakIdKeyDictionary = WeakIdKeyDictionary()
-_inherited_data: Any = vars(torch.Tensor.__base__)["data"]
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from tensorgraft.frontends.torch.core.nested import map_nested
 from tensorgraft.frontends.torch.core.spec import Spec
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, from_array, to_array
 from tensorgraft.frontends.torch.dispatch import checks
+from tensorgraft.frontends.torch.dispatch.references import known_sizes
 from tensorgraft.hub.abstract import ShapeDtype
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded.tracing import program_backend, record
@@ -69,7 +70,7 @@ def decomposed_spec(op: schema.Overload, decomposition: Callable[..., Any]) -> S
             return to_array(a) if isinstance(a, torch.Tensor) else a
 
         # the operator is below autocast, and so is what it is made of: its plan is used in and out of a region
-        with descending(), without_autocast(), contextlib.nullcontext() if random else own_trace():
+        with descending(), known_sizes(), without_autocast(), contextlib.nullcontext() if random else own_trace():
             tensors = map_nested(up, args)
             named = {name: map_nested(up, a) for name, a in kwargs.items()}
             if "device" in sig.names:

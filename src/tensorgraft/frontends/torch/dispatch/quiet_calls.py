@@ -12,7 +12,7 @@ import torch
 from tensorgraft import warning_filters
 from tensorgraft.frontends.torch.core.modes import suspended, without_autocast
 from tensorgraft.frontends.torch.core.nested import map_nested
-from tensorgraft.frontends.torch.dispatch.references import call_without_dynamo
+from tensorgraft.frontends.torch.dispatch.references import call_without_dynamo, known_sizes
 
 Tensor = torch.Tensor
 
@@ -37,6 +37,7 @@ def call_with_warnings(
     with (
         suspended(),
         without_autocast(),
+        known_sizes(),
         random_fork,
         warning_filters.remembered(),
         warning_filters.recorded_warnings() as texts,

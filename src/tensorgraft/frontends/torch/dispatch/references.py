@@ -2,11 +2,17 @@
 
 Each elementwise one is marked to be left out by Dynamo (`torch._disable_dynamo`), and the first call of any imports
 Dynamo for that, which takes one to three seconds. As long as nobody has imported it, there is nothing to leave out.
+
+Many of them import PyTorch's module of symbolic shapes, and SymPy with it, to compare sizes. For sizes that are numbers
+neither is needed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
+import operator
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -46,10 +52,74 @@ def _disabled() -> Iterator[Callable[..., Any]]:
     visited: set[int] = set()
     while waiting:
         fn = waiting.pop()
-        if not isinstance(fn, types.FunctionType) or id(fn) in visited:
+        if fn.__class__ is not types.FunctionType or id(fn) in visited:
             continue
         visited.add(id(fn))
         held = dict(zip(fn.__code__.co_freevars, map(content_of, fn.__closure__ or ()), strict=True))
         if fn.__code__ is _WRAPPER:
             yield held["fn"]
         waiting += [*held.values(), vars(fn).get("__wrapped__")]
+
+
+class _Unimported(types.ModuleType):
+    """Stands for a module that nobody has imported. A name that it lacks imports that module."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and not (name == "__path__" and self is _sympy):  # a package
+            raise AttributeError(name)
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+def _is_number(x: Any) -> bool:
+    return all(map(_is_number, x)) if isinstance(x, tuple | list) else isinstance(x, int)
+
+
+def _equal(x: Any, y: Any) -> bool:
+    return tuple(x) == tuple(y) if isinstance(x, tuple | list) and isinstance(y, tuple | list) else x == y
+
+
+_symbolic_shapes = _Unimported("torch.fx.experimental.symbolic_shapes")
+_sympy = _Unimported("sympy")
+vars(_sympy)["Basic"] = type("Basic", (), {})  # the class of expressions, of which there are none without SymPy
+_STAND_INS = (_symbolic_shapes, _sympy)
+ANSWERS: list[tuple[str, Callable[..., Any], Callable[[Any], bool]]] = [
+    *(
+        (name, lambda condition: condition, lambda x: x is True or x is False)
+        for name in ("expect_true", "guard_or_true", "guard_or_false", "statically_known_true", "guard_size_oblivious")
+    ),
+    ("sym_or", lambda *x: functools.reduce(operator.or_, x), _is_number),
+    ("sym_and", lambda *x: functools.reduce(operator.and_, x), _is_number),
+    ("sym_eq", _equal, _is_number),
+    ("guarding_hint_or_throw", lambda x: x, _is_number),
+    ("has_guarding_hint", lambda x: True, _is_number),
+    ("is_nested_int", lambda x: False, _is_number),
+]
+
+
+def answer_for_numbers(name: str, answer: Callable[..., Any], is_known: Callable[[Any], bool]) -> Callable[..., Any]:
+    """Return a function of PyTorch's module of symbolic shapes that asks that module only about what is not known."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs or not all(map(is_known, args)):
+            return _Unimported.__getattr__(_symbolic_shapes, name)(*args, **kwargs)
+        return answer(*args)
+
+    return call
+
+
+for _entry in ANSWERS:
+    setattr(_symbolic_shapes, _entry[0], answer_for_numbers(*_entry))
+
+
+@contextlib.contextmanager
+def known_sizes() -> Iterator[None]:
+    """Let reference functions be called with sizes that are numbers, without an import of SymPy."""
+    put = [module for module in _STAND_INS if sys.modules.setdefault(module.__name__, module) is module]
+    try:
+        yield
+    finally:
+        for module in put:
+            if sys.modules.get(module.__name__) is module:
+                del sys.modules[module.__name__]

@@ -36,12 +36,12 @@ class CompiledNode(torch.autograd.Function):
         ctx.saves = tape.saves or bool(residuals)
         # saved numbers are no residuals, but a backward pass releases them, too
         ctx.save_for_backward(*(residuals or ([torch.empty(0, device="cpu")] if tape.saves else [])))
+        ctx.kept, ctx.spent = None if tape.parts is None else residuals, set[int]()
         return tuple(results)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        # a graph without saved tensors may be run again
-        saved = ctx.saved_tensors if ctx.saves else ()
+        saved = _saved(ctx, gradients)
         residuals = [cell_of(t).array for t in saved if t.device.type == TYPE]
         for saved_object in ctx.held:
             saved_object.put(residuals)
@@ -58,6 +58,26 @@ class CompiledNode(torch.autograd.Function):
         else:
             slopes = _batched_slopes(ctx, residuals, gradients, level)
         return None, None, None, None, *slopes[:n]
+
+
+def _saved(ctx: Any, gradients: Sequence[Tensor | None]) -> Sequence[Tensor]:
+    """Return the saved tensors. Raises PyTorch's RuntimeError if a backward pass has released them.
+
+    A graph without saved tensors may be run again, and one pass may go through each of its parts."""
+    parts = ctx.tape.parts
+    if not ctx.saves or parts is None:
+        return ctx.saved_tensors if ctx.saves else ()
+    now = {part for part, g in zip(parts.of_roots, gradients, strict=True) if g is not None} & parts.saving
+    try:
+        saved = ctx.saved_tensors
+    except RuntimeError:
+        if ctx.kept is None or now & ctx.spent:
+            raise
+        saved = ctx.kept
+    ctx.spent |= now
+    if ctx.spent == {*parts.of_roots}:
+        ctx.kept = None
+    return saved
 
 
 def retaining(tensor: Tensor, result: Tensor | None) -> tuple[weakref.ref[Tensor], list[Tensor | None]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -95,3 +95,37 @@ def nodes_from(stack: list[Any]) -> Iterator[Any]:
 
 def next_nodes(node: Any) -> list[Any]:
     return [next_node for next_node, _ in node.next_functions]
+
+
+class Parts(NamedTuple):
+    """The parts of a graph that have no node in common, other than leaves. A backward pass through one leaves what the
+    others have saved."""
+
+    of_roots: list[int]  # for each tensor at which the graph begins, the number of its part
+    saving: set[int]  # parts with saved tensors
+
+
+def separate_parts(roots: Sequence[Tensor], saving: set[Any]) -> Parts | None:
+    """Return the parts of the graph behind tensors, None if there is one. `saving`: nodes with saved tensors."""
+    numbers = list(range(len(roots)))
+    reached: dict[Any, int] = {}
+
+    def number(i: int) -> int:
+        while numbers[i] != i:
+            i = numbers[i]
+        return i
+
+    for i, root in enumerate(roots):
+        stack = [root.grad_fn]
+        while stack:
+            node = stack.pop()
+            if node is None or getattr(node, "variable", None) is not None:
+                continue
+            if node in reached:
+                a, b = sorted((number(i), number(reached[node])))
+                numbers[b] = a
+                continue
+            reached[node] = i
+            stack.extend(next_nodes(node))
+    of_roots = [number(i) for i in range(len(roots))]
+    return Parts(of_roots, {number(reached[node]) for node in saving}) if any(of_roots) else None

@@ -24,7 +24,14 @@ from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.frontends.torch.compiled.autograd import replay
 from tensorgraft.frontends.torch.compiled.autograd.compiled_node import CompiledNode, present, retaining
-from tensorgraft.frontends.torch.compiled.autograd.saved_tensors import Residual, Saved, nodes, saved_of_node
+from tensorgraft.frontends.torch.compiled.autograd.saved_tensors import (
+    Parts,
+    Residual,
+    Saved,
+    nodes,
+    saved_of_node,
+    separate_parts,
+)
 from tensorgraft.frontends.torch.compiled.capture import Capture, Mark
 from tensorgraft.frontends.torch.compiled.host.call_tensors import LiveTensor, ReleasedArgument
 from tensorgraft.frontends.torch.core import codes, state
@@ -94,6 +101,7 @@ class Tape:
         self._watched: list[tuple[Callable[[Sequence[Any]], Tensor], tuple[int, ...], bool]] = []  # from outside
         self._saved_results: list[tuple[int, tuple[int, ...]]] = []  # of results: which, and the keys
         self.saves = False  # nodes have saved tensors, which a backward pass releases
+        self.parts: Parts | None = None  # of the graph, if there are several
         self.python = False  # hooks or functions of the program run in a backward pass
         self.surroundings = Surrounded()
 
@@ -215,7 +223,12 @@ class Tape:
                 return self.attach(backend, residuals, results, ends, saved)
         slot = slot_of_backend(backend)
         arrays = [a if backend.is_array(a) else backend.asarray(a) for a in residuals]
+        without = [t for t in ends if not t.requires_grad]  # the function has set and unset it
+        for t in without:
+            t.requires_grad_()
         out = CompiledNode.apply(self, [from_array(a, slot) for a in arrays], saved, list(results), *ends)
+        for t in without:
+            t.requires_grad_(False)
         if self.retained and out[0].grad_fn is not None:
             positions = {id(t): o for t, o in zip(self.roots, out, strict=True)}
             out[0].grad_fn.retained = [
@@ -378,7 +391,7 @@ _VIEWED = {("LinearBackward0", "_raw_saved_weight")}
 
 def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape | None = None) -> Tape | None:
     """Return the tape of some results; None if there is nothing to differentiate."""
-    tape = Tape(roots, before)
+    tape, saving = Tape(roots, before), set[Any]()
     for node in nodes(roots):
         variable = getattr(node, "variable", None)
         if variable is not None:
@@ -401,7 +414,7 @@ def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape |
                             saved.register_hooks(*tape.hooks())
                             if (node.name(), name) not in _VIEWED:
                                 tape.originals.add(id(value))
-                            tape.saves = True
+                            saving.add(node)
                 except RuntimeError as error:
                     if "freed" in str(error):
                         return _used_up(roots, before, error)
@@ -414,6 +427,9 @@ def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape |
                 if isinstance(saved, _SavedTensor) and saved.unpack_hook is None:
                     with _disable_current_modes():
                         saved.register_hooks(*tape.hooks())
+    tape.saves = bool(saving)
+    if saving and before is None and len(roots) > 1:
+        tape.parts = separate_parts(roots, saving)
     return tape
 
 

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from tensorgraft.compiled.background import TRACED, When
 from tensorgraft.compiled.uncompiled import warn_in_program
 from tensorgraft.frontends.torch.compiled.guards.retraces import History, NamedKey
 from tensorgraft.frontends.torch.core.modes import of_program
 from tensorgraft.frontends.torch.core.source_location import program_place
 from tensorgraft.hub import tiers
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.tiers import When
 
 _MOST = 4096  # signatures that are counted
 _MANY = 4  # signatures that ran cold: so many are not the last batch of an epoch, and one of another kind
@@ -41,13 +41,17 @@ class Counts:
         """Count a call, and say whether it is to run cold. `programs`: how many there are, of at most `most`."""
         if not programs or backend.cold is None or not tiers.tiered():
             return False
+        if self.comes_before(max(2, programs), signature, programs == most):
+            return True
+        del self._calls[signature]
+        return False
+
+    def comes_before(self, number: int, signature: Any, always: bool = False) -> bool:
+        """Count a call, and say whether it comes before that number of its signature, or `always`."""
         if len(self._calls) >= _MOST:
             self._calls.clear()
         self._calls[signature] += 1
-        if programs != most and self._calls[signature] >= max(2, programs):
-            del self._calls[signature]
-            return False
-        return True
+        return always or self._calls[signature] < number
 
     def new(self, signature: Any) -> bool:
         """Say whether the signature has been called once."""
@@ -62,16 +66,24 @@ class Recurring:
         self._counts = Counts()
         self._warned = False
 
-    def waits(self, backend: Backend, signature: Any, programs: int, most: int, call: Callable[[], NamedKey]) -> bool:
+    def waits(
+        self, backend: Backend, signature: Any, programs: int, most: int, call: Callable[[], NamedKey], sure: bool
+    ) -> bool:
         """Count a call that there is no program for, and say whether it is to run cold. `programs`: how many there are,
-        of at most `most`; `call`: gives what history keeps of it."""
-        if self.when == "first":
+        of at most `most`; `call`: gives what history keeps of it; `sure`: the backend is the function's."""
+        if self.when == "background":
+            if _now.cold:  # what is around it is to be compiled with it
+                return True
+            waits = self._counts.comes_before(TRACED, signature, programs == most)
+        else:
+            if self.when == "first" or not sure:
+                return False
+            if _now.cold and backend.cold is not None:  # what is around it has not come back yet
+                return True
+            waits = self._counts.waits(backend, signature, programs, most)
+        if not waits:
             return False
-        if _now.cold and backend.cold is not None:  # what is around it has not come back yet
-            return True
-        if not self._counts.waits(backend, signature, programs, most):
-            return False
-        if not self._warned and self._counts.new(signature):
+        if programs and not self._warned and self._counts.new(signature):
             self.history.cold.append(call())
             self._warn()
         return True

@@ -336,9 +336,7 @@ class HostWatch(OwnMode):
         later call would leave it as it is.
         """
         fed_tensors = self.capture.fed_tensors
-        outside = {
-            key for key, (t, _) in fed_tensors.items() if self.capture.from_outside(t)
-        }  # views of what is written
+        outside = self.capture.all_from_outside([t for t, _ in fed_tensors.values()])  # views of what is written
         allowed = {id(t) for t in results if on_host(t)} | outside
         refs = {key: (weakref.ref(t), live) for key, (t, live) in fed_tensors.items() if isinstance(live, Computed)}
         for key in refs.keys() - allowed:
