@@ -193,6 +193,16 @@ def test_classes_and_static_fields_of_arguments(onto):
         np.testing.assert_array_equal(grafted(model, INTO[onto](ONES)), ONES + 100)
 
 
+def test_variables_that_are_no_arguments():
+    streams = nnx.Rngs(0)
+    with pytest.raises(tg.TracedValueError, match="pass it:  the module, the optimizer"):
+        tg.graft(lambda x: x + jax.random.normal(streams(), (2,)), onto="numpy")(ONES)
+    drawn = tg.graft(lambda streams, x: x + jax.random.normal(streams(), (2,)), onto="numpy")
+    judge = nnx.Rngs(0)
+    for _ in range(2):
+        np.testing.assert_allclose(drawn(streams, ONES), ONES + jax.random.normal(judge(), (2,)), rtol=1e-6)
+
+
 def test_static_objects():
     model, grafted = Model(), tg.graft(lambda x, m: x * m.scale, onto="numpy")
     for model.scale in (2.0, 3.0, 2.0):
