@@ -73,6 +73,14 @@ def subjects(n: int) -> dict[str, Callable[[], object]]:
     }
 
 
+def of_arguments() -> dict[str, Callable[[], object]]:
+    """Two arguments, and nothing captured."""
+    x, array = torch.ones(2, device=tg.device("jax")), jnp.ones(2)
+    added, by_hand = tg.jit(lambda x, y: x + y), jax.jit(lambda x, y: x + y)
+    y, other = x + 1, array + 1
+    return {"tensors": lambda: added(x, y), "jax.jit": lambda: by_hand(array, other)}
+
+
 def of_arrays(n: int) -> dict[str, Callable[[], object]]:
     """Of `n` arrays one sum."""
     made: dict[str, Callable[[], object]] = {}
@@ -89,7 +97,8 @@ def of_arrays(n: int) -> dict[str, Callable[[], object]]:
 
 
 def measure() -> list[Row]:
-    rows = []
+    seconds = interleaved(of_arguments(), 100, ROUNDS, time.process_time)
+    rows = [Row("call of tg.jit, 2 tensors", seconds["tensors"], seconds["jax.jit"], "jax.jit")]
     for n in (2, 20):
         seconds = interleaved(of_arrays(n), 100, ROUNDS, time.process_time)
         for backend, against in (("jax", "jax.jit"), ("tensorflow", "tf.function"), ("torch", "jax.jit")):

@@ -37,6 +37,7 @@ AREAS = {
     "convolution": "Convolutions on a CPU",
     "growth": "How compiling and memory grow",
     "grafted": "Modules on TensorFlow and NumPy",
+    "loops": "Loops of JAX functions",
     "tensorflow_programs": "TensorFlow programs on JAX",
     "source": "Source in another framework",
     "quantized": "Quantised products",

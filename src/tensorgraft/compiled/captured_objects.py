@@ -23,6 +23,7 @@ from tensorgraft.compiled.instructions import global_names, imported_modules
 from tensorgraft.compiled.lookups import Lookups, content_of
 from tensorgraft.compiled.source_location import OURS
 from tensorgraft.compiled.values import SameObject, exact, is_plain, is_same_value, is_scalar
+from tensorgraft.hub.straight_line import StraightLine
 
 Named = tuple[str, Any]
 Call = tuple[tuple[Any, ...], dict[str, Any]]  # the arguments of a call
@@ -36,6 +37,7 @@ _CLOSED = (types.ModuleType, type, types.BuiltinFunctionType, types.GenericAlias
 
 
 REMEMBERS = type(functools.lru_cache(len))
+_WRITTEN = 32  # elements of a dictionary that are compared in straight line
 _RUN_WITH = ("__code__", "__defaults__", "__kwdefaults__")
 
 
@@ -86,6 +88,10 @@ class DirectCaptures:
         """The objects, in an order that stays the same; ABSENT for variables that are not there."""
         return [*self.fixed, *self._variables.current()] if self.fixed else self._variables.current()
 
+    def write(self, code: StraightLine, objects: Sequence[Any]) -> None:
+        """Write that the objects are these."""
+        self._variables.write(code, objects[len(self.fixed) :])
+
 
 # ---- further -------------------------------------------------------------------------------------------------------
 
@@ -111,6 +117,22 @@ class ContainerContents:
         if len(contents) != len(self.before):
             return False
         return all(map(is_, contents, self.before)) or all(map(is_same_value, contents, self.before))
+
+    def holds_same(self) -> bool:
+        """Return whether it holds the same objects."""
+        contents = self.current()
+        return len(contents) == len(self.before) and all(map(is_, contents, self.before))
+
+    def write(self, code: StraightLine) -> None:
+        """Write that it holds the same objects."""
+        of, before = self.of, self.before
+        if of.__class__ is dict and len(before) <= _WRITTEN and all(key.__class__ is str for key in of):
+            size, name = len(before) // 2, code.name(of)
+            code.require(f"[*{name}] == {code.name(before[:size])}" if size else f"not {name}")
+            for key, value in zip(before[:size], before[size:], strict=True):
+                code.require(f"{name}[{key!r}] is {code.name(value)}")
+        else:
+            code.require(f"{code.name(self.holds_same)}()")
 
     def children(self) -> Iterator[Named]:
         names = self.names if self.names is not None else [f"[{k}]" for k in range(len(self.before))]

@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorgraft.compiled.captured_objects import Call, DirectCaptures
+from tensorgraft.compiled.straight_calls import StraightCall
 from tensorgraft.compiled.values import keys_of
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.straight_line import MISSED, NotStraight
 
 Structure = Any  # hashable; of a call without containers its number of arguments
 Flattened = tuple[list[Any], Structure]
@@ -113,6 +115,36 @@ def unflatten_call(structure: Structure, leaves: list[Any]) -> Call:
     return args, kwargs
 
 
+class KnownCalls:
+    """Calls with one key: the objects that it knows by identity, and the traces that serve them."""
+
+    __slots__ = ("hits", "lines", "objects", "traces")
+
+    def __init__(self, objects: list[Any], traces: Sequence[Any]) -> None:
+        self.objects, self.traces = objects, traces
+        self.hits = 0  # calls that were looked up
+        self.lines: list[tuple[Any, Callable[..., Any]]] = []  # of traces, the calls in straight line
+
+    def line(self, trace: Any) -> Callable[..., Any] | None:
+        """Return the call in straight line that was written for a trace; None where it is to be written."""
+        if self.hits in _WRITTEN_AGAIN:
+            return None
+        return next((line for known, line in self.lines if known is trace), None)
+
+    def keep(self, trace: Any, line: Callable[..., Any]) -> None:
+        others = [
+            (known, of) for known, of in self.lines if known is not trace and any(known is t for t in self.traces)
+        ]
+        self.lines = [*others, (trace, line)]
+
+
+def _missed(args: Any, kwargs: Any) -> Any:
+    return MISSED
+
+
+_WRITTEN_AGAIN = {32, 256}  # hits at which objects may have been replaced by equal ones
+
+
 class TracedFunction:
     """A compiled function, which finds the trace for each call or makes one.
 
@@ -125,8 +157,9 @@ class TracedFunction:
         self.report = Report(getattr(fn, "__qualname__", type(fn).__name__))
         self.traces: dict[Any, list[Any]] = {}
         # the same traces by a key that is made faster, with the objects that it knows by identity
-        self._by_fast_key: dict[Any, tuple[list[Any], Sequence[Any]]] = {}
-        self._last: tuple[Any, tuple[list[Any], Sequence[Any]] | None] = None, None  # most calls' key
+        self._by_fast_key: dict[Any, KnownCalls] = {}
+        self._last: tuple[Any, KnownCalls | None] = None, None  # most calls' key
+        self.straight = _missed  # the last call in straight line, tried first
         self._captures = DirectCaptures(fn)
         self._endless: list[Any] = []  # the function itself, for arguments that cannot be flattened
 
@@ -134,6 +167,11 @@ class TracedFunction:
         return self if instance is None else types.MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        out = self.straight(args, kwargs)
+        return self.looked_up(args, kwargs) if out is MISSED else out
+
+    def looked_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function where `straight` has missed."""
         self.report.calls += 1
         if self._is_inside():
             return self.fn(*args, **kwargs)
@@ -149,20 +187,40 @@ class TracedFunction:
         except InContext as other:
             self.report.calls -= 1
             with other.context:
-                return self(*args, **kwargs)
+                return self.looked_up(args, kwargs)
         before, known = self._last
         if fast_key != before:  # to compare takes half of what it takes to look up
             known = self._by_fast_key.get(tuple(fast_key))
             if known is not None:
                 self._last = fast_key, known
         if known is not None:
-            for trace in known[1]:
+            for k, trace in enumerate(known.traces):
                 if trace.guards.hold(leaves):
+                    known.hits += 1
+                    line = known.line(trace)
+                    if line is None:
+                        line = self._in_straight_line((args, kwargs), leaves, objects, known.traces, k)
+                        known.keep(trace, line)
+                    self.straight = line
                     return trace(leaves)
         if self._captures.find_again():
             self.report.calls -= 1
-            return self(*args, **kwargs)
+            return self.looked_up(args, kwargs)
         return self._first_call(fast_key, leaves, structure, objects, args, kwargs)
+
+    def _in_straight_line(
+        self, call: Call, leaves: list[Any], objects: list[Any], traces: Sequence[Any], k: int
+    ) -> Callable[..., Any]:
+        """Write what serves this call, by the trace number `k`, and all that have its key and meet its guards."""
+        try:
+            code = StraightCall(call, leaves)
+            code.require(f"{code.name(traces)}[{k}] is {code.name(traces[k])}")
+            self._write_keys(code, leaves)
+            self._captures.write(code, objects)
+            self._write_trace(code, traces[k])
+            return code.written()
+        except NotStraight:
+            return _missed
 
     # ---- the front end's own -----------------------------------------------------------------------------------------
 
@@ -184,6 +242,14 @@ class TracedFunction:
         """A call of a function that cannot be one program, which is said once. From now on it is `known`."""
         raise NotImplementedError
 
+    def _write_keys(self, code: StraightCall, leaves: Sequence[Any]) -> None:
+        """Write what `_add_keys` adds as conditions."""
+        raise NotStraight
+
+    def _write_trace(self, code: StraightCall, trace: Any) -> None:
+        """Write the guards of a trace, and its call."""
+        raise NotStraight
+
     # ---- traces ------------------------------------------------------------------------------------------------------
 
     def _key(self, fast_key: Sequence[Any], objects: list[Any], backend: Backend) -> Any:
@@ -193,7 +259,7 @@ class TracedFunction:
     def _remember(self, fast_key: Sequence[Any], objects: list[Any], known: Sequence[Any]) -> None:
         if len(self._by_fast_key) >= _MOST_KEYS:
             self._by_fast_key.clear()
-        self._by_fast_key[tuple(fast_key)] = objects, known
+        self._by_fast_key[tuple(fast_key)] = KnownCalls(objects, known)
 
     @property
     def programs(self) -> int:

@@ -9,6 +9,8 @@ from itertools import repeat
 from operator import attrgetter, call
 from typing import Any
 
+from tensorgraft.hub.straight_line import StraightLine
+
 
 class _Absent:
     def __repr__(self) -> str:
@@ -17,6 +19,7 @@ class _Absent:
 
 ABSENT = _Absent()  # stands for an entry that is not there, and for what a variable has before it is bound
 _content = attrgetter("cell_contents")
+_MOST = 64  # lookups that are written one by one
 
 
 class Lookups:
@@ -48,6 +51,30 @@ class Lookups:
         if self._names:
             values += map(getattr, self._owners, self._names, repeat(ABSENT))
         return values
+
+    def write(self, code: StraightLine, values: Sequence[Any]) -> None:
+        """Write that what is looked up are `values`, in the order of `current`, the very objects."""
+        if len(values) > _MOST:
+            code.require_objects(code.let(f"{code.name(self.current)}()"), values)
+            return
+        entries, cells, attributes = self.split(values)
+        for (table, key), value in zip(self.entries, entries, strict=True):
+            if value is ABSENT:
+                code.require(f"{key!r} not in {code.name(table)}")
+            elif table.__class__ is dict and key.__class__ is str:
+                code.require(f"{code.name(table)}[{key!r}] is {code.name(value)}")
+            else:
+                code.require(f"{code.name(table)}.get({code.name(key)}) is {code.name(value)}")
+        for cell, value in zip(self.cells, cells, strict=True):
+            content = (
+                f"{code.name(content_of)}({code.name(cell)})" if value is ABSENT else f"{code.name(cell)}.cell_contents"
+            )
+            code.require(f"{content} is {code.name(value)}")
+        for (owner, name), value in zip(self.attributes, attributes, strict=True):
+            if value is ABSENT or not name.isidentifier():
+                code.require(f"getattr({code.name(owner)}, {name!r}, {code.name(ABSENT)}) is {code.name(value)}")
+            else:
+                code.require(f"{code.name(owner)}.{name} is {code.name(value)}")
 
     def each_once(self, values: Sequence[Any]) -> list[Any]:
         """Look no place up twice that has one of `values` twice. Returns the values that are left."""

@@ -7,15 +7,19 @@ import contextlib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tensorgraft.compiled.straight_calls import StraightCall
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.placement import Mesh, Placement
+from tensorgraft.hub.straight_line import NotStraight
 
+_WRITTEN = 8  # storages that are named one by one
 Cell = Any  # a `Storage`: an array of a backend, which a write replaces
 Leaves = Sequence[Any]  # the arguments of a call
 
@@ -92,6 +96,22 @@ class Storages:
             arrays[k] = find(leaves).array
         return arrays
 
+    def write(self, code: StraightCall) -> str:
+        """Return the expression of these arrays."""
+        if self._varying:
+            raise NotStraight
+        parts: list[Any] = list(self._fixed)
+        for k, i in self._arguments:
+            parts[k] = code.array(i)
+        written: list[str] = []
+        for from_outside, group in groupby(parts, lambda part: part.__class__ is not str):
+            of_group = list(group)
+            if from_outside and len(of_group) > _WRITTEN:
+                written.append(f"*[cell.array for cell in {code.name(of_group)}]")
+            else:
+                written += (f"{code.name(part)}.array" if from_outside else part for part in of_group)
+        return f"[{', '.join(written)}]"
+
 
 class _NoStorage:
     """A placeholder for a storage that each call brings, or for that of a constant."""
@@ -126,6 +146,12 @@ class ProgramInputs:
         self._donated = list(donated)
         plain = not self._feeds and not self._numbers and not self._donated
         self.arrays: Callable[[Leaves], list[Array]] = self._storages.arrays if plain else self
+
+    def write(self, code: StraightCall) -> str:
+        """Return the expression of the arrays."""
+        if self.arrays is self:
+            raise NotStraight
+        return self._storages.write(code)
 
     @property
     def fed(self) -> bool:

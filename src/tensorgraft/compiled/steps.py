@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tensorgraft.compiled.replayed_loops import ReplayedLoops
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
@@ -92,13 +93,21 @@ class StepsPlan:
 class CompiledPart:
     """A function `evaluate(xp, arrays) -> arrays`, run operation by operation, or as one program of each backend."""
 
-    def __init__(self, evaluate: Callable[[Backend, Sequence[Array]], list[Array]], compiled: bool) -> None:
+    def __init__(
+        self, evaluate: Callable[[Backend, Sequence[Array]], list[Array]], compiled: bool, has_loops: bool = False
+    ) -> None:
         self.is_compiled = compiled
         self._evaluate = evaluate
+        self._replayed = ReplayedLoops(evaluate) if has_loops else None
         self._programs: weakref.WeakKeyDictionary[Backend, Callable[..., list[Array]]] = weakref.WeakKeyDictionary()
 
     def __call__(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
-        if not self.is_compiled or not xp.traces or any(map(xp.is_traced, arrays)):
+        is_compiled = self.is_compiled and xp.traces and not any(map(xp.is_traced, arrays))
+        if self._replayed is not None:
+            results = self._replayed(xp, arrays, is_compiled)
+            if results is not None:
+                return results
+        if not is_compiled:
             return self._evaluate(xp, arrays)
         program = self._programs.get(xp)
         if program is None:

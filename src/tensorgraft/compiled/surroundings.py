@@ -41,6 +41,7 @@ from tensorgraft.compiled.tables import ContextValue, Environment, Namespace, Sl
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import Replaceable, is_plain, is_same_value
 from tensorgraft.errors import TracedValueError
+from tensorgraft.hub.straight_line import NotStraight, StraightLine
 
 # methods of a class that Python calls, or does without; while a function is traced there are others besides
 _IMPLICIT = ("__call__", "__getattr__", "__bool__", "__len__", "__eq__")
@@ -354,6 +355,19 @@ class Surroundings:
             if not all(map(is_, chain.from_iterable(contents_now), self._elements)):
                 return self._equal()
         return not self._arrays or all(memory.holds() for memory in self._arrays)
+
+    def write(self, code: StraightLine) -> None:
+        """Write that everything is the same: equal values in other objects are another call's business."""
+        if any(value.__class__ is Replaceable for value in (*self._lookup_values, *self._elements)):
+            raise NotStraight
+        code.require_empty(self._bare)
+        if self._namespaces:
+            code.require(f"{code.name(self._namespaces.hold)}()")
+        self._lookups.write(code, self._lookup_values)
+        for container in self._growing:
+            container.write(code)
+        for memory in self._arrays:
+            code.require(f"{code.name(memory.holds)}()")
 
     def _equal(self) -> bool:
         """Return whether each object that was replaced is the same plain value as before."""

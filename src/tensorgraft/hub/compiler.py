@@ -53,6 +53,11 @@ class Compiler:
     records = False  # operations are recorded and compiled together: see `hub.recorded.backend`
     dynamo: str | None = None  # the backend of `torch.compile` that computes on this framework's own arrays
 
+    def dialect(self) -> Any | None:
+        """Return new words for programs that compute at once (`hub.recorded.native.Dialect`); None for a backend whose
+        operations are compiled."""
+        return None
+
     @primitive
     def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
         """Compile `fn` (arrays and Python scalars in flat positional arguments -> a flat tuple of arrays) once per

@@ -35,6 +35,7 @@ class Runtime:
     platform: str | None
     mutable = False  # arrays can be written in place, and views of them are views
     compound = False  # an array may be several of another backend, codes and scales: see `quantization.backend`
+    small_host: Any = None  # a backend that computes on small arrays of the same memory (`lend`) more quickly
     recalls = False  # it may know what a view of an array is: `recall(array, geometry, read)` says it, else reads
 
     # ---- arrays ----------------------------------------------------------------------------------------------------

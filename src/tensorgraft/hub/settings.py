@@ -11,17 +11,27 @@ import sys
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from tensorgraft.hub.straight_line import StraightLine
+
 _keys: list[Callable[[], Hashable]] = []
 _defaults: list[Hashable] = []
 _names: list[Callable[[], dict[str, Any]]] = []
+_written: list[Callable[[StraightLine], None] | None] = []
 
 
-def register(key: Callable[[], Hashable], default: Hashable, names: Callable[[], dict[str, Any]]) -> None:
-    """Add settings of a framework. `key` gives their values, at each call; `names` says the same by name, for messages.
-    What equals `default` leaves no trace in a key: a framework that is imported later makes no other key."""
+def register(
+    key: Callable[[], Hashable],
+    default: Hashable,
+    names: Callable[[], dict[str, Any]],
+    write: Callable[[StraightLine], None] | None = None,
+) -> None:
+    """Add settings of a framework. `key` gives their values, at each call; `names` says the same by name, for messages;
+    `write` writes that they are the default ones. What equals `default` leaves no trace in a key: a framework that is
+    imported later makes no other key."""
     _keys.append(key)
     _defaults.append(default)
     _names.append(names)
+    _written.append(write)
 
 
 def current() -> tuple[Hashable, ...]:
@@ -30,6 +40,17 @@ def current() -> tuple[Hashable, ...]:
     if values == _defaults:
         return ()
     return tuple([value for value, default in zip(values, _defaults, strict=False) if value != default])
+
+
+def write(code: StraightLine) -> None:
+    """Write that the settings are those in force now."""
+    code.require(f"len({code.name(_keys)}) == {len(_keys)}")
+    for key, default, write_default in zip(_keys, _defaults, _written, strict=True):
+        value = key()
+        if write_default is not None and value == default:
+            write_default(code)
+        else:
+            code.require(f"{code.name(key)}() == {code.name(value)}")
 
 
 def by_name() -> dict[str, Any]:
@@ -48,4 +69,9 @@ def _keras() -> Hashable:
     return config.floatx(), config.epsilon(), config.image_data_format()
 
 
-register(_keras, _OF_KERAS, lambda: {"floatx, epsilon, image_data_format of Keras": _keras()})
+def _write_keras(code: StraightLine) -> None:
+    modules = code.name(sys.modules)
+    code.require(f"'keras' not in {modules} or {code.name(_keras)}() == {code.name(_OF_KERAS)}")
+
+
+register(_keras, _OF_KERAS, lambda: {"floatx, epsilon, image_data_format of Keras": _keras()}, _write_keras)

@@ -28,7 +28,8 @@ WRITTEN = frozenset(  # by each wrapper: its arrays are its own
 # In terms of the others, or what a backend refuses that cannot do it; a wrapper that can writes them.
 INHERITED = frozenset({
     "abstract", "adopt", "as_traced", "assembled", "assign", "bytes_by_device", "capsules", "collective", "detached",
-    "device_count", "differentiable", "eagerly", "ensure_owned", "eval_shape", "exported", "flush", "in_trace",
+    "device_count", "dialect", "differentiable", "eagerly", "ensure_owned", "eval_shape", "exported", "flush",
+    "in_trace",
     "is_differentiated", "is_hot", "is_tracing", "is_watched", "joined_as", "labelled", "lend", "lifted",
     "materialize", "memory", "module", "native_function", "native_scope", "observe", "operand", "over_memory",
     "pieces", "place", "placement", "same_everywhere", "seed_words", "signature", "stand_in", "strided_view", "trace",

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.straight_line import StraightLine
 from tensorgraft.precision.policies import DEFAULT_DTYPES, POLICIES
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -59,6 +60,14 @@ def policy() -> str:
     """The name of the policy that holds in this thread. Raises nothing."""
     named = _now.policies
     return named[-1] if named else _default
+
+
+def write_policy(code: StraightLine) -> None:
+    """Write that the policy is the one that holds now."""
+    if _now.policies:
+        code.require(f"{code.name(policy)}() == {policy()!r}")
+    else:
+        code.require(f"not {code.name(_now)}.policies and {code.name(globals())}['_default'] == {_default!r}")
 
 
 def policies_in_use() -> frozenset[str]:

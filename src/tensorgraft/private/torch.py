@@ -85,8 +85,8 @@ NAMES = Names(
             torch: _int_mm _weight_int8pack_mm
             torch.Tensor: _make_wrapper_subclass
             torch.UntypedStorage: _cdata
-            torch._C: _ExcludeDispatchKeyGuard _is_alias_of _is_any_autocast_enabled _len_torch_dispatch_stack
-              _len_torch_function_stack _storage_Use_Count
+            torch._C: _ExcludeDispatchKeyGuard _get_tracing_state _is_alias_of _is_any_autocast_enabled
+              _len_torch_dispatch_stack _len_torch_function_stack _storage_Use_Count
             torch._C._functorch: is_batchedtensor is_functorch_wrapped_tensor is_gradtrackingtensor
               peek_interpreter_stack
             torch._functorch.pyfunctorch: temporarily_clear_interpreter_stack
@@ -142,6 +142,7 @@ NAMES = Names(
             "`tg.jit` of PyTorch programs",
             """
             frontends.torch.compiled.jit frontends.torch.compiled.tracing frontends.torch.compiled.guards.assumptions
+            frontends.torch.compiled.guards.modules frontends.torch.compiled.guards.straight_keys
             frontends.torch.compiled.guards.retraces frontends.torch.compiled.optimizers.numbers
             frontends.torch.compiled.trace_contexts frontends.torch.compiled.indexing.indices
             frontends.torch.compiled.indexing.masks frontends.torch.compiled.module

@@ -20,6 +20,7 @@ from tensorgraft.compiled.captured_objects import roots, walk
 from tensorgraft.compiled.function import own_compiled
 from tensorgraft.compiled.objects import reachable_objects
 from tensorgraft.compiled.surroundings import OfAnother
+from tensorgraft.hub.straight_line import MISSED
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -149,8 +150,11 @@ class Jit:
         compiled = self._compiled
         if compiled is None:
             compiled = self.decided(args, kwargs)
+        out = compiled.straight(args, kwargs)
+        if out is not MISSED:
+            return out
         try:
-            return compiled(*args, **kwargs)
+            return compiled.looked_up(args, kwargs)
         except OfAnother:
             other = self.decided(args, kwargs)
             if other is compiled:

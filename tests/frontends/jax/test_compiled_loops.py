@@ -13,6 +13,14 @@ from jax import lax
 
 import tensorgraft as tg
 from tensorgraft.backends.torch import program
+from tensorgraft.compiled import replayed_loops
+
+
+@pytest.fixture(autouse=True)
+def as_programs_of_pytorch(monkeypatch):
+    """Loops of few numbers are compiled as such loops are of many."""
+    monkeypatch.setattr(replayed_loops, "is_small", lambda program: False)
+
 
 A = (np.eye(3) / 2 + 0.1).astype(np.float32)
 ONES = np.ones(3, np.float32)

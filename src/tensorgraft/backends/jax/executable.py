@@ -9,9 +9,10 @@ array of another than the usual one comes in (`ordinary`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 from jax._src.array import ArrayImpl
@@ -22,10 +23,13 @@ from jax.sharding import SingleDeviceSharding
 from tensorgraft import warning_filters
 from tensorgraft.backends.jax.program_cache import KeptProgram, NotSmall
 from tensorgraft.backends.jax.sharding import processes
-from tensorgraft.backends.jax.tracing import is_tracing
+from tensorgraft.backends.jax.tracing import EAGER, find_top_trace, is_tracing
 from tensorgraft.hub.array import NativeArray as Array
+from tensorgraft.hub.straight_line import StraightLine
 
+debug_nans, debug_infs, default_precision = jax.debug_nans, jax.debug_infs, jax.default_matmul_precision
 _OFTEN = 8  # calls after which a program is worth the third of a millisecond that it takes to ask for what runs it
+_OTHERS = (AttributeError, TypeError, jax.errors.JaxRuntimeError)  # raised for no arrays, or others than before
 _avals = attrgetter("aval")
 _and_where = attrgetter("aval", "sharding")  # of an array of several processes this one may have one piece
 
@@ -39,7 +43,8 @@ def ordinary(x: Array) -> Array:
     return x if layout is None or layout.major_to_minor == rows else jax.device_put(x, Format(Layout(rows), x.sharding))
 
 
-class _Executable(NamedTuple):
+@dataclass(slots=True)
+class _Executable:
     """A compiled program as the runtime runs it, and the arguments that it takes."""
 
     execute: Any
@@ -51,7 +56,7 @@ class _Executable(NamedTuple):
     precision: Any  # of products, which was compiled in
 
 
-def _executable(cached: KeptProgram, args: tuple[Any, ...], scope: Callable[[], Any]) -> _Executable | None:
+def _executable(cached: KeptProgram, args: Sequence[Any], scope: Callable[[], Any]) -> _Executable | None:
     """Return what runs a program that has been compiled for such arguments; None where JAX itself has to.
 
     Raises NotSmall where these are others than before: it is about to be compiled anew."""
@@ -77,58 +82,59 @@ def _executable(cached: KeptProgram, args: tuple[Any, ...], scope: Callable[[], 
         single,
         describe_args,
         list(map(describe_args, args)),
-        jax.default_matmul_precision.value,
+        default_precision.value,
     )
+
+
+def _settle(cached: KeptProgram, args: Sequence[Any], scope: Callable[[], Any]) -> None:
+    """Ask for what runs a program, where it has been called often."""
+    if cached.calls <= _OFTEN:
+        cached.calls += 1
+        if cached.calls > _OFTEN and not is_tracing():
+            try:
+                cached.direct = _executable(cached, args, scope)
+            except NotSmall:
+                cached.calls = 0
 
 
 def often_called(cached: KeptProgram, run: Callable[..., Any], scope: Callable[[], Any]) -> Callable[..., Any]:
     """Return `run`, a CPU function that calls `cached` in `scope`, specialised for many calls with arrays of the same
-    kind."""
-    calls = 0
-    avals: list[Any] | None = None
-    execute: Any = None
-    handlers: Any = None
-    used: list[int] | None = None
-    single = False
-    describe_args = _avals
-    precision: Any = None
-
-    def forget() -> None:
-        nonlocal avals, execute, handlers, calls
-        avals = execute = handlers = None
-        calls = 0
-
-    cached.forget = forget
-
-    def settle(args: tuple[Any, ...]) -> None:
-        nonlocal avals, calls, execute, handlers, describe_args, precision, used, single
-        try:
-            compiled = _executable(cached, args, scope)
-        except NotSmall:
-            calls = 0
-            return
-        if compiled is not None:
-            execute, handlers, used, single, describe_args, avals, precision = compiled
+    kind. It can be written in straight line (`StraightLine.run`)."""
 
     def call(*args: Any) -> Any:
-        nonlocal avals, calls
-        if avals is None:
-            if calls <= _OFTEN:
-                calls += 1
-                if calls > _OFTEN and not is_tracing():
-                    settle(args)
-            return run(*args)
-        try:
-            # inside of a trace a call is a part of it, whatever its arguments are
-            found = list(map(describe_args, args))
-            is_match = found == avals and precision == jax.default_matmul_precision.value
-            if is_match and not is_tracing() and not (jax.debug_nans.value or jax.debug_infs.value):
-                cached.used = True
-                avals = found  # what one call gives and the next one takes has these very objects, compared at once
-                outputs = execute(args if used is None else [args[k] for k in used]).consume_with_handlers(handlers)
-                return outputs[0] if single else tuple(outputs)
-        except (AttributeError, TypeError, jax.errors.JaxRuntimeError):  # no arrays, or others than these
-            pass
+        direct = cached.direct
+        if direct is None:
+            _settle(cached, args, scope)
+        elif direct.precision == default_precision.value:
+            try:
+                # inside of a trace a call is a part of it, whatever its arguments are
+                found = list(map(direct.looks, args))
+                is_match = found == direct.avals and find_top_trace(()) is EAGER
+                if is_match and not (debug_nans.value or debug_infs.value):
+                    cached.used = True
+                    direct.avals = found  # what one call gives the next one takes: these very objects, compared at once
+                    operands = args if direct.wanted is None else [args[k] for k in direct.wanted]
+                    outputs = direct.execute(operands).consume_with_handlers(direct.handlers)
+                    return outputs[0] if direct.single else tuple(outputs)
+            except _OTHERS:
+                pass
         return run(*args)
 
+    def write(code: StraightLine, arrays: str) -> str:
+        """The same in straight line, for a caller that has the settings in its key."""
+        program, direct = code.name(cached), code.let(f"{code.name(cached)}.direct")
+        operands, found = code.let(arrays), code.variable()
+        code.check(f"{found} = [*map({direct}.looks, {operands})]")
+        code.require(f"{found} == {direct}.avals and {code.name(find_top_trace)}(()) is {code.name(EAGER)}")
+        code.require(f"not ({code.name(debug_nans)}.value or {code.name(debug_infs)}.value)")
+        code.check(f"{direct}.avals = {found}")
+        outputs = code.variable()
+        code.do(f"{program}.used = True")
+        code.do("try:")
+        code.do(f"  {outputs} = {direct}.execute({operands} if {direct}.wanted is None else")
+        code.do(f"    [{operands}[k] for k in {direct}.wanted]).consume_with_handlers({direct}.handlers)")
+        code.do(f"except {code.name(_OTHERS)}: return MISSED")
+        return outputs
+
+    call.write = write  # type: ignore[attr-defined]
     return call

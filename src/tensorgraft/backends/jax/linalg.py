@@ -22,7 +22,12 @@ def _jax_linalg() -> Any:
     return jax.default_matmul_precision.value
 
 
-settings.register(_jax_linalg, None, lambda: {"jax_default_matmul_precision": _jax_linalg()})
+settings.register(
+    _jax_linalg,
+    None,
+    lambda: {"jax_default_matmul_precision": _jax_linalg()},
+    lambda code: code.require(f"{code.name(jax.default_matmul_precision)}.value is None"),
+)
 
 
 def full_precision() -> lax.Precision | None:

@@ -45,7 +45,10 @@ class KeptProgram:
     raises NotSmall or ValueError; or calls the program, which does all this.
     """
 
-    __slots__ = ("__weakref__", "_fn", "_full", "_options", "_small", "forget", "gone", "jitted", "signatures", "used")
+    __slots__ = (
+        *("__weakref__", "_fn", "_full", "_options", "_small"),
+        *("calls", "direct", "gone", "jitted", "signatures", "used"),
+    )
 
     def __init__(self, fn: Callable[..., Any], **options: Any) -> None:
         self._fn = fn
@@ -56,7 +59,8 @@ class KeptProgram:
         self.gone: set[Signature] = set()  # that were
         self.used = True
         self.jitted: Any = None
-        self.forget: Callable[[], None] | None = None  # what others keep of what is compiled
+        self.direct: Any = None  # what runs what is compiled, where it is called often
+        self.calls = 0  # before that
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.used = True
@@ -130,8 +134,7 @@ class KeptProgram:
 
     def drop(self) -> None:
         self.jitted = self._full = None
-        if self.forget is not None:
-            self.forget()
+        self.direct, self.calls = None, 0
         self.gone = self.signatures if len(self.gone) > MOST else self.gone | self.signatures
         self.signatures = set()
 

@@ -7,17 +7,17 @@ from typing import Any
 import jax
 from jax.extend import core
 
-_find_top_trace: Any = getattr(core, "find_top_trace", None) or jax.core.find_top_trace  # JAX 0.9
+find_top_trace: Any = getattr(core, "find_top_trace", None) or jax.core.find_top_trace  # JAX 0.9
 
 with jax.core.eval_context():  # whoever imports this may be tracing
-    EAGER: Any = _find_top_trace(())  # the trace that computes at once
+    EAGER: Any = find_top_trace(())  # the trace that computes at once
 
 
 def current_trace() -> Any:
     """Return the trace that what is called now is a part of; `EAGER` where that is none."""
-    return _find_top_trace(())
+    return find_top_trace(())
 
 
 def is_tracing() -> bool:
     """Return whether a program is being traced, whose constants are no tracers."""
-    return _find_top_trace(()) is not EAGER
+    return find_top_trace(()) is not EAGER

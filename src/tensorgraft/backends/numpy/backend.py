@@ -12,6 +12,7 @@ import numpy as np
 
 from tensorgraft.backends.numpy.coded import NumpyCoded
 from tensorgraft.backends.numpy.control_flow import NumpyControlFlow
+from tensorgraft.backends.numpy.dialect import NumpyDialect
 from tensorgraft.backends.numpy.elementwise import NumpyElementwise
 from tensorgraft.backends.numpy.fft import NumpyFFT
 from tensorgraft.backends.numpy.indexing import NumpyIndexing
@@ -148,6 +149,9 @@ class NumpyBackend(
 
     def scope(self) -> contextlib.AbstractContextManager[None]:
         return np.errstate(all="ignore")
+
+    def dialect(self) -> NumpyDialect:
+        return NumpyDialect()
 
     def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
         return functools.partial(_quiet, fn)

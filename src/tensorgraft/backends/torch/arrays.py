@@ -181,6 +181,21 @@ def _assign_in_order(view: Tensor, value: Tensor) -> None:
     line.view(bits)[distinct] = value.reshape(-1)[final].view(bits)
 
 
+def lent(x: Tensor) -> np.ndarray | None:
+    """Return the memory of a tensor of the CPU as an array of NumPy; None where something sees, or may differentiate,
+    what is computed with the tensor."""
+    followed = (
+        type(x) not in (Tensor, torch.nn.Parameter)
+        or x.device.type != "cpu"
+        or (x.requires_grad and torch.is_grad_enabled())
+        or torch._C._functorch.is_functorch_wrapped_tensor(x)
+        or forward_ad._current_level >= 0
+        or torch._C._get_tracing_state() is not None
+        or torch._C._len_torch_function_stack() > 0
+    )
+    return None if followed else x.detach().resolve_conj().resolve_neg().numpy()
+
+
 # ---- traces ----------------------------------------------------------------------------------------------------------
 
 

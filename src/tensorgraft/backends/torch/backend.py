@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -29,9 +30,11 @@ from tensorgraft.backends.torch.sorting import TorchSorting
 from tensorgraft.backends.torch.transforms import TorchTransforms
 from tensorgraft.backends.torch.windowed import TorchWindowed
 from tensorgraft.errors import TracedValueError
+from tensorgraft.hub import registry
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.interchange import Differentiable
+from tensorgraft.hub.recorded.native import Dialect
 
 Tensor = torch.Tensor
 _GRAFT = "graft"  # the device of the front end, whose tensors are `torch.Tensor`s too
@@ -121,6 +124,16 @@ class TorchBackend(
     def assign(self, view: Array, value: Array, /) -> None:
         arrays.assign(view, value)
 
+    @functools.cached_property
+    def small_host(self) -> Backend | None:
+        return registry.get("numpy") if self.device.type == "cpu" else None
+
+    def lend(self, x: Array, /) -> np.ndarray | None:
+        return arrays.lent(x)
+
+    def adopt(self, x: np.ndarray, /) -> Array:
+        return torch.from_numpy(x)
+
     # ---- programs and devices --------------------------------------------------------------------------------------
 
     def scope(self) -> contextlib.AbstractContextManager[None]:
@@ -134,6 +147,9 @@ class TorchBackend(
 
     def is_watched(self, arrays: Sequence[Array], /) -> bool:
         return True  # by what `requires_grad` says, by dual numbers, by levels of `torch.func`
+
+    def dialect(self) -> Dialect:
+        return Dialect()
 
     def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
         def run(*args: Any) -> Any:

@@ -17,6 +17,7 @@ from tensorgraft.errors import DerivativeError
 from tensorgraft.frontends.jax import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.jax.evaluate import plan
 from tensorgraft.frontends.jax.keys import Keys, is_key_dtype
+from tensorgraft.frontends.jax.loops import is_replayable
 from tensorgraft.frontends.jax.settings import JaxSettings, check, checks
 from tensorgraft.frontends.jax.staging import make_jaxpr
 from tensorgraft.hub.array import Array
@@ -197,7 +198,7 @@ class JaxprPart(CompiledPart):
         self._plan = plan(closed)
         self._settings = JaxSettings()
         self._keyed = [i for i, a in enumerate(closed.in_avals) if is_key_dtype(a.dtype)]
-        super().__init__(self._on_words, compiled)
+        super().__init__(self._on_words, compiled, region is None and is_replayable(closed))
 
     def __call__(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:
         results = super().__call__(xp, arrays)

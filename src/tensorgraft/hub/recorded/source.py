@@ -6,7 +6,8 @@ import itertools
 import linecache
 import math
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,16 +20,16 @@ _numbers = itertools.count()
 
 
 def source(block: Block, constants: Iterable[Var]) -> str:
-    writer = _Writer()
+    writer = ProgramWriter()
     for v in constants:
         writer.names[v] = f"c{len(writer.names)}"
     writer.function("program", block, ["xp", "constants"], list(writer.names.values()))
     return "\n".join(writer.lines)
 
 
-def function(text: str) -> Callable[..., tuple[Any, ...]]:
-    """(xp, constants, *arrays) -> arrays, of the source of a program."""
-    space: dict[str, Any] = {"dtypes": dtypes, "inf": math.inf, "nan": math.nan}
+def function(text: str, names: Mapping[str, Any] = MappingProxyType({})) -> Callable[..., tuple[Any, ...]]:
+    """(xp, constants, *arrays) -> arrays, of the source of a program, in which `names` are known."""
+    space: dict[str, Any] = {"dtypes": dtypes, "inf": math.inf, "nan": math.nan, **names}
     file = f"<tensorgraft program {next(_numbers)}>"
     exec(compile(text, file, "exec"), space)
     compiled: Callable[..., tuple[Any, ...]] = space["program"]
@@ -37,7 +38,9 @@ def function(text: str) -> Callable[..., tuple[Any, ...]]:
     return compiled
 
 
-class _Writer:
+class ProgramWriter:
+    """The lines of a program, as calls of the methods of `xp`."""
+
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.names: dict[Var, str] = {}
@@ -76,8 +79,13 @@ class _Writer:
         self.depth -= 1
 
     def body(self, block: Block) -> None:
+        self.calls(block, set(variables(block.parameters)))
+        self.line(f"return {self.value(block.result)}")
+
+    def calls(self, block: Block, local: set[Var]) -> None:
+        """Write the calls of a block, and drop those of its arrays, and of `local` ones, that are read no more."""
         used = set(variables(block.result))
-        local = set(variables(block.parameters)).union(*(variables(c.results) for c in block.calls))
+        local = local.union(*(variables(c.results) for c in block.calls))
         dead: list[list[Var]] = []
         for call in reversed(block.calls):
             last = [v for v in dict.fromkeys(variables([call.args, call.kwargs, call.results])) if v in local - used]
@@ -87,7 +95,6 @@ class _Writer:
             self.call(call)
             if last_used := dead.pop():
                 self.line(f"del {', '.join(self.names[v] for v in last_used)}")
-        self.line(f"return {self.value(block.result)}")
 
     def call(self, call: Call) -> None:
         args = [self.value(a) for a in call.args]

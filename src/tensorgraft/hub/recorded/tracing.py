@@ -37,14 +37,16 @@ _SMALL = 64  # elements: of equal constants no larger than that there is one
 OPERATIONS = frozenset(operations()) - {"map"}  # what a program can call
 
 
-def record(fn: Callable[..., Sequence[Array]], specs: Sequence[Any]) -> Program:
+def record(fn: Callable[..., Sequence[Array]], specs: Sequence[Any], with_host: bool = False) -> Program:
     """The program of `fn(xp, *arrays) -> arrays`, for arrays of these shapes and dtypes (anything that has both).
+
+    `with_host`: it may call functions of the host, and is then of use in this process alone.
 
     Raises what `fn` raises, TracedValueError where it asks for values, TypeError for arguments that are no data.
     """
     xp = program_backend()
     parameters = tuple(Var(tuple(s.shape), np.dtype(s.dtype)) for s in specs)
-    with xp.recording() as calls:
+    with xp.calling_host(with_host), xp.recording() as calls:
         result = tuple(xp.variable(x) for x in fn(xp, *parameters))
     return Program(Block(parameters, calls, result))
 
@@ -94,6 +96,21 @@ class ProgramBackend(_Recording):
             yield calls
         finally:
             self._local.calls = outer_calls
+
+    @contextlib.contextmanager
+    def calling_host(self, allowed: bool) -> Iterator[None]:
+        """Record calls of functions of the host, or refuse them."""
+        before, self._local.with_host = getattr(self._local, "with_host", False), allowed
+        try:
+            yield
+        finally:
+            self._local.with_host = before
+
+    def host_call(self, fn: Callable[..., Any], operands: Sequence[Array], results: Sequence[Any], /) -> list[Array]:
+        if not getattr(self._local, "with_host", False):
+            return self.call("host_call", (fn, operands, results), {})
+        specs = [ShapeDtype(tuple(x.shape), np.dtype(x.dtype)) for x in results]
+        return self._append("host_call", (fn, [*map(self.variable, operands)], tuple(results)), {}, specs)
 
     def _append(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         calls = getattr(self._local, "calls", None)

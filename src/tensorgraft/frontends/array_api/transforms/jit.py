@@ -18,6 +18,7 @@ from tensorgraft.compiled.captured_objects import DirectCaptures, object_key
 from tensorgraft.compiled.expanded import expanding
 from tensorgraft.compiled.function import MOST_TRACES, Boxed, TracedFunction, flattening, one_at_a_time
 from tensorgraft.compiled.outside_calls import muted
+from tensorgraft.compiled.straight_calls import StraightCall
 from tensorgraft.compiled.surroundings import OfAnother
 from tensorgraft.compiled.uncompiled import RunsUncompiled, Uncompiled, warn_uncompiled
 from tensorgraft.compiled.values import exact, is_plain, keys_of
@@ -29,6 +30,8 @@ from tensorgraft.frontends.array_api.transforms.jit_calls import ArrayTrace
 from tensorgraft.frontends.array_api.transforms.jit_tracing import ArrayTracing, ObjectPart, is_array, is_whole
 from tensorgraft.hub import settings
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.straight_line import NotStraight
+from tensorgraft.storage import Storage
 
 _ATOMS = frozenset({Array, int, float, complex, bool, str})
 _NUMBERS = (float, complex)  # any of which is an input
@@ -80,6 +83,26 @@ class Jitted(TracedFunction):
             keys.append(default().backend)
         elif len(set(cells)) < len(cells):
             keys.append(tuple(map(cells.index, cells)))
+
+    def _write_keys(self, code: StraightCall, leaves: Sequence[Any]) -> None:
+        code.require(f"{code.name(tracing.now)}.capture is None")
+        settings.write(code)
+        cells: dict[str, Storage] = {}
+        for k, (x, variable) in enumerate(zip(leaves, code.leaves, strict=True)):
+            if x.__class__ is Array:
+                cells[_write_array(code, k, x)] = x._cell
+            elif x.__class__ in _NUMBERS:
+                code.require(f"{variable}.__class__ is {x.__class__.__name__}")
+            else:
+                code.require_scalar(variable, x)
+        code.require_apart(cells)
+        if not cells:
+            code.require(f"{code.name(default)}().backend is {code.name(default().backend)}")
+
+    def _write_trace(self, code: StraightCall, trace: Any) -> None:
+        if trace.__class__ is not ArrayTrace:
+            raise NotStraight
+        trace.write(code, self.report)
 
     def _first_call(
         self, fast_key: Any, leaves: list[Any], structure: Any, objects: list[Any], args: Any, kwargs: Any
@@ -186,6 +209,23 @@ class Jitted(TracedFunction):
         self, xp: Backend, leaves: list[Any], structure: Any, objects: list[Any], uses: dict[int, Use] | None
     ) -> ArrayTrace:
         return ArrayTracing(self.fn, xp, leaves, structure, objects, uses).trace(self.check != "never")
+
+
+def _write_array(code: StraightCall, k: int, x: Array) -> str:
+    """Write that the leaf number `k` is an array that looks as `x` does. Returns the variable of its storage."""
+    variable, cell, geometry = code.leaves[k], x._cell, x._geometry
+    code.require(f"{variable}.__class__ is {code.name(Array)}")
+    storage = code.let(f"{variable}._cell")
+    if geometry is None:
+        code.require(f"{variable}._geometry is None")
+    else:
+        now, expected = code.let(f"{variable}._geometry"), code.name(geometry)
+        code.require(f"{now} is {expected} or {now} == {expected}")
+    code.require(f"{storage}.backend is {code.name(cell.backend)}")
+    code.require_same(f"{storage}.placement", cell.placement)
+    signature_of = cell.backend.signature
+    code.add_array(k, storage, f"{code.name(signature_of)}({{array}}) == {code.name(signature_of(cell.array))}")
+    return storage
 
 
 def _mark(x: Any) -> Any:

@@ -12,10 +12,11 @@ import optree
 
 from tensorgraft.compiled.agreement import Record
 from tensorgraft.compiled.changes import Change
-from tensorgraft.compiled.function import Leaves, call_of
+from tensorgraft.compiled.function import Leaves, Report, call_of
 from tensorgraft.compiled.objects import Template
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import ProgramInputs, Source, Storages
+from tensorgraft.compiled.straight_calls import StraightCall
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.tables import Find
 from tensorgraft.compiled.values import exact, is_plain
@@ -76,6 +77,19 @@ class ArrayGuards:
         if self.keys and ordered_keys(leaves) != self.keys:
             return False
         return (self.surroundings is None or self.surroundings.hold()) and self.are_there()
+
+    def write(self, code: StraightCall) -> None:
+        """Write what `hold` asks."""
+        for i, value in self.numbers.items():
+            code.require(f"{code.name(exact)}({code.leaves[i]}) == {code.name(value)}")
+        for i, (low, high) in self.bounds.items():
+            code.require(f"{code.name(low)} <= {code.leaves[i]} <= {code.name(high)}")
+        if self.keys:
+            code.require(f"{code.name(ordered_keys)}({code.flattened()}) == {code.name(self.keys)}")
+        if self.surroundings is not None:
+            self.surroundings.write(code)
+        if self.outside:
+            code.require(f"{code.name(self.are_there)}()")
 
     def are_there(self) -> bool:
         return not self.outside or all(ref() is not None for ref in self.outside)
@@ -138,6 +152,25 @@ class ArrayTrace:
             if self.template is not None:
                 return built
         return optree.tree_unflatten(self.structure, results)
+
+    def write(self, code: StraightCall, report: Report) -> None:
+        """Write the guards, and the call."""
+        self.guards.write(code)
+        count = f"{code.name(report)}.calls += 1"
+        if self._geometries is None or self._takes:
+            code.require_looks()
+            leaves = code.flattened()
+            code.do(count)
+            code.do(f"return {code.name(self)}({leaves})")
+            return
+        outputs = code.run(self.run, self.inputs.write(code))
+        code.do(count)
+        backend, make, store = code.name(self.backend), code.name(Array), code.name(Storage)
+        results = [
+            f"{make}({store}({outputs}[{k}], {backend}), {code.name(geometry)})"
+            for k, geometry in enumerate(self._geometries)
+        ]
+        code.do(f"return {code.structured(results, self.structure, optree.tree_structure)}")
 
     def _built(self, template: Template, arrays: list[Any], leaves: Sequence[Any]) -> Any:
         """Return the results made from the template, after the function's changes to objects have been applied."""

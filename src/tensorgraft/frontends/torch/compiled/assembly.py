@@ -23,7 +23,8 @@ from tensorgraft.compiled.lookups import Lookups
 from tensorgraft.compiled.program import Feed, ProgramInputs, Source, Storages
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import is_plain
-from tensorgraft.frontends.torch.compiled.guards.assumptions import Captured, Guards, Modules, SharedObjects, getter_of
+from tensorgraft.frontends.torch.compiled.guards.assumptions import Captured, Guards, SharedObjects, getter_of
+from tensorgraft.frontends.torch.compiled.guards.modules import Modules
 from tensorgraft.frontends.torch.compiled.guards.values import ValueGuards
 from tensorgraft.frontends.torch.compiled.host.call_tensors import HostSteps, calling, on_host
 from tensorgraft.frontends.torch.compiled.trace import Gradient, Result, Trace

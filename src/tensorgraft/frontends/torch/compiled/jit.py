@@ -22,6 +22,7 @@ from tensorgraft.compiled.background import SWITCH, At, BackgroundTrace, When
 from tensorgraft.compiled.captured_objects import is_plain_tensor
 from tensorgraft.compiled.function import MOST_TRACES, InContext, Report, TracedFunction, one_at_a_time
 from tensorgraft.compiled.outside_calls import muted
+from tensorgraft.compiled.straight_calls import StraightCall
 from tensorgraft.compiled.uncompiled import (
     RunsUncompiled,
     Uncompiled,
@@ -35,8 +36,9 @@ from tensorgraft.frontends.torch.compiled.autograd.tape import Tape
 from tensorgraft.frontends.torch.compiled.capture import Capture
 from tensorgraft.frontends.torch.compiled.device_inference import has_lazy_modules, home_of
 from tensorgraft.frontends.torch.compiled.guards import recurring
-from tensorgraft.frontends.torch.compiled.guards.assumptions import attributes_key, leaf_key, modes
+from tensorgraft.frontends.torch.compiled.guards.assumptions import Guards, attributes_key, leaf_key, modes
 from tensorgraft.frontends.torch.compiled.guards.retraces import History
+from tensorgraft.frontends.torch.compiled.guards.straight_keys import write_keys
 from tensorgraft.frontends.torch.compiled.host.traced_tensors import OnlyTheHost
 from tensorgraft.frontends.torch.compiled.trace import Trace
 from tensorgraft.frontends.torch.compiled.tracing import Tracing
@@ -49,6 +51,7 @@ from tensorgraft.frontends.torch.core.trees import Structure, flatten_call
 from tensorgraft.frontends.torch.core.values import ROUNDS, Values, too_many
 from tensorgraft.frontends.torch.dispatch.program import sharing
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.straight_line import NotStraight
 from tensorgraft.importing import uncollected
 from tensorgraft.interrupts import held_back
 from tensorgraft.quantization import policy
@@ -111,6 +114,7 @@ class Compiled(TracedFunction):
 
     _flatten = staticmethod(flatten_call)
     _add_keys = staticmethod(add_keys)
+    _write_keys = staticmethod(write_keys)
 
     def __init__(
         self,
@@ -135,6 +139,12 @@ class Compiled(TracedFunction):
         """Return True inside another compiled function, which includes this one, or inside transforms, whose tensors
         have no arrays (a compiled program would ignore their tangents)."""
         return state.now.capture is not None or _transforms() is not None or forward_ad._current_level >= 0
+
+    def _write_trace(self, code: StraightCall, trace: Any) -> None:
+        if trace.__class__ is not Trace or trace.guards.__class__ is not Guards:
+            raise NotStraight
+        trace.guards.write(code)
+        trace.write(code, self.report)
 
     def _first_call(
         self, fast_key: Any, leaves: list[Any], structure: Structure, objects: list[Any], args: Any, kwargs: Any

@@ -26,9 +26,8 @@ class CompiledModule(OptimizedModule):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         attributes = self.__dict__
-        for hooks in _AROUND:
-            if attributes.get(hooks):
-                return torch.nn.Module.__call__(self, *args, **kwargs)
+        if any(map(attributes.get, _AROUND)):
+            return torch.nn.Module.__call__(self, *args, **kwargs)
         return attributes["forward"](*args, **kwargs)  # global hooks run around the original, and not twice
 
     def __getattr__(self, name: str) -> Any:

@@ -12,9 +12,11 @@ import torch
 
 from tensorgraft.compiled.agreement import Record
 from tensorgraft.compiled.changes import Change
+from tensorgraft.compiled.function import Report
 from tensorgraft.compiled.objects import Template
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import ProgramInputs, Storages
+from tensorgraft.compiled.straight_calls import StraightCall
 from tensorgraft.compiled.tables import Find
 from tensorgraft.frontends.torch.compiled.autograd.tape import Tape
 from tensorgraft.frontends.torch.compiled.guards.assumptions import Guards
@@ -23,13 +25,24 @@ from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.metadata import Metadata
 from tensorgraft.frontends.torch.core.modes import of_program
-from tensorgraft.frontends.torch.core.trees import Structure, call_of, unflatten
+from tensorgraft.frontends.torch.core.trees import Structure, call_of, flatten, unflatten
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.interrupts import all_or_none, held_back
 from tensorgraft.storage import Placed, Storage, move_to_placement, put_as_it_is
 
 Tensor = torch.Tensor
+
+
+def _structure_of(tree: Any) -> Structure:
+    return flatten(tree)[1]
+
+
+def _write_tensor(code: StraightCall, make: Any, array: str) -> str:
+    """Return the expression of what `make` makes of an array."""
+    write = getattr(make, "write", None)
+    expression: str = f"{code.name(make)}({array})" if write is None else write(code, array)
+    return expression
 
 
 _NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
@@ -150,6 +163,21 @@ class Trace:
                 return make(outputs[k])
             return unflatten(self.structure, [make(outputs[k]) for make, k in self.plainly])
         return self._settled(leaves, first)
+
+    def write(self, code: StraightCall, report: Report) -> None:
+        """Write the call where all guards hold."""
+        count = f"{code.name(report)}.calls += 1"
+        if self.plainly is None:
+            code.require_looks()
+            leaves = code.flattened()
+            code.do(count)
+            code.do(f"return {code.name(self)}({leaves})")
+            return
+        outputs = code.run(self.run, self.inputs.write(code))
+        code.do(count)
+        results = [_write_tensor(code, make, f"{outputs}[{k}]") for make, k in self.plainly]
+        structure = results[0] if self.structure is None else code.structured(results, self.structure, _structure_of)
+        code.do(f"return {structure}")
 
     def _settled(self, leaves: Sequence[Any], first: bool) -> Any:
         """Run the program and apply its effects. Nothing is changed before the program has run. Afterwards all effects

@@ -25,7 +25,8 @@ from tensorgraft.frontends.torch.compiled.autograd.history import Finder, is_lea
 from tensorgraft.frontends.torch.compiled.autograd.replay import usable
 from tensorgraft.frontends.torch.compiled.autograd.tape import Surrounded, Tape
 from tensorgraft.frontends.torch.compiled.capture import Capture, GradientLeaf, active
-from tensorgraft.frontends.torch.compiled.guards.assumptions import Rebound, global_hooks, modes, modes_around
+from tensorgraft.frontends.torch.compiled.guards.assumptions import Rebound, modes, modes_around
+from tensorgraft.frontends.torch.compiled.guards.modules import global_hooks
 from tensorgraft.frontends.torch.compiled.host.call_tensors import Argument, on_host, raw_gradient
 from tensorgraft.frontends.torch.compiled.host.scalars import is_scalar, sum_of
 from tensorgraft.frontends.torch.compiled.host.traced_tensors import HostWatch

@@ -38,6 +38,7 @@ from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.tables import Slots
 from tensorgraft.compiled.values import Replaceable, is_plain, is_same_value, plain
 from tensorgraft.frontends.torch.core.settings import Flag, Flagged, flags
+from tensorgraft.hub.straight_line import NotStraight, StraightLine
 
 plain(torch.dtype, torch.device, torch.Size, torch.memory_format)
 # what they hold is fed, or guarded, otherwise
@@ -403,6 +404,17 @@ class Attributes:
         if not any(expected.__class__ is Replaceable for expected in self._expected):
             self._expected = values
         return True
+
+    def write(self, code: StraightLine) -> None:
+        """Write that the attributes have the very values that were expected last."""
+        if any(expected.__class__ is Replaceable for expected in self._expected):
+            raise NotStraight
+        places = {
+            (id(owner), name): (owner, name, value)
+            for (owner, name), value in zip(self._names, self._expected, strict=True)
+        }
+        for owner, name, value in places.values():
+            code.require(f"{code.name(owner)}.{name} is {code.name(value)}")
 
     def failure(self) -> str | None:
         """Describe the first attribute whose value has changed; None if none has."""

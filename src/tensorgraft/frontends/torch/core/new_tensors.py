@@ -16,6 +16,7 @@ import torch
 from torch.utils.dlpack import to_dlpack
 
 from tensorgraft.hub.dlpack import NAME, DLTensor, content
+from tensorgraft.hub.straight_line import StraightLine
 
 
 class Header(NamedTuple):
@@ -83,3 +84,8 @@ def _allocate(n: int) -> int:
 def imported(address: int) -> torch.Tensor:
     """A tensor on a new storage, which has neither memory nor an array."""
     return _import(_capsule(address, _NAME, None))
+
+
+def write_import(code: StraightLine, address: int) -> str:
+    """Return the expression of `imported(address)`."""
+    return f"{code.name(_import)}({code.name(_capsule)}({address}, {code.name(_NAME)}, None))"

@@ -15,6 +15,7 @@ from torch.distributions import Distribution as _Distribution
 from torch.utils import _device
 
 from tensorgraft.hub.settings import register
+from tensorgraft.hub.straight_line import StraightLine
 
 FLOAT32 = torch.float32
 default_dtype = torch.get_default_dtype
@@ -97,4 +98,13 @@ _NAMES = (
     "detect_anomaly",
 )
 _DEFAULTS = (FLOAT32, False, None, True, __debug__, False)
-register(_of_functions, _DEFAULTS, lambda: dict(zip(_NAMES, _of_functions(), strict=True)))
+
+
+def _write_defaults(code: StraightLine) -> None:
+    of_torch = (default_dtype, deterministic, _device, _fast_path, _Distribution, _anomaly)
+    dtype, strict, device, fast, distribution, anomaly = map(code.name, of_torch)
+    code.require(f"{dtype}() is {code.name(FLOAT32)} and not {strict}() and {device}.CURRENT_DEVICE is None")
+    code.require(f"{fast}() is True and {distribution}._validate_args is {__debug__} and not {anomaly}()")
+
+
+register(_of_functions, _DEFAULTS, lambda: dict(zip(_NAMES, _of_functions(), strict=True)), _write_defaults)

@@ -17,10 +17,11 @@ import torch
 from tensorgraft import dynamic_offset
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_at
-from tensorgraft.frontends.torch.core.new_tensors import empty_header, header, imported
+from tensorgraft.frontends.torch.core.new_tensors import empty_header, header, imported, write_import
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.straight_line import StraightLine
 from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.quantized import Quantized, with_own_codes
 from tensorgraft.storage import Geometry, Storage, contiguous_strides, read
@@ -133,6 +134,13 @@ def maker(
         tensor.untyped_storage().cell = Storage(array, backend)  # type: ignore[attr-defined]
         return tensor
 
+    def write(code: StraightLine, array: str) -> str:
+        tensor = code.variable()
+        code.do(f"{tensor} = {write_import(code, address)}")
+        code.do(f"{tensor}.untyped_storage().cell = {code.name(Storage)}({array}, {code.name(backend)})")
+        return tensor
+
+    make.write = write  # type: ignore[attr-defined]
     return make
 
 

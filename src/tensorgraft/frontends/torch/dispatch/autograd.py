@@ -35,9 +35,15 @@ def install() -> None:
         _library.impl("tensor_split.tensor_indices_or_sections", _tensor_split, key)
         _library.impl("ctc_loss.Tensor", _ctc_loss, key)
     for key in ("AutogradPrivateUse1", "PrivateUse1"):
+        _library.impl("set_data", _set_data, key)
         _library.impl("cov", _cov, key)
         _library.impl("istft", functools.partial(_unchecked, torch.ops.aten.istft.default, False), key)
     _library.impl("max_pool1d", _max_pool1d, "AutogradPrivateUse1")
+
+
+def _set_data(x: Any, value: Any) -> None:
+    """Set `x.data` as Python's code does, which compiled functions notice."""
+    x.data = value
 
 
 def _tensor_split(x: Any, where: Any, dim: int = 0) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -36,7 +36,7 @@ class CompiledNode(torch.autograd.Function):
         ctx.saves = tape.saves or bool(residuals)
         # saved numbers are no residuals, but a backward pass releases them, too
         ctx.save_for_backward(*(residuals or ([torch.empty(0, device="cpu")] if tape.saves else [])))
-        ctx.kept, ctx.spent = None if tape.parts is None else residuals, set[int]()
+        ctx.kept, ctx.spent = [] if tape.parts is None else [*residuals], set[int]()
         return tuple(results)
 
     @staticmethod
@@ -60,6 +60,18 @@ class CompiledNode(torch.autograd.Function):
         return None, None, None, None, *slopes[:n]
 
 
+class _Released(NamedTuple):
+    """What a saved tensor was that a backward pass through its part of the graph has released."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+
+    def zeros(self) -> Tensor:
+        """Return zeros in its place, for a backward program that does not read it."""
+        return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
+
+
 def _saved(ctx: Any, gradients: Sequence[Tensor | None]) -> Sequence[Tensor]:
     """Return the saved tensors. Raises PyTorch's RuntimeError if a backward pass has released them.
 
@@ -71,12 +83,13 @@ def _saved(ctx: Any, gradients: Sequence[Tensor | None]) -> Sequence[Tensor]:
     try:
         saved = ctx.saved_tensors
     except RuntimeError:
-        if ctx.kept is None or now & ctx.spent:
+        if now & ctx.spent:
             raise
-        saved = ctx.kept
+        saved = [t.zeros() if isinstance(t, _Released) else t for t in ctx.kept]
     ctx.spent |= now
-    if ctx.spent == {*parts.of_roots}:
-        ctx.kept = None
+    for key in (key for part in now for key in parts.residuals[part]):
+        if isinstance(t := ctx.kept[key], Tensor):
+            ctx.kept[key] = _Released(t.shape, t.dtype, t.device)
     return saved
 
 

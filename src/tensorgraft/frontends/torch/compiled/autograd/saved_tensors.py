@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -103,10 +104,12 @@ class Parts(NamedTuple):
 
     of_roots: list[int]  # for each tensor at which the graph begins, the number of its part
     saving: set[int]  # parts with saved tensors
+    residuals: dict[int, set[int]]  # by part: keys of the residuals that it alone has saved
 
 
-def separate_parts(roots: Sequence[Tensor], saving: set[Any]) -> Parts | None:
-    """Return the parts of the graph behind tensors, None if there is one. `saving`: nodes with saved tensors."""
+def separate_parts(roots: Sequence[Tensor], saving: dict[Any, set[int]]) -> Parts | None:
+    """Return the parts of the graph behind tensors, None if there is one. `saving`: nodes with saved tensors, and the
+    keys of their residuals."""
     numbers = list(range(len(roots)))
     reached: dict[Any, int] = {}
 
@@ -128,4 +131,11 @@ def separate_parts(roots: Sequence[Tensor], saving: set[Any]) -> Parts | None:
             reached[node] = i
             stack.extend(next_nodes(node))
     of_roots = [number(i) for i in range(len(roots))]
-    return Parts(of_roots, {number(reached[node]) for node in saving}) if any(of_roots) else None
+    if not any(of_roots):
+        return None
+    by_part: dict[int, set[int]] = {}
+    for node, keys in saving.items():
+        by_part.setdefault(number(reached[node]), set()).update(keys)
+    times = Counter(key for keys in by_part.values() for key in keys)
+    alone = {part: {key for key in keys if times[key] == 1} for part, keys in by_part.items()}
+    return Parts(of_roots, {*by_part}, alone)

@@ -102,6 +102,7 @@ class Tape:
         self._saved_results: list[tuple[int, tuple[int, ...]]] = []  # of results: which, and the keys
         self.saves = False  # nodes have saved tensors, which a backward pass releases
         self.parts: Parts | None = None  # of the graph, if there are several
+        self.packed: tuple[int, ...] = ()  # keys of the tensor that was packed last
         self.python = False  # hooks or functions of the program run in a backward pass
         self.surroundings = Surrounded()
 
@@ -115,15 +116,17 @@ class Tape:
         return self._first + k
 
     def pack(self, t: Tensor) -> Residual | Tensor:
+        self.packed = ()
         if t.device.type != TYPE:
             view = replay.fed_view(t)
             if view is None:
                 return t
             nbytes = math.prod(t.shape) * t.element_size()
             metadata = Metadata(t.dtype, tuple(t.shape), contiguous_strides(tuple(t.shape)), 0, nbytes)
-            return Residual((self._key(view),), metadata, False, False)
+            self.packed = (self._key(view),)
+            return Residual(self.packed, metadata, False, False)
         state.touch(cell_of(t))
-        keys = tuple(self._key(cell.array) for cell in codes.split_quantized([cell_of(t)]))
+        keys = self.packed = tuple(self._key(cell.array) for cell in codes.split_quantized([cell_of(t)]))
         self.saved[id(cell_of(t))] = keys
         return Residual(keys, Metadata.of(t), t.is_conj(), t.is_neg())
 
@@ -391,7 +394,7 @@ _VIEWED = {("LinearBackward0", "_raw_saved_weight")}
 
 def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape | None = None) -> Tape | None:
     """Return the tape of some results; None if there is nothing to differentiate."""
-    tape, saving = Tape(roots, before), set[Any]()
+    tape, saving = Tape(roots, before), dict[Any, set[int]]()
     for node in nodes(roots):
         variable = getattr(node, "variable", None)
         if variable is not None:
@@ -412,9 +415,9 @@ def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape |
                     with _disable_current_modes():  # which would see numbers where autograd has 0-d tensors
                         for saved, value in saved_of_node(node, name):
                             saved.register_hooks(*tape.hooks())
+                            saving.setdefault(node, set()).update(tape.packed)
                             if (node.name(), name) not in _VIEWED:
                                 tape.originals.add(id(value))
-                            saving.add(node)
                 except RuntimeError as error:
                     if "freed" in str(error):
                         return _used_up(roots, before, error)
@@ -428,7 +431,8 @@ def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape |
                     with _disable_current_modes():
                         saved.register_hooks(*tape.hooks())
     tape.saves = bool(saving)
-    if saving and before is None and len(roots) > 1:
+    seen_whole = not (tape.hidden or tape.python or capture.checkpoints)
+    if saving and before is None and len(roots) > 1 and seen_whole:
         tape.parts = separate_parts(roots, saving)
     return tape
 

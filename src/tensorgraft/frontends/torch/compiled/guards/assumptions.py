@@ -6,9 +6,7 @@ Guards compare many things at once, by identity, so that a call costs little mor
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
-from operator import attrgetter, is_
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,9 +19,11 @@ from tensorgraft.compiled.captured_objects import Call, DirectCaptures, object_k
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.objects import containers
 from tensorgraft.compiled.side_effects import Reachable
+from tensorgraft.compiled.straight_calls import StraightCall
 from tensorgraft.compiled.surroundings import OfAnother, Surroundings, bits_of
 from tensorgraft.compiled.tables import Table, entry_of
 from tensorgraft.compiled.values import Replaceable, SameObject, exact, is_plain, keys_of
+from tensorgraft.frontends.torch.compiled.guards.modules import Modules, global_hooks, requires_grad_of
 from tensorgraft.frontends.torch.compiled.host.call_tensors import HostGuard
 from tensorgraft.frontends.torch.compiled.optimizers.numbers import OptimizerGuard
 from tensorgraft.frontends.torch.core import sharded_tensors, state
@@ -31,9 +31,8 @@ from tensorgraft.frontends.torch.core.attributes import Attributes
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located_errors import current_line
 from tensorgraft.frontends.torch.core.modes import function_modes
-from tensorgraft.frontends.torch.core.tensors import cell_of, storages_of
+from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import Boxed, Leaves, call_of, numbers_in
-from tensorgraft.frontends.torch.device import scripted
 from tensorgraft.hub import settings
 from tensorgraft.precision import policy
 from tensorgraft.storage import Storage
@@ -197,14 +196,30 @@ class Guards:
         for optimizer_guard in self.optimizers:
             if not optimizer_guard.holds():
                 return False
+        if self.surroundings is not None and not self.surroundings.hold():
+            return False
+        return self._rest_holds(leaves)
+
+    def write(self, code: StraightCall) -> None:
+        """Write what `hold` asks."""
+        self.modules.write(code)
+        self.attributes.write(code)
+        if self.captured is not None:
+            self.captured.write(code)
+        for optimizer_guard in self.optimizers:
+            code.require(f"{code.name(optimizer_guard.holds)}()")
+        if self.surroundings is not None:
+            self.surroundings.write(code)
+        if self.without or self.gradients or self._hooked or self.shared or self._keys or self.host:
+            code.require(f"{code.name(self._rest_holds)}({code.flattened()})")
+
+    def _rest_holds(self, leaves: Sequence[Any]) -> bool:
         for get in self.without:
             if get(leaves).grad is not None:
                 return False
         for get, key in self.gradients:
             if (g := get(leaves).grad) is None or leaf_key(g) != key:
                 return False
-        if self.surroundings is not None and not self.surroundings.hold():
-            return False
         if self._hooked and self._current_hooks(leaves) != self._hooks:
             return False
         if self.shared is not None and not self.shared.hold(leaves):
@@ -255,9 +270,6 @@ class Guards:
 
 _hooks_before: Callable[[Tensor], Any] = Tensor._backward_hooks.__get__  # type: ignore[union-attr]
 _hooks_after: Callable[[Tensor], Any] = Tensor._post_accumulate_grad_hooks.__get__  # type: ignore[attr-defined,misc]
-_requires_grad_of = attrgetter("requires_grad")
-_END = object()  # after the last of what modules hold: one more, or one less, stands in its place
-_ENDS = (_END, _END)
 
 
 class Rebound:
@@ -389,7 +401,7 @@ class Captured:
         self._polled = [t for t in tensors if id(t) not in watched]  # whether it is touched or only asked
         self._requires_grad = [t.requires_grad for t in self._polled]
         self._geometry_keys = [_geometry_key(t) for t in self._tensors]
-        self._geometry_count = state.looks
+        self.geometry_count = state.looks
         self._slots = slots
         self._arguments = [i for i, t in enumerate(leaves) if _is_ours(t)]
         self._cells = {id(cell_of(t)) for t in self._tensors}
@@ -401,17 +413,30 @@ class Captured:
         return bool(self._polled or self._slots.entries or self._compares or self._tensors)
 
     def hold(self, leaves: Sequence[Any]) -> bool:
-        if self._polled and list(map(_requires_grad_of, self._polled)) != self._requires_grad:
+        if self._polled and list(map(requires_grad_of, self._polled)) != self._requires_grad:
             return False
-        if state.looks != self._geometry_count:
+        if state.looks != self.geometry_count:
             if [_geometry_key(t) for t in self._tensors] != self._geometry_keys:
                 return False
-            self._geometry_count = state.looks
+            self.geometry_count = state.looks
         if self._compares:
             cells, cells_now = self._cells, [id(cell_of(leaves[i])) for i in self._arguments]
             if [c if c in cells else None for c in cells_now] != self._shared:
                 return False
         return not self._slots.entries or self._slots_hold(leaves)
+
+    def write(self, code: StraightCall) -> None:
+        """Write what `hold` asks."""
+        if self._slots.entries or (self._compares and any(self._shared)):
+            code.require(f"{code.name(self.hold)}({code.flattened()})")
+            return
+        code.require_equal(requires_grad_of, self._polled, self._requires_grad)
+        if self._tensors:
+            me, looks = code.name(self), code.name(state)
+            code.require(f"{looks}.looks == {me}.geometry_count or {me}.hold({code.flattened()})")
+        if self._compares:
+            for i in self._arguments:
+                code.require(f"id({code.cell(i)}) not in {code.name(self._cells)}")
 
     def _slots_hold(self, leaves: Sequence[Any]) -> bool:
         call = call_of(leaves)
@@ -439,141 +464,3 @@ class Captured:
 def _geometry_key(t: Tensor) -> Any:
     """Return a key that differs if a tensor has another storage or geometry."""
     return id(cell_of(t)), leaf_key(t)
-
-
-class _ValuesWithout:
-    """An iterable over the values of a table, without those of some keys."""
-
-    def __init__(self, table: dict[Any, Any], excluded: Collection[Any]) -> None:
-        self._table, self._excluded = table, excluded
-
-    def __iter__(self) -> Iterator[Any]:
-        return (value for key, value in self._table.items() if key not in self._excluded)
-
-
-_GLOBAL_HOOKS = [
-    table
-    for name, table in vars(torch.nn.modules.module).items()
-    if name.startswith("_global_") and name.endswith("hooks") and isinstance(table, dict)
-]
-
-
-def global_hooks() -> list[Any]:
-    """Return the hooks of all modules."""
-    return [hook for table in _GLOBAL_HOOKS for hook in table.values()]
-
-
-def _hooks_of(m: torch.nn.Module, used: Collection[str] = ()) -> list[dict[int, Any]]:
-    """Return the tables of hooks of a module's calls, and of others (`state_dict`) those that are in use."""
-    tables = [m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks]
-    others = [vars(m).get(name) for name in sorted(used) if name.endswith("_hooks")]
-    return tables + [of for of in others if isinstance(of, dict) and not any(of is table for table in tables)]
-
-
-class Modules:
-    """Modules keep their submodules, parameters and buffers, these their storages, and no hooks are added."""
-
-    def __init__(
-        self,
-        modules: Iterable[torch.nn.Module],
-        rebound: Collection[tuple[int, Any]] = (),
-        used: Mapping[int, Collection[str]] | None = None,
-    ) -> None:
-        """`rebound`: places that the function gives other values: a table's identity, and a key. `used`: names of
-        attributes that the function uses, by modules' identity."""
-        modules = scripted.with_parts({id(m): m for m in modules}.values())
-        used = used or {}
-        tables: list[dict[Any, Any]] = []
-        self._empty: list[dict[Any, Any]] = []
-        for m in modules:
-            tables += (m._parameters, m._buffers, m._modules)
-            for hooks in _hooks_of(m, used.get(id(m), ())):
-                (tables if hooks else self._empty).append(hooks)
-        excluded_of: dict[int, set[Any]] = {}
-        for table_id, key in rebound:
-            excluded_of.setdefault(table_id, set()).add(key)
-        self._full = [
-            _ValuesWithout(table, excluded_of[id(table)]) if id(table) in excluded_of else scripted.values_of(table)
-            for table in tables
-            if table or id(table) in excluded_of
-        ]
-        tables = [table for table in tables if id(table) not in excluded_of]
-        self._empty += [table for table in tables if not table]
-        self._expected = list(chain.from_iterable(self._full))
-        self._until_end = [*self._expected, _END]
-        self._modules = modules
-        self._training = [scripted.attributes_of(m) for m in modules]
-        self._modes = [d.get("training") for d in self._training]
-        self._hooks = global_hooks()
-        # a `forward` of its own makes one entry more; one that the function itself adds may come
-        self._forwards = [(d, d.get("forward")) for d in self._training if isinstance(d, dict)]
-        self._dicts = [d for d, _ in self._forwards]
-        self._lengths = list(map(len, self._dicts))
-        self._kinds = list(map(type, modules))
-        self.classes = list(dict.fromkeys(self._kinds))
-        hook_tables = [*chain.from_iterable(_hooks_of(m, used.get(id(m), ())) for m in modules), *_GLOBAL_HOOKS]
-        self.hooks = [hook for table in hook_tables for hook in table.values()]
-        self._scripted = [d for d in self._training if isinstance(d, scripted.ScriptAttributes)]
-        tensors = {id(t): t for t in self._expected if isinstance(t, Tensor)}
-        self._tensors = list(tensors.values())
-        self._requires_grad = [t.requires_grad for t in self._tensors]
-        self._device_tensors = [t for t in self._tensors if t.device.type == TYPE]
-        for t in self._device_tensors:
-            cell_of(t)  # says what is wrong with those that have none
-        self._storages = storages_of(self._device_tensors)
-
-    @property
-    def tensors(self) -> set[int]:
-        """The identities of the tensors in them."""
-        return set(map(id, self._tensors))
-
-    def hold(self) -> bool:
-        if not self._modules:
-            return True
-        if any(self._empty) or not all(map(is_, chain(chain.from_iterable(self._full), _ENDS), self._until_end)):
-            return False
-        if [d.get("training") for d in self._training] != self._modes or list(map(type, self._modules)) != self._kinds:
-            return False
-        if (self._hooks or any(_GLOBAL_HOOKS)) and global_hooks() != self._hooks:
-            return False
-        lengths = list(map(len, self._dicts))
-        if lengths != self._lengths:
-            if any(d.get("forward") is not own_forward for d, own_forward in self._forwards):
-                return False
-            self._lengths = lengths
-        for d in self._scripted:
-            if not d.hold():
-                return False
-        return (
-            list(map(_requires_grad_of, self._tensors)) == self._requires_grad
-            and storages_of(self._device_tensors) == self._storages
-        )
-
-    def failure(self, names: dict[int, str]) -> str:
-        """Describe what has changed in the modules since the trace."""
-        for m, d, mode in zip(self._modules, self._training, self._modes, strict=True):
-            if d.get("training") is not mode:
-                return f"{names.get(id(m)) or type(m).__name__}.training is {d.get('training')}, was {mode}"
-        for m, kind in zip(self._modules, self._kinds, strict=True):
-            if type(m) is not kind:
-                return f"{names.get(id(m)) or kind.__name__} is a {type(m).__name__} now, was a {kind.__name__}"
-        if global_hooks() != self._hooks:
-            return "a hook of all modules was added or removed"
-        for m, (d, own_forward) in zip(self._modules, self._forwards, strict=False):
-            if d.get("forward") is not own_forward:
-                return f"{names.get(id(m)) or type(m).__name__}.forward is another function"
-        for d in self._scripted:
-            if not d.hold():
-                return d.failure()
-        for t, before in zip(self._tensors, self._requires_grad, strict=True):
-            if t.requires_grad is not before:
-                return f"{names.get(id(t), 'a tensor')}.requires_grad is {t.requires_grad}, was {before}"
-        values_now = list(chain.from_iterable(self._full))
-        if any(self._empty) or len(values_now) != len(self._expected) or not all(map(is_, values_now, self._expected)):
-            held_ids = set(map(id, self._expected))
-            added = next((names.get(id(v)) for v in values_now if id(v) not in held_ids), None)
-            return f"{added or 'a parameter, a buffer, a module or a hook'} was added, or took the place of another"
-        for t, storage in zip(self._device_tensors, self._storages, strict=True):
-            if t.untyped_storage() is not storage:
-                return f"{names.get(id(t), 'a parameter or buffer')} has another storage (its .data was set)"
-        return "a module has changed"

@@ -1,0 +1,141 @@
+"""The arguments of a call, taken apart in straight line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tensorgraft.compiled.captured_objects import Call
+from tensorgraft.hub.straight_line import NotStraight, StraightLine
+
+_MOST = 256  # leaves
+
+
+class StraightCall(StraightLine):
+    """A call in straight line, `(args, kwargs) -> results`.
+
+    Arguments:
+        call: an example.
+        leaves: its leaves.
+    """
+
+    def __init__(self, call: Call, leaves: Sequence[Any]) -> None:
+        super().__init__()
+        if len(leaves) > _MOST:
+            raise NotStraight
+        args, kwargs = call
+        self.leaves: list[str] = []  # the variables that hold them
+        self._arrays: dict[int, tuple[str, str, str]] = {}
+        self._flat: str | None = None
+        if not kwargs:
+            self.require("not kwargs")
+        for variable, value in (*self._parts("args", args), *(self._parts("kwargs", kwargs) if kwargs else ())):
+            k = len(self.leaves)
+            if k < len(leaves) and leaves[k] is value:
+                self.leaves.append(variable)
+            elif value is None:
+                self.require(f"{variable} is None")
+            else:
+                raise NotStraight
+        if len(self.leaves) != len(leaves):
+            raise NotStraight
+        self._kind = leaves.__class__  # a list, or `Leaves`, which know the call
+
+    def _parts(self, variable: str, value: Any) -> Iterator[tuple[str, Any]]:
+        """Take apart what is in lists, tuples and dictionaries. Yields a variable and its value for anything else."""
+        kind = value.__class__
+        if kind is list or kind is tuple:
+            if variable != "args":
+                self.require(f"{variable}.__class__ is {kind.__name__}")
+            self.require(f"len({variable}) == {len(value)}")
+            variables = [self.variable() for _ in value]
+            if variables:
+                self.check(f"{', '.join(variables)}, = {variable}")
+            for inner, x in zip(variables, value, strict=True):
+                yield from self._parts(inner, x)
+        elif kind is dict:
+            if any(key.__class__ is not str for key in value):
+                raise NotStraight
+            self.require(f"{variable}.__class__ is dict and [*{variable}] == {self.name(list(value))}")
+            for key in sorted(value):
+                yield from self._parts(self.let(f"{variable}[{key!r}]"), value[key])
+        else:
+            yield variable, value
+
+    def flattened(self) -> str:
+        """Return the variable of the leaves as the other parts of a call know them."""
+        if self._flat is None:
+            flat = f"[{', '.join(self.leaves)}]"
+            self._flat = self.let(flat if self._kind is list else f"{self.name(self._kind)}({flat}, (args, kwargs))")
+        return self._flat
+
+    def add_array(self, k: int, cell: str, look: str) -> None:
+        """Note the variable of the storage behind the leaf number `k`, and the condition on how its array, `{array}`,
+        looks."""
+        self._arrays[k] = cell, self.let(f"{cell}.array"), look
+
+    def cell(self, k: int) -> str:
+        """Return the variable of the storage behind a leaf."""
+        return self._arrays[k][0]
+
+    def array(self, k: int) -> str:
+        """Return the variable of the array behind a leaf."""
+        if k not in self._arrays:
+            raise NotStraight
+        return self._arrays[k][1]
+
+    def require_looks(self) -> None:
+        """Write the conditions on how arrays look, for a program that does not ask itself."""
+        for _, array, look in self._arrays.values():
+            self.require(look.format(array=array))
+
+    def require_scalar(self, variable: str, value: Any) -> None:
+        """Require exactly this value. Raises NotStraight for one that is compared in other ways."""
+        kind = value.__class__
+        if value is None or kind is bool:
+            self.require(f"{variable} is {value!r}")
+        elif kind is int or kind is str or (kind is float and value == value and value):
+            self.require(f"{variable}.__class__ is {kind.__name__} and {variable} == {value!r}")
+        else:
+            raise NotStraight
+
+    def require_same(self, expression: str, value: Any) -> None:
+        """Require an equal value, mostly None or the same object."""
+        if value is None:
+            self.require(f"{expression} is None")
+        else:
+            self.require(f"{expression} == {self.name(value)}")
+
+    def require_apart(self, cells: dict[str, Any]) -> None:
+        """Require that all storages, by their variables, are different ones. Raises NotStraight where some are not."""
+        if len({*map(id, cells.values())}) < len(cells):
+            raise NotStraight
+        if len(cells) == 2:
+            self.require(" is not ".join(cells))
+        elif len(cells) > 2:
+            self.require(f"len({{{', '.join(cells)}}}) == {len(cells)}")
+
+    def run(self, program: Callable[..., Any], arrays: str) -> str:
+        """Run a program on its arrays where all conditions hold. Returns the variable of its outputs."""
+        write = getattr(program, "write", None)
+        if write is not None:
+            outputs: str = write(self, arrays)
+            return outputs
+        self.require_looks()
+        outputs = self.variable()
+        self.do(f"{outputs} = {self.name(program)}(*{arrays})")
+        return outputs
+
+    def structured(self, results: list[str], structure: Any, structure_of: Callable[[Any], Any]) -> str:
+        """Return the expression of results in their structure."""
+        n, flat = len(results), ", ".join(results)
+        if n == 1 and structure == structure_of(0):
+            return flat
+        if structure == structure_of((0,) * n):
+            return f"({flat},)" if n else "()"
+        if structure == structure_of([0] * n):
+            return f"[{flat}]"
+        return f"{self.name(structure)}.unflatten([{flat}])"
+
+    def written(self) -> Any:
+        return self.function("args, kwargs")

@@ -1,0 +1,187 @@
+"""The guard of modules: what they hold, their modes, classes and hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
+from operator import attrgetter, is_
+from typing import Any
+
+import torch
+
+from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core.devices import TYPE
+from tensorgraft.frontends.torch.core.tensors import cell_of, storages_of
+from tensorgraft.frontends.torch.device import scripted
+from tensorgraft.hub.straight_line import NotStraight, StraightLine
+
+Tensor = torch.Tensor
+requires_grad_of = attrgetter("requires_grad")
+_END = object()  # after the last of what modules hold: one more, or one less, stands in its place
+_ENDS = (_END, _END)
+
+
+class _ValuesWithout:
+    """An iterable over the values of a table, without those of some keys."""
+
+    def __init__(self, table: dict[Any, Any], excluded: Collection[Any]) -> None:
+        self._table, self._excluded = table, excluded
+
+    def __iter__(self) -> Iterator[Any]:
+        return (value for key, value in self._table.items() if key not in self._excluded)
+
+
+_GLOBAL_HOOKS = [
+    table
+    for name, table in vars(torch.nn.modules.module).items()
+    if name.startswith("_global_") and name.endswith("hooks") and isinstance(table, dict)
+]
+
+
+def global_hooks() -> list[Any]:
+    """Return the hooks of all modules."""
+    return [hook for table in _GLOBAL_HOOKS for hook in table.values()]
+
+
+def _hooks_of(m: torch.nn.Module, used: Collection[str] = ()) -> list[dict[int, Any]]:
+    """Return the tables of hooks of a module's calls, and of others (`state_dict`) those that are in use."""
+    tables = [m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks]
+    others = [vars(m).get(name) for name in sorted(used) if name.endswith("_hooks")]
+    return tables + [of for of in others if isinstance(of, dict) and not any(of is table for table in tables)]
+
+
+class Modules:
+    """Modules keep their submodules, parameters and buffers, these their storages, and no hooks are added."""
+
+    def __init__(
+        self,
+        modules: Iterable[torch.nn.Module],
+        rebound: Collection[tuple[int, Any]] = (),
+        used: Mapping[int, Collection[str]] | None = None,
+    ) -> None:
+        """`rebound`: places that the function gives other values: a table's identity, and a key. `used`: names of
+        attributes that the function uses, by modules' identity."""
+        modules = scripted.with_parts({id(m): m for m in modules}.values())
+        used = used or {}
+        tables: list[dict[Any, Any]] = []
+        self._empty: list[dict[Any, Any]] = []
+        for m in modules:
+            tables += (m._parameters, m._buffers, m._modules)
+            for hooks in _hooks_of(m, used.get(id(m), ())):
+                (tables if hooks else self._empty).append(hooks)
+        excluded_of: dict[int, set[Any]] = {}
+        for table_id, key in rebound:
+            excluded_of.setdefault(table_id, set()).add(key)
+        self._full = [
+            _ValuesWithout(table, excluded_of[id(table)]) if id(table) in excluded_of else scripted.values_of(table)
+            for table in tables
+            if table or id(table) in excluded_of
+        ]
+        tables = [table for table in tables if id(table) not in excluded_of]
+        self._empty += [table for table in tables if not table]
+        self._expected = list(chain.from_iterable(self._full))
+        self._until_end = [*self._expected, _END]
+        self._modules = modules
+        self._training = [scripted.attributes_of(m) for m in modules]
+        self._modes = [d.get("training") for d in self._training]
+        self._hooks = global_hooks()
+        # a `forward` of its own makes one entry more; one that the function itself adds may come
+        self._forwards = [(d, d.get("forward")) for d in self._training if isinstance(d, dict)]
+        self._dicts = [d for d, _ in self._forwards]
+        self._lengths = list(map(len, self._dicts))
+        self._kinds = list(map(type, modules))
+        self.classes = list(dict.fromkeys(self._kinds))
+        hook_tables = [*chain.from_iterable(_hooks_of(m, used.get(id(m), ())) for m in modules), *_GLOBAL_HOOKS]
+        self.hooks = [hook for table in hook_tables for hook in table.values()]
+        self._scripted = [d for d in self._training if isinstance(d, scripted.ScriptAttributes)]
+        tensors = {id(t): t for t in self._expected if isinstance(t, Tensor)}
+        self._tensors = list(tensors.values())
+        self._requires_grad = [t.requires_grad for t in self._tensors]
+        self._device_tensors = [t for t in self._tensors if t.device.type == TYPE]
+        for t in self._device_tensors:
+            cell_of(t)  # says what is wrong with those that have none
+        self._storages = storages_of(self._device_tensors)
+        self.looks = state.looks
+
+    @property
+    def tensors(self) -> set[int]:
+        """The identities of the tensors in them."""
+        return set(map(id, self._tensors))
+
+    def hold(self) -> bool:
+        if not self._modules:
+            return True
+        if any(self._empty) or not all(map(is_, chain(chain.from_iterable(self._full), _ENDS), self._until_end)):
+            return False
+        if [d.get("training") for d in self._training] != self._modes or list(map(type, self._modules)) != self._kinds:
+            return False
+        if (self._hooks or any(_GLOBAL_HOOKS)) and global_hooks() != self._hooks:
+            return False
+        lengths = list(map(len, self._dicts))
+        if lengths != self._lengths:
+            if any(d.get("forward") is not own_forward for d, own_forward in self._forwards):
+                return False
+            self._lengths = lengths
+        for d in self._scripted:
+            if not d.hold():
+                return False
+        return list(map(requires_grad_of, self._tensors)) == self._requires_grad and self.have_storages()
+
+    def have_storages(self) -> bool:
+        """Return whether the tensors have the storages that they had."""
+        if state.looks != self.looks:
+            if storages_of(self._device_tensors) != self._storages:
+                return False
+            self.looks = state.looks
+        return True
+
+    def write(self, code: StraightLine) -> None:
+        """Write what `hold` asks."""
+        if self._scripted or any(table.__class__ is _ValuesWithout for table in self._full):
+            raise NotStraight
+        code.require_empty(self._empty)
+        start = 0
+        for values in self._full:
+            size = len(list(values))
+            code.require_objects(code.name(values), self._expected[start : start + size])
+            start += size
+        for d, mode in zip(self._dicts, self._modes, strict=True):
+            code.require(f"{code.name(d)}['training'] is {code.name(mode)} and len({code.name(d)}) == {len(d)}")
+        for m in self._modules:
+            code.require(f"type({code.name(m)}) is {code.name(type(m))}")
+        if self._hooks:
+            code.require(f"{code.name(global_hooks)}() == {code.name(self._hooks)}")
+        elif self._modules:
+            code.require_empty(_GLOBAL_HOOKS)
+        code.require_equal(requires_grad_of, self._tensors, self._requires_grad)
+        if self._device_tensors:
+            code.require(f"{code.name(state)}.looks == {code.name(self)}.looks or {code.name(self)}.have_storages()")
+
+    def failure(self, names: dict[int, str]) -> str:
+        """Describe what has changed in the modules since the trace."""
+        for m, d, mode in zip(self._modules, self._training, self._modes, strict=True):
+            if d.get("training") is not mode:
+                return f"{names.get(id(m)) or type(m).__name__}.training is {d.get('training')}, was {mode}"
+        for m, kind in zip(self._modules, self._kinds, strict=True):
+            if type(m) is not kind:
+                return f"{names.get(id(m)) or kind.__name__} is a {type(m).__name__} now, was a {kind.__name__}"
+        if global_hooks() != self._hooks:
+            return "a hook of all modules was added or removed"
+        for m, (d, own_forward) in zip(self._modules, self._forwards, strict=False):
+            if d.get("forward") is not own_forward:
+                return f"{names.get(id(m)) or type(m).__name__}.forward is another function"
+        for d in self._scripted:
+            if not d.hold():
+                return d.failure()
+        for t, before in zip(self._tensors, self._requires_grad, strict=True):
+            if t.requires_grad is not before:
+                return f"{names.get(id(t), 'a tensor')}.requires_grad is {t.requires_grad}, was {before}"
+        values_now = list(chain.from_iterable(self._full))
+        if any(self._empty) or len(values_now) != len(self._expected) or not all(map(is_, values_now, self._expected)):
+            held_ids = set(map(id, self._expected))
+            added = next((names.get(id(v)) for v in values_now if id(v) not in held_ids), None)
+            return f"{added or 'a parameter, a buffer, a module or a hook'} was added, or took the place of another"
+        for t, storage in zip(self._device_tensors, self._storages, strict=True):
+            if t.untyped_storage() is not storage:
+                return f"{names.get(id(t), 'a parameter or buffer')} has another storage (its .data was set)"
+        return "a module has changed"

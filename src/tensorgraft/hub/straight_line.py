@@ -1,0 +1,118 @@
+"""Functions that are written for one kind of call: conditions in straight line, and what is done where all hold.
+
+A compiled function checks at each call what its trace depends on. Loops over lists of guards take three times as long
+as the same conditions written out, with the values that they compare with as global names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from operator import is_
+from typing import Any
+
+# of this package, as errors that look for the program's own line expect of its code
+_FILE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "<straight line>")
+
+
+_MOST = 16  # conditions of a kind that are written one by one
+
+
+class NotStraight(Exception):
+    """A call is of a kind for which no straight line is written."""
+
+
+class _Missed:
+    def __repr__(self) -> str:
+        return "missed"
+
+
+MISSED: Any = _Missed()  # returned for another kind of call, before anything is done
+
+
+class StraightLine:
+    """A function under construction. Its conditions are checked first: where one does not hold, or raises an exception,
+    it returns MISSED."""
+
+    def __init__(self) -> None:
+        self._checks: list[str] = []
+        self._statements: list[str] = []
+        self._space: dict[str, Any] = {"MISSED": MISSED}
+        self._names: dict[int, str] = {}
+        self._variables = 0
+
+    def name(self, value: Any) -> str:
+        """Return a name for a value, which is the same object at every call."""
+        if value is None or value is True or value is False:
+            return repr(value)
+        name = self._names.get(id(value))
+        if name is None:
+            name = self._names[id(value)] = f"v{len(self._names)}"
+            self._space[name] = value
+        return name
+
+    def variable(self) -> str:
+        """Return the name of a new variable."""
+        self._variables += 1
+        return f"x{self._variables}"
+
+    def require(self, condition: str) -> None:
+        """Add a condition, which may name variables of `let`."""
+        self.check(f"if not ({condition}): return MISSED")
+
+    def require_objects(self, expression: str, expected: Sequence[Any]) -> None:
+        """Require that a container has exactly these objects in it, in their order."""
+        if not expected:
+            self.require(f"not {expression}")
+        elif len(expected) <= _MOST:
+            variables = [self.variable() for _ in expected]
+            self.check(f"{', '.join(variables)}, = {expression}")
+            for variable, value in zip(variables, expected, strict=True):
+                self.require(f"{variable} is {self.name(value)}")
+        else:
+            self.require(f"len({expression}) == {len(expected)}")
+            self.require(f"all(map({self.name(is_)}, {expression}, {self.name(expected)}))")
+
+    def require_empty(self, containers: Sequence[Any]) -> None:
+        """Require that nothing is in any of these containers."""
+        if len(containers) <= _MOST:
+            for container in containers:
+                self.require(f"not {self.name(container)}")
+        else:
+            self.require(f"not any({self.name(containers)})")
+
+    def require_equal(self, ask: Callable[[Any], Any], objects: Sequence[Any], expected: Sequence[Any]) -> None:
+        """Require that what is asked of each of the objects is what is expected."""
+        if not objects:
+            return
+        values = f"map({self.name(ask)}, {self.name(objects)})"
+        if all(value is True for value in expected):
+            self.require(f"all({values})")
+        elif all(value is False for value in expected):
+            self.require(f"not any({values})")
+        else:
+            self.require(f"[*{values}] == {self.name(expected)}")
+
+    def let(self, expression: str) -> str:
+        """Return a new variable for an expression that conditions and statements have in common."""
+        variable = self.variable()
+        self.check(f"{variable} = {expression}")
+        return variable
+
+    def check(self, line: str) -> None:
+        """Add a line among the conditions."""
+        self._checks.append(line)
+
+    def do(self, line: str) -> None:
+        """Add a line that runs where all conditions hold. Its exceptions are the caller's."""
+        self._statements.append(line)
+
+    def function(self, parameters: str) -> Callable[..., Any]:
+        """Return the function with these parameters."""
+        lines = [f"def call({parameters}):", "  try:"]
+        lines += [f"    {line}" for line in self._checks]
+        lines += ["  except Exception:", "    return MISSED"]
+        lines += [f"  {line}" for line in self._statements]
+        exec(compile("\n".join(lines), _FILE, "exec"), self._space)
+        call: Callable[..., Any] = self._space.pop("call")  # which would hold itself
+        return call

@@ -1,0 +1,367 @@
+"""Warm calls run in straight line, and only where every part of their key and of their guards is as it was."""
+
+import sys
+import types
+
+import pytest
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import tensorgraft as tg
+import tensorgraft.array_api as xp
+from tensorgraft.hub.straight_line import MISSED, NotStraight, StraightLine
+
+pytestmark = pytest.mark.compiled
+pytest.importorskip("jax")
+WARM = 12  # calls after which the program is handed to the runtime
+
+
+@pytest.fixture(scope="module")
+def device():
+    return tg.device("jax")
+
+
+def straight(run, *args, **kwargs):
+    """Call a compiled function until it runs in straight line."""
+    for _ in range(WARM):
+        run(*args, **kwargs)
+    return run.straight(args, kwargs) is not MISSED
+
+
+# ---- arguments -------------------------------------------------------------------------------------------------------
+
+
+class Named(torch.Tensor):
+    pass
+
+
+def marked(x):
+    x.mark = 2
+    return x
+
+
+ARGUMENTS = {
+    "dtype": lambda x: x.double(),
+    "shape": lambda x: x[:2].clone(),
+    "strides": lambda x: x.t(),
+    "offset": lambda x: torch.cat([x, x])[3:],
+    "view": lambda x: torch.cat([x, x])[:3],
+    "requires grad": lambda x: x.clone().requires_grad_(),
+    "history": lambda x: x.clone().requires_grad_() * 2,
+    "parameter": nn.Parameter,
+    "subclass": lambda x: x.clone().as_subclass(Named),
+    "attribute": lambda x: marked(x.clone()),
+    "negation": lambda x: torch.complex(x, x).conj().imag,
+    "number": lambda x: 2.0,
+    "host": lambda x: torch.tensor(2.0),
+    "the other one": lambda x: None,
+}
+
+
+@pytest.mark.parametrize("kind", ARGUMENTS)
+def test_arguments_of_another_kind(device, kind):
+    def fn(x, y):
+        return x * y + getattr(x, "mark", 0) + x.requires_grad if isinstance(x, torch.Tensor) else x + y
+
+    run = tg.jit(fn)
+    x, y = torch.arange(9.0, device=device).reshape(3, 3), torch.ones(3, 3, device=device)
+    assert straight(run, x, y)
+    other = ARGUMENTS[kind](x)
+    other = y if other is None else other
+    if isinstance(other, torch.Tensor) and other.ndim > 0 and len(other) < 3:
+        y = y[: len(other)].clone()
+    got, want = run(other, y), fn(other, y)
+    assert torch.equal(got, want) and got.dtype == want.dtype and got.requires_grad == want.requires_grad
+
+
+IN_PLACE = {
+    "transposed": lambda x: x.t_(),
+    "set": lambda x: x.set_(torch.full((3, 3), 5.0, device=x.device)),
+    "data": lambda x: setattr(x, "data", x.data.t()),
+    "other data": lambda x: setattr(x, "data", torch.full((3, 3), 7.0, device=x.device)),
+    "operator": lambda x: torch.ops.aten.set_data(x, torch.full((3, 3), 6.0, device=x.device)),
+    "dtype": lambda x: setattr(x, "data", x.data.double()),
+    "resized": lambda x: x.resize_(2, 3),
+    "swapped": lambda x: torch.utils.swap_tensors(x, torch.full((3, 3), 8.0, device=x.device)),
+    "written": lambda x: x.add_(1),
+    "requires grad": lambda x: x.requires_grad_(),
+}
+
+
+@pytest.mark.parametrize("captured", [False, True])
+@pytest.mark.parametrize("change", IN_PLACE)
+def test_the_same_tensor_changed_in_place(device, change, captured):
+    x, weight = (torch.arange(9.0, device=device).reshape(3, 3) for _ in range(2))
+
+    def fn(x):
+        return x[:2, :2] * 2 + weight[:2, :2] + (x.requires_grad + 2 * weight.requires_grad)
+
+    run = tg.jit(fn)
+    assert straight(run, x)
+    IN_PLACE[change](weight if captured else x)
+    for _ in range(2):
+        got, want = run(x), fn(x)
+        assert torch.equal(got, want) and got.dtype == want.dtype and got.requires_grad == want.requires_grad
+
+
+def test_tensors_that_share_the_table_of_their_attributes(device):
+    run, x = tg.jit(lambda x: x * 2), torch.arange(4.0, device=device)
+    assert straight(run, x)
+    view = x.reshape(2, 2)
+    view.__dict__ = x.__dict__
+    assert run(view).tolist() == [[0, 2], [4, 6]] and run(x).tolist() == [0, 2, 4, 6]
+
+
+def test_containers_and_numbers(device):
+    def fn(items, *, scale, names=("a",), more=None):
+        total = sum(items["x"]) * scale + len(names)
+        return {"sum": total, "order": list(items), "more": total if more is None else total + more}
+
+    run, x = tg.jit(fn), torch.ones(2, device=device)
+    assert straight(run, {"x": [x, x + 1], "y": (x * 2,)}, scale=2)
+    for args, kwargs in [
+        (({"x": [x, x + 1], "y": (x * 2,)},), {"scale": 2}),
+        (({"y": (x * 2,), "x": [x, x + 1]},), {"scale": 2}),
+        (({"x": [x, x + 1, x + 2], "y": (x * 2,)},), {"scale": 2}),
+        (({"x": (x, x + 1), "y": [x * 2]},), {"scale": 2}),
+        (({"x": [x, x + 1], "y": (x * 2,)},), {"scale": 2.0}),
+        (({"x": [x, x + 1], "y": (x * 2,)},), {"scale": True}),
+        (({"x": [x, x + 1], "y": (x * 2,)},), {"scale": 2, "more": x}),
+        (({"x": [x, x + 1], "y": (x * 2,)},), {"scale": 2, "names": ("a", "b")}),
+        (({"x": [x, x], "y": (x * 2,)},), {"scale": 2}),
+    ]:
+        got, want = run(*args, **kwargs), fn(*args, **kwargs)
+        assert got["sum"].equal(want["sum"]) and got["order"] == want["order"] and got["more"].equal(want["more"])
+
+
+# ---- modes and settings ----------------------------------------------------------------------------------------------
+
+
+class Doubling(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        return out * 2 if func is torch.sin else out
+
+
+class Seen(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+MODES = {
+    "no gradients": torch.no_grad,
+    "inference": torch.inference_mode,
+    "autocast": lambda: torch.autocast("graft", torch.bfloat16),
+    "functions": Doubling,
+    "operators": Seen,
+    "saved tensors": lambda: torch.autograd.graph.saved_tensors_hooks(lambda x: x * 2, lambda x: x),
+    "policy": lambda: tg.autocast("bfloat16", policy="xla"),
+    "anomalies": torch.autograd.detect_anomaly,
+}
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly", "ignore::tensorgraft.transforms.UncompiledWarning")
+@pytest.mark.parametrize("mode", MODES)
+def test_other_modes(device, mode):
+    weight = torch.full((2, 2), 1.01, device=device, requires_grad=True)
+
+    def fn(x):
+        return torch.sin(x @ weight)
+
+    run, x = tg.jit(fn), torch.full((2, 2), 0.37, device=device)
+    assert straight(run, x)
+    with MODES[mode]():
+        got, want = run(x), fn(x)
+        assert run.straight((x,), {}) is MISSED or mode == "policy"
+    assert got.dtype == want.dtype and got.requires_grad == want.requires_grad
+    assert got.is_inference() == want.is_inference() and torch.allclose(got, want)
+    assert torch.allclose(run(x), fn(x))
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [(torch.set_default_dtype, torch.float64), (torch.use_deterministic_algorithms, True)],
+)
+def test_other_settings(device, setting, value):
+    def fn(x):
+        return x + torch.arange(2.0, device=x.device) + torch.are_deterministic_algorithms_enabled()
+
+    run, x = tg.jit(fn), torch.ones(2, device=device)
+    assert straight(run, x)
+    before = torch.get_default_dtype() if value is torch.float64 else False
+    try:
+        setting(value)
+        assert run(x).equal(fn(x)) and run(x).dtype == fn(x).dtype
+    finally:
+        setting(before)
+    assert run(x).equal(fn(x)) and run(x).dtype == fn(x).dtype
+
+
+def test_inside_of_transforms_and_other_functions(device):
+    run, x = tg.jit(lambda x: x * x), torch.arange(3.0, device=device)
+    assert straight(run, x) and straight(run, x[0].clone())
+    assert torch.func.vmap(run)(x).tolist() == [0, 1, 4]
+    assert torch.func.grad(run)(x[2].clone()).item() == 4
+    assert torch.func.jvp(run, (x,), (torch.ones_like(x),))[1].tolist() == [0, 2, 4]
+    assert tg.jit(lambda x: run(x) + 1)(x).tolist() == [1, 2, 5]
+
+
+# ---- what is around the function -------------------------------------------------------------------------------------
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.register_buffer("shift", torch.zeros(3))
+        self.inner, self.scale, self.terms = nn.Dropout(0.5), 2.0, [1.0]
+
+    def forward(self, x):
+        return self.inner(x * self.weight) * self.scale + self.shift + sum(self.terms)
+
+
+def of_class(model):
+    type(model).forward = lambda self, x: x * self.weight
+
+
+def add_hook(table):
+    return lambda m: getattr(m, table)(lambda m, *args: args[-1] + 1 if table == "register_forward_hook" else None)
+
+
+AROUND = {
+    "mode": lambda m: m.train(),
+    "attribute": lambda m: setattr(m, "scale", 3.0),
+    "parameter": lambda m: setattr(m, "weight", nn.Parameter(m.weight.detach() * 3)),
+    "in the table": lambda m: m._parameters.update(weight=nn.Parameter(m.weight.detach() * 3)),
+    "buffer": lambda m: setattr(m, "shift", m.shift + 1),
+    "written": lambda m: m.shift.add_(1),
+    "data": lambda m: setattr(m.weight, "data", m.weight.detach() * 3),
+    "operator": lambda m: torch.ops.aten.set_data(m.weight, m.weight.detach() * 3),
+    "frozen": lambda m: m.weight.requires_grad_(False),
+    "submodule": lambda m: setattr(m, "inner", nn.Tanh()),
+    "no submodule": lambda m: setattr(m, "inner", nn.Identity()),
+    "hook": lambda m: m.register_forward_hook(lambda m, args, out: out + 1),
+    "hook before": lambda m: m.inner.register_forward_pre_hook(lambda m, args: (args[0] + 1,)),
+    "forward": lambda m: setattr(m, "forward", lambda x: x * 5),
+    "forward of the class": of_class,
+    "class": lambda m: setattr(m, "__class__", type("Other", (Model,), {"forward": lambda self, x: x - self.weight})),
+    "list": lambda m: m.terms.append(2.0),
+    "element": lambda m: m.terms.__setitem__(0, 2.0),
+}
+
+
+@pytest.mark.parametrize("change", AROUND)
+def test_changes_of_a_module(device, change):
+    model, x = type("Kind", (Model,), {})().to(device).eval(), torch.arange(3.0, device=device)
+    fn = lambda x: model(x)  # noqa: E731
+    run = tg.jit(fn)
+    assert straight(run, x)
+    AROUND[change](model)
+    model.inner.p = 0.0
+    for _ in range(3):
+        got, want = run(x), fn(x)
+        assert got.equal(want) and got.requires_grad == want.requires_grad
+
+
+def test_changes_of_variables(device):
+    space = {"torch": torch, "FACTOR": 2.0, "SETTINGS": {"shift": 1.0}}
+    source = "def outer(k=1.0, *, j=2.0):\n  def fn(x, a=0.0):\n    return helper(x) * k + a\n  return fn\n"
+    exec(
+        source + "def helper(x):\n  return x * FACTOR + SETTINGS['shift'] + len(getattr(helper, 'marks', ()))\n", space
+    )
+    fn = space["outer"]()
+    run, x = tg.jit(fn), torch.ones(2, device=device)
+    changes = [
+        lambda: space.update(FACTOR=3.0),
+        lambda: space["SETTINGS"].update(shift=2.0),
+        lambda: space["SETTINGS"].update(more=2.0),
+        lambda: setattr(space["helper"], "marks", [1]),
+        lambda: space["helper"].marks.append(2),
+        lambda: setattr(fn.__closure__[0], "cell_contents", 4.0),
+        lambda: setattr(fn, "__defaults__", (5.0,)),
+        lambda: setattr(fn, "__code__", (lambda x, a=0.0: (x - a) * (0 * k + 1)).__code__),
+        lambda: space.update(helper=lambda x: x),
+    ]
+    k = 1.0
+    assert straight(run, x)
+    for change in changes:
+        change()
+        straight(run, x)
+        assert run(x).equal(fn(x))
+
+
+def test_functions_of_arrays():
+    offset = {"by": 1.0}
+
+    def fn(x, scale, more):
+        return xp.sum(x * scale) + offset["by"] + sum(more.values())
+
+    run, x = tg.jit(fn), xp.asarray([1.0, 2.0, 3.0], device="jax")
+    y = xp.asarray(2.0, device="jax")
+    assert straight(run, x, y, {"a": y + 1, "b": y * 2})
+    views = [x, x[1:], xp.flip(x), xp.astype(x, xp.float32), xp.broadcast_to(y, (3,))]
+    for argument in views:
+        for more in ({"a": y + 1, "b": y}, {"b": y, "a": y + 1}, {"a": y}, {}):
+            assert run(argument, y * 3, more) == fn(argument, y * 3, more)
+    offset["by"] = 2.0
+    assert run(x, y, {"a": y + 1, "b": y * 2}) == fn(x, y, {"a": y + 1, "b": y * 2})
+    x[0] = 5.0
+    assert run(x, y, {"a": y + 1, "b": y * 2}) == fn(x, y, {"a": y + 1, "b": y * 2})
+
+
+# ---- what it costs ---------------------------------------------------------------------------------------------------
+
+
+def bytecodes(call):
+    """Count what a call executes in Python."""
+    count = [0]
+
+    def trace(frame, event, arg):
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count[0] += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count[0]
+
+
+class Many(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.items = nn.ParameterList([torch.full((2,), float(i)) for i in range(n)])
+
+    def forward(self, x):
+        return sum(self.items, x)
+
+
+def test_a_warm_call_takes_few_instructions(device):
+    x, y = torch.ones(2, device=device), torch.ones(2, device=device)
+    run = tg.jit(lambda x, y: x + y)
+    assert straight(run, x, y) and bytecodes(lambda: run(x, y)) < 450
+    a, b = xp.ones(2, device="jax"), xp.ones(2, device="jax")
+    assert straight(added := tg.jit(lambda a, b: a + b), a, b) and bytecodes(lambda: added(a, b)) < 350
+    for n, most in ((2, 700), (100, 1350)):
+        model = Many(n).to(device)
+        assert straight(read := tg.jit(torch.no_grad()(lambda x, model=model: model(x))), x)
+        assert bytecodes(lambda read=read: read(x)) < most
+
+
+def test_a_straight_line_says_where_it_is_not():
+    code = StraightLine()
+    value = object()
+    assert code.name(None) == "None" and code.name(value) == code.name(value) != code.name(object())
+    variable = code.let("x.value")
+    code.require_objects(f"{variable}", [value, 1])
+    code.do(f"return {variable}")
+    call = code.function("x")
+    assert call(types.SimpleNamespace(value=(value, 1))) == (value, 1)
+    others = ((value, 2), (value,), (value, 1, 1), 3)
+    assert all(call(x) is MISSED for x in (None, *(types.SimpleNamespace(value=v) for v in others)))
+    assert repr(MISSED) == "missed" and issubclass(NotStraight, Exception)
