@@ -70,18 +70,20 @@ class Packages:
         for name in sorted(names & space.keys() - stored_names(code) - REPLACED):
             self.meet(space, name, names)
 
-    def meet(self, space: Space, name: str, names: frozenset[str]) -> None:
-        """Look at what a module has by a name that a function mentions beside other `names`."""
+    def meet(self, space: Space, name: str, names: frozenset[str], looked_up: bool = False) -> None:
+        """Look at what a module has by a name that a function mentions beside other `names`. `looked_up`: whether it is
+        known that it is to stay the same."""
         value = space[name]
         if isinstance(value, types.ModuleType):
-            if value.__name__.partition(".")[0] not in sys.stdlib_module_names:
+            if not looked_up and value.__name__.partition(".")[0] not in sys.stdlib_module_names:
                 inner = {n for n in names & vars(value).keys() if vars(value)[n] is not value and n != name}
                 for n in sorted(inner - REPLACED):
                     self.meet(vars(value), n, names - {name})
         elif isinstance(value, type):
             self._class(value, names)
         else:
-            self._place(space, name, value)
+            if not looked_up or isinstance(value, _CONTAINERS):
+                self._place(space, name, value)
             if isinstance(value, types.FunctionType):
                 for fn in (value, *(fn for _, fn in functions_around(value) if isinstance(fn, types.FunctionType))):
                     self.see(fn.__code__, fn.__globals__)

@@ -171,7 +171,7 @@ class Reachable:
         for name, table in tables:
             self._add(name, table, None)
         for owner, name in self.libraries.entries():
-            self.packages.meet(vars(owner), name, frozenset(names))
+            self.packages.meet(vars(owner), name, frozenset(names), looked_up=True)
         return names
 
     def _add(self, name: str, of: Any, find: Find | None) -> Any:

@@ -8,6 +8,7 @@ from operator import attrgetter, is_
 from typing import Any
 
 import torch
+from torch.nn.utils import parametrize
 
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
@@ -140,6 +141,8 @@ class Modules:
         if self._scripted or any(table.__class__ is _ValuesWithout for table in self._full):
             raise NotStraight
         code.require_empty(self._empty)
+        if any(isinstance(m, parametrize.ParametrizationList) for m in self._modules):  # a mode in the key of others
+            code.require(f"not {code.name(parametrize)}._cache_enabled")
         start = 0
         for values in self._full:
             size = len(list(values))

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 import torch.autograd.forward_ad as forward_ad
-from torch.nn.utils import parametrize
 
 from tensorgraft.compiled.straight_calls import StraightCall
 from tensorgraft.frontends.torch.compiled.guards.assumptions import modes
@@ -68,7 +67,7 @@ def _write_modes(code: StraightCall) -> None:
     code.require(f"{code.name(forward_ad)}._current_level < 0 and not {code.name(_autocast)}()")
     code.require(f"{code.name(_grad)}() is {grad} and {code.name(_inference)}() is {inference}")
     code.require(" and ".join(f"not {code.name(count)}()" for count in _modes_on))
-    code.require(f"not {code.name(_saved_hooks)}(True) and not {code.name(parametrize)}._cache_enabled")
+    code.require(f"not {code.name(_saved_hooks)}(True)")
     code.require(f"{code.name(sharded_tensors)}.moves == {moves}")
     write_policy(code)
     settings.write(code)
