@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from tensorgraft.compiled import patience
 from tensorgraft.compiled.function import Report, call_of, one_at_a_time
+from tensorgraft.compiled.program import ProgramInputs
 
 When = Literal["first", "recurring", "background"]  # a signature of a function of `tg.jit` is compiled
 At = int | Literal["ready"]
@@ -49,6 +50,12 @@ def checked(when: str, at: Any) -> At:
     if not isinstance(at, int) or at < TRACED:
         raise ValueError(f"tg.jit(fn, at=...): expected the number of a call, from {TRACED} on, or 'ready', got {at!r}")
     return at
+
+
+def preparation(run: Callable[..., Any], inputs: ProgramInputs, leaves: Sequence[Any]) -> Callable[[], None] | None:
+    """Return what compiles a program for a call in another thread; None where its call has to."""
+    prepare: Callable[[Sequence[Any]], Callable[[], None]] | None = getattr(run, "prepare", None)
+    return None if prepare is None else prepare(inputs.examples(leaves))
 
 
 class Compilation:

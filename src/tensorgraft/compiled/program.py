@@ -163,6 +163,15 @@ class ProgramInputs:
         for _, feed in self._feeds:
             feed.traced = None
 
+    def examples(self, leaves: Leaves) -> list[Array]:
+        """Arrays of the kinds that a call takes; those that the host gives are not asked for, and are any."""
+        arrays, xp = self._storages.arrays(leaves), self._backend
+        for k, feed in self._feeds:
+            arrays[k] = np.broadcast_to(np.zeros((), xp.dtype_of(feed.stand_in)), xp.shape(feed.stand_in))
+        for k, i, dtype in self._numbers:
+            arrays[k] = np.asarray(leaves[i], dtype)
+        return arrays
+
     def __call__(self, leaves: Leaves) -> list[Array]:
         arrays = self._storages.arrays(leaves)
         for k, feed in self._feeds:

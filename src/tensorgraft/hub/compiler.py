@@ -37,8 +37,8 @@ class TracedProgram(Protocol):
 
         `donate`: positions whose memory may be reused. Where that asks that nobody else holds the arrays, the function
         has `takes`, these positions, and `take(list of arrays)`, which takes them out of the list; on an exception they
-        are in it again. Where another thread may compile, the function has `prepare()`, which compiles for such arrays
-        and runs nothing.
+        are in it again. Where another thread may compile, the function has `prepare(arrays)`, which returns a function
+        that compiles for such arrays and runs nothing; it does not keep them.
         """
 
     def analyse(self, donate: Sequence[int] = ()) -> Analysis:

@@ -91,7 +91,7 @@ class JaxBackend(
         self.for_cpu = self.device.platform == "cpu"
         cache.install()
         # arrays of the default device stay uncommitted, so that they mix with sharded ones
-        self.is_default = platform is None and index == 0
+        self._is_default = platform is None and index == 0
         self._sharding = SingleDeviceSharding(self.device)
         self.place = functools.lru_cache(maxsize=4096)(self._place)  # type: ignore[method-assign]
 
@@ -118,7 +118,7 @@ class JaxBackend(
             return self._put(x)
 
     def _put(self, x: np.ndarray) -> Array:
-        if not self.is_default:
+        if not self._is_default:
             return jax.device_put(x, self.device)
         return _to_device(x) if is_common((x.shape, x.dtype, "put")) else jax.device_put(x)
 
@@ -162,7 +162,7 @@ class JaxBackend(
         if not self.for_cpu:
             return None
         with self.scope():
-            array = jax.device_put(x) if self.is_default else jax.device_put(x, self.device)
+            array = jax.device_put(x) if self._is_default else jax.device_put(x, self.device)
         # XLA takes memory as it is where it is aligned to 64 bytes
         return array if array.unsafe_buffer_pointer() == x.ctypes.data else None
 
@@ -191,13 +191,13 @@ class JaxBackend(
     def adopt(self, x: np.ndarray, /) -> Array:
         with self.scope():  # `jax.device_put` does the same, and takes seven times as long to find out
             return _jax.batched_device_put(
-                ShapedArray(x.shape, x.dtype), self._sharding, [x], [self.device], not self.is_default
+                ShapedArray(x.shape, x.dtype), self._sharding, [x], [self.device], not self._is_default
             )
 
     # ---- programs and devices --------------------------------------------------------------------------------------
 
     def scope(self) -> contextlib.AbstractContextManager[None]:
-        return jax.enable_x64(True) if self.is_default else self._on_device()
+        return jax.enable_x64(True) if self._is_default else self._on_device()
 
     @contextlib.contextmanager
     def _on_device(self) -> Any:
@@ -223,9 +223,17 @@ class JaxBackend(
                 except (NotSmall, ValueError) as error:
                     return cached.fully(error, args)(*args)
 
-        def prepare(*specs: Any) -> None:
-            with scope(), warning_filters.ignored("Some donated buffers were not usable"):
-                cached.prepare(*specs)
+        def prepare(arrays: Sequence[Any]) -> Callable[[], None]:
+            specs = [
+                jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding if getattr(x, "committed", False) else None)
+                for x in arrays
+            ]
+
+            def compile_for_these() -> None:
+                with scope(), warning_filters.ignored("Some donated buffers were not usable"):
+                    cached.prepare(*specs)
+
+            return compile_for_these
 
         compiled = False
 

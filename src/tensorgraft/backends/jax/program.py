@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -29,7 +28,6 @@ class _Backend(Protocol):
 
     barriers: int  # how many optimisation barriers it has made
     for_cpu: bool
-    is_default: bool
 
     def scope(self) -> contextlib.AbstractContextManager[None]: ...
     def compile(self, fn: Any, donate: Sequence[int] = (), options: Any = None, /) -> Any: ...
@@ -121,18 +119,11 @@ class JaxProgram:
 
         if self._process_programs is None:
             compiled = self._backend.compile(run, donate, self._options)
-            if processes.count() == 1 and not self._abstract:
-                compiled.prepare = functools.partial(compiled.prepare, *map(self._spec, self.captured))
-            else:
+            if processes.count() > 1 or self._abstract:
                 del compiled.prepare
             return compiled
         agreement = self._meeting.agreement(self._process_programs)
         return self._process_programs.compiled(run, agreement, self._backend.scope, donate, self._options)
-
-    def _spec(self, x: Array) -> jax.ShapeDtypeStruct:
-        """Return what `lower` takes in the place of an array, which it does not keep."""
-        is_free = self._backend.is_default and x.sharding.__class__ is SingleDeviceSharding  # stand-ins are committed
-        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=None if is_free else x.sharding)
 
 
 def _lowering_operands(arrays: Sequence[Array], on_mesh: bool) -> Sequence[Array]:

@@ -13,7 +13,7 @@ import optree
 
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.agreement import Check, CheckedTrace
-from tensorgraft.compiled.background import SWITCH, TRACED, At, BackgroundTrace, When
+from tensorgraft.compiled.background import SWITCH, TRACED, At, BackgroundTrace, When, preparation
 from tensorgraft.compiled.captured_objects import DirectCaptures, object_key
 from tensorgraft.compiled.expanded import expanding
 from tensorgraft.compiled.function import MOST_TRACES, Boxed, TracedFunction, flattening, one_at_a_time
@@ -137,7 +137,7 @@ class Jitted(TracedFunction):
                     return self._uncompiled(known, leaves, str(why))
                 checked = self._checked(trace, known, xp, structure, objects)
                 if self._is_background:
-                    trace = checked = self._begun(trace, checked, known)
+                    trace = checked = self._begun(trace, checked, known, leaves)
                 known.append(checked)
                 self.report.traces += 1
         try:
@@ -155,10 +155,10 @@ class Jitted(TracedFunction):
         self._calls[signature] += 1
         return self._calls[signature] < TRACED or self.programs >= MOST_TRACES
 
-    def _begun(self, trace: ArrayTrace, checked: Any, known: list[Any]) -> BackgroundTrace:
+    def _begun(self, trace: ArrayTrace, checked: Any, known: list[Any], leaves: list[Any]) -> BackgroundTrace:
         """A trace whose program another thread compiles, while its calls run the function itself."""
         trace.is_undone = True
-        prepare = getattr(trace.run, "prepare", None)
+        prepare = preparation(trace.run, trace.inputs, leaves)
 
         def run(args: Any, kwargs: Any) -> Any:
             return self.fn(*args, **kwargs)

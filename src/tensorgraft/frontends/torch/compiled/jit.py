@@ -18,7 +18,7 @@ import torch.autograd.forward_ad as forward_ad
 
 from tensorgraft.compiled import patience
 from tensorgraft.compiled.agreement import Check, CheckedTrace
-from tensorgraft.compiled.background import SWITCH, At, BackgroundTrace, When
+from tensorgraft.compiled.background import SWITCH, At, BackgroundTrace, When, preparation
 from tensorgraft.compiled.captured_objects import is_plain_tensor
 from tensorgraft.compiled.function import MOST_TRACES, InContext, Report, TracedFunction, one_at_a_time
 from tensorgraft.compiled.outside_calls import muted
@@ -275,7 +275,7 @@ class Compiled(TracedFunction):
         undo()
         trace.close()
         trace.inputs.forget_traced()
-        prepare = getattr(trace.run, "prepare", None)
+        prepare = preparation(trace.run, trace.inputs, leaves)
         run = functools.partial(recurring.run, self.fn)
         checked = self._checked(trace, known, backend, structure, sure)
         background = BackgroundTrace(checked, known, prepare, self._at, self.report, run, self._uncompiled)

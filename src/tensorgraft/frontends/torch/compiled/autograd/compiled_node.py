@@ -61,7 +61,7 @@ class CompiledNode(torch.autograd.Function):
 
 
 class _Released(NamedTuple):
-    """What a saved tensor was that a backward pass through its part of the graph has released."""
+    """The look of a saved tensor that a backward pass through its part of the graph has released."""
 
     shape: torch.Size
     dtype: torch.dtype

@@ -137,5 +137,5 @@ def separate_parts(roots: Sequence[Tensor], saving: dict[Any, set[int]]) -> Part
     for node, keys in saving.items():
         by_part.setdefault(number(reached[node]), set()).update(keys)
     times = Counter(key for keys in by_part.values() for key in keys)
-    alone = {part: {key for key in keys if times[key] == 1} for part, keys in by_part.items()}
-    return Parts(of_roots, {*by_part}, alone)
+    own_keys = {part: {key for key in keys if times[key] == 1} for part, keys in by_part.items()}
+    return Parts(of_roots, {*by_part}, own_keys)
