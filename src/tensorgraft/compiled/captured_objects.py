@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
-import dis
 import functools
 import inspect
 import os
@@ -19,7 +19,7 @@ from typing import Any
 from weakref import ReferenceType, WeakSet
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.instructions import imported_modules
+from tensorgraft.compiled.instructions import global_names, imported_modules
 from tensorgraft.compiled.lookups import Lookups, content_of
 from tensorgraft.compiled.source_location import OURS
 from tensorgraft.compiled.values import SameObject, exact, is_plain, is_same_value, is_scalar
@@ -29,7 +29,7 @@ Named = tuple[str, Any]
 Call = tuple[tuple[Any, ...], dict[str, Any]]  # the arguments of a call
 MOST, _MOST_OBJECTS = 1 << 14, 100_000  # objects, and elements of one container: what lies beyond is not looked at
 _LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-_FRAMEWORKS = frozenset(
+FRAMEWORKS = frozenset(
     ("torch", "jax", "jaxlib", "numpy", "scipy", "tensorflow", "keras", "tensorgraft", "optree", "ml_dtypes")
 )
 _FOREIGN = ("tensorgraft", "jax", "jaxlib", "numpy")
@@ -63,7 +63,7 @@ class DirectCaptures:
             self.fixed += [*fn.args, *fn.keywords.values()]
             self._names += [*(f"args[{i}]" for i in range(len(fn.args))), *fn.keywords]
         elif isinstance(fn, types.FunctionType):
-            names = dict.fromkeys(_globals_of(fn.__code__))
+            names = sorted(global_names(fn.__code__))
             run_with = [(fn, name) for name in _RUN_WITH]
             self._variables = Lookups([(fn.__globals__, name) for name in names], fn.__closure__ or (), run_with)
             self._variable_names = [*names, *fn.__code__.co_freevars, *_RUN_WITH]
@@ -91,16 +91,6 @@ class DirectCaptures:
     def write(self, code: StraightLine, objects: Sequence[Any]) -> None:
         """Write that the objects are these."""
         self._variables.write(code, objects[len(self.fixed) :])
-
-
-def _globals_of(code: types.CodeType) -> Iterable[str]:
-    """The global names that code reads, functions inside it included."""
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            yield instruction.argval
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _globals_of(constant)
 
 
 # ---- further -------------------------------------------------------------------------------------------------------
@@ -276,11 +266,22 @@ def _contents_of(name: str, value: Any, library: Callable[[str], bool]) -> Conta
 
 
 def functions_held(value: Any) -> dict[str, Any]:
-    """Return the functions in the attributes of an object that JAX has made of some (`jax.custom_vjp`)."""
-    if type(value).__module__.partition(".")[0] != "jax":
+    """Return the functions in the attributes of an object that a framework has made of some (`jax.custom_vjp`,
+    `torch.library.custom_op`)."""
+    if not type(value).__module__.startswith(("jax.", "torch._library.")):
         return {}
     attributes = getattr(value, "__dict__", {})
     return {n: v for n, v in attributes.items() if isinstance(v, types.FunctionType | types.MethodType)}
+
+
+def is_called_back(value: Any) -> bool:
+    """Say whether a value that an object of a framework has is a function of the program, or an object of its
+    classes."""
+    if isinstance(value, types.FunctionType):
+        return not in_library(value.__code__.co_filename)
+    return (
+        isinstance(value, types.MethodType | functools.partial) or is_of_program(value) or is_compiled_function(value)
+    )
 
 
 def _attributes(name: str, value: Any) -> ContainerContents:
@@ -356,6 +357,7 @@ def is_compiled_function(value: Any) -> bool:
 def _variables_around(fn: types.FunctionType) -> ContainerContents:
     """The variables of a function that are not its own, its code and its defaults."""
     names = [n for n in dict.fromkeys(_names(fn.__code__)) if n in fn.__globals__]
+    names += sorted(global_names(fn.__code__) & vars(builtins).keys() - fn.__globals__.keys())  # which may hide them
     run_with = [n for n in _RUN_WITH if getattr(fn, n) is not None]
     imported = [n for n in imported_modules(fn.__code__) if n in sys.modules]
     entries = [*((fn.__globals__, n) for n in names), *((sys.modules, n) for n in imported)]
@@ -368,16 +370,17 @@ def _variables_around(fn: types.FunctionType) -> ContainerContents:
 
 def functions_around(fn: types.FunctionType) -> list[Named]:
     """Return the functions of the program that one of a library has been made of: what a decorator has wrapped, also
-    in a table (`functools.singledispatch`)."""
+    in a table (`functools.singledispatch`) or a sequence (`optax.chain`)."""
     variables = [
         (name, content_of(cell)) for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
     ]
-    tables = [(name, list(v.values())) for name, v in variables if isinstance(v, dict) and len(v) < _MOST_WRAPPED]
-    flat = [*variables, *((name, v) for name, values in tables for v in values)]
-    return [(name, v) for name, v in flat if isinstance(v, types.FunctionType | types.MethodType)]
+    several = [(name, v) for name, v in variables if isinstance(v, dict | list | tuple) and len(v) < _MOST_WRAPPED]
+    flat = [*variables, *((name, v) for name, of in several for v in (of.values() if isinstance(of, dict) else of))]
+    return [(name, v) for name, v in flat if isinstance(v, _FUNCTIONS)]
 
 
 _MOST_WRAPPED = 1000
+_FUNCTIONS = types.FunctionType | types.MethodType | functools.partial
 
 
 def has_attributes(fn: types.FunctionType) -> bool:
@@ -416,7 +419,7 @@ def is_program_class(kind: type) -> bool:
     # where `exec` has no module to name it is the second; distributions are made of a program's tensors
     if package in ("__main__", "builtins") or kind.__module__.startswith("torch.distributions."):
         return True
-    return not (package in sys.stdlib_module_names or package in _FRAMEWORKS)
+    return not (package in sys.stdlib_module_names or package in FRAMEWORKS)
 
 
 def object_key(value: Any) -> Any:

@@ -1,8 +1,9 @@
 """Attributes of libraries' modules that the functions of a program mention, which a program may replace:
-`torch.nn.functional.relu = ...`, `torch.backends.cudnn.benchmark = True`."""
+`torch.nn.functional.relu = ...`, `torch.backends.cudnn.benchmark = True`, `builtins.print = ...`."""
 
 from __future__ import annotations
 
+import builtins
 import sys
 import types
 from collections.abc import Collection, Iterable, Iterator
@@ -18,7 +19,7 @@ class Libraries:
     """Modules of libraries, and the names that functions mention."""
 
     def __init__(self) -> None:
-        self._modules: list[types.ModuleType] = []
+        self._modules: list[types.ModuleType] = [builtins]
         self._names: frozenset[str] = frozenset()
 
     def __len__(self) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 from weakref import ReferenceType
 
-from tensorgraft.compiled.captured_objects import slots_of
+from tensorgraft.compiled.captured_objects import is_program_class, is_python_class, slots_of
 from tensorgraft.compiled.lookups import content_of
 from tensorgraft.compiled.values import is_plain
 from tensorgraft.errors import TracedValueError
@@ -71,6 +71,7 @@ class Template:
         self._functions: list[types.FunctionType] = []
         self._cells: list[types.CellType] = []  # the variables of these that were made inside
         self._weak: list[ReferenceType[Any]] = []  # weak references to objects that were made inside
+        self._reduced: list[Any] = []  # objects whose classes leave out attributes where they are copied
         self._copied = False  # something is in it that has to be copied
         self._find(value, is_array, is_old)
         if self._copied:
@@ -90,6 +91,8 @@ class Template:
                     self._cells.append(x)
                 elif isinstance(x, ReferenceType):
                     self._weak.append(x)
+                elif _leaves_out_attributes(type(x)):
+                    self._reduced.append(x)
 
     def emptied(self) -> Template:
         """Return the same template without its arrays, which it would keep alive."""
@@ -105,6 +108,7 @@ class Template:
         memo.update(zip(map(id, self.old), self.old if old is None else old, strict=True))
         try:
             memo.update((id(cell), types.CellType()) for cell in self._cells)
+            memo.update((id(x), object.__new__(type(x))) for x in self._reduced)
             for fn in self._functions:
                 memo[id(fn)] = _with_cells(fn, memo)
             for cell in self._cells:
@@ -115,6 +119,12 @@ class Template:
                 new_function.__defaults__ = copy.deepcopy(fn.__defaults__, memo)
                 new_function.__kwdefaults__ = copy.deepcopy(fn.__kwdefaults__, memo)
                 new_function.__dict__.update(copy.deepcopy(vars(fn), memo))
+            for x in self._reduced:
+                for name, value in (
+                    *getattr(x, "__dict__", {}).items(),
+                    *((n, getattr(x, n)) for n in slots_of(type(x)) if hasattr(x, n)),
+                ):
+                    object.__setattr__(memo[id(x)], name, copy.deepcopy(value, memo))
             for reference in self._weak:
                 memo[id(reference)] = ReferenceType(copy.deepcopy(reference(), memo))
             return copy.deepcopy(self.value, memo)
@@ -248,6 +258,13 @@ def has_objects_of_calls(
     if any(id(x) in arguments or not is_old(x) for x in objects):
         return True
     return any(id(x) in known for x in containers(results))
+
+
+def _leaves_out_attributes(kind: type) -> bool:
+    """Say whether a class of the program says by `__getstate__` what is copied of an object, and no more than that."""
+    if not isinstance(getattr(kind, "__getstate__", None), types.FunctionType) or hasattr(kind, "__deepcopy__"):
+        return False
+    return is_program_class(kind) and all(map(is_python_class, kind.__mro__[:-1]))
 
 
 def _refers_to_old(x: Any, is_old: Callable[[Any], bool]) -> bool:

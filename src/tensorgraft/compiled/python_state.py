@@ -21,7 +21,7 @@ from typing import Any
 
 from tensorgraft.compiled.captured_objects import in_library
 from tensorgraft.compiled.changes import Change
-from tensorgraft.compiled.instructions import stored_attributes
+from tensorgraft.compiled.instructions import names_of, stored_attributes
 from tensorgraft.compiled.lookups import Lookups
 from tensorgraft.compiled.outside_calls import NotedCalls
 from tensorgraft.compiled.side_effects import Reachable
@@ -66,8 +66,11 @@ class PythonState:
             self._around.add("a hook", hook)
         for kind in {type(x): None for x in whole}:
             self._around.look_up(kind.__name__, Lookups(attributes=[(kind, "forward")]))
-        self._world: Reachable | None = Reachable(roots)
-        self._around.watch(self._world)
+        self._world: Reachable | None = (world := Reachable(roots))
+        names = frozenset(chain.from_iterable(map(names_of, world.codes)))
+        for owner in world.owners:
+            world.packages.meet_object(owner, names)
+        self._around.watch(world)
         self._noted = NotedCalls()
         self._changes: list[Change] = []
 

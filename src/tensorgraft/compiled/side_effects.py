@@ -49,6 +49,7 @@ from tensorgraft.compiled.instructions import (
 from tensorgraft.compiled.libraries import Libraries, modules_named
 from tensorgraft.compiled.lookups import content_of
 from tensorgraft.compiled.outside_calls import is_outside
+from tensorgraft.compiled.packages import Packages
 from tensorgraft.compiled.random_states import is_generator, same_state, set_states, state_of, states_of
 from tensorgraft.compiled.tables import (
     MAKING,
@@ -118,7 +119,8 @@ class Reachable:
         self.hooks: list[Any] = []  # of tensors and optimizers
         self.of_tensors: list[Table] = []  # attributes of tensors that are no arguments
         self.named: list[Table] = []  # variables and attributes of what is no argument
-        self.libraries = Libraries()
+        self.stored: dict[int, set[str]] = {}  # by tables' identity: attributes that were seen being set
+        self.libraries, self.packages = Libraries(), Packages()
         self._spaces: list[tuple[str, Any]] = []
         self.generators: list[Any] = []
         # functions that remember results, how often they have, and what they have remembered
@@ -168,6 +170,8 @@ class Reachable:
             self._walk([(name, value, None) for name, value in self.libraries.mention(names.keys())])
         for name, table in tables:
             self._add(name, table, None)
+        for owner, name in self.libraries.entries():
+            self.packages.meet(vars(owner), name, frozenset(names), looked_up=True)
         return names
 
     def _add(self, name: str, of: Any, find: Find | None) -> Any:
@@ -351,6 +355,7 @@ class Reachable:
     def _function(self, name: str, fn: types.FunctionType) -> Iterator[tuple[str, Any, Find | None]]:
         yield f"{name}.__dict__", vars(fn), None
         if in_library(fn.__code__.co_filename):
+            self.packages.see(fn.__code__, fn.__globals__)
             yield from ((variable, child, None) for variable, child in functions_around(fn))
             return
         for variable, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
@@ -370,8 +375,8 @@ class Reachable:
         package = str(fn.__globals__.get("__package__") or "")
         for module in modules_named(names_of(fn.__code__), package):
             yield module.__name__, module, None
-        yield from ((f"default {k}", child, None) for k, child in enumerate(fn.__defaults__ or ()))
-        yield from ((key, child, None) for key, child in (fn.__kwdefaults__ or {}).items())
+        defaults = {**{f"default {k}": x for k, x in enumerate(fn.__defaults__ or ())}, **(fn.__kwdefaults__ or {})}
+        yield from ((key, child, None) for key, child in defaults.items())
 
     # ---- after a trace ---------------------------------------------------------------------------------------------
 
@@ -495,22 +500,19 @@ class Reachable:
 
     def only_written(self, change: Change) -> bool:
         """Say whether a change is the same whatever its table has held, which the function never reads."""
-        uses = self._uses(change.table)
+        uses, table = self._uses(change.table), change.table
         if uses == {"counted"}:
             return change.counts is not None and change.counts.keys() == set(change.keys)
         # what is added to a set may have been in it
-        return (
-            uses == {"written"}
-            and change.order is None
-            and not (isinstance(change.table.of, set) and change.table.before)
-        )
+        return uses == {"written"} and change.order is None and not (isinstance(table.of, set) and table.before)
 
     def written_as_before(self, changes: Iterable[Change]) -> Iterator[tuple[Table, list[Any]]]:
         """Yield (a table, keys) of entries that the function may have set to what they were, which is no change."""
         changed = {id(change.table): change for change in changes}
         stored = {name for code in self.codes if code.co_name not in MAKING for name in stored_attributes(code)}
         for table in self.named:
-            keys = table.before.keys() if isinstance(table.of, Variables) else table.before.keys() & stored
+            names = table.before.keys()
+            keys = names if isinstance(table.of, Variables) else names & (stored | self.stored.get(id(table.of), set()))
             yield table, self._unchanged(keys, changed.get(id(table)))
         for change in changes:
             if isinstance(change.table.of, dict) and change.table.find is None and self.only_written(change):

@@ -8,6 +8,7 @@ and of Python modules, of the names that the function mentions. What it only wri
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import gc
@@ -32,8 +33,9 @@ from tensorgraft.compiled.captured_objects import (
     walk,
 )
 from tensorgraft.compiled.changes import Change
-from tensorgraft.compiled.instructions import imported_modules, names_of
+from tensorgraft.compiled.instructions import global_names, imported_modules, names_of
 from tensorgraft.compiled.lookups import ABSENT, Lookups
+from tensorgraft.compiled.packages import Namespaces, entries_of
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.tables import ContextValue, Environment, Namespace, Slots, Table, Variables
 from tensorgraft.compiled.uncompiled import RunsUncompiled
@@ -41,6 +43,8 @@ from tensorgraft.compiled.values import Replaceable, is_plain, is_same_value
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub.straight_line import NotStraight, StraightLine
 
+# methods of a class that Python calls, or does without; while a function is traced there are others besides
+_IMPLICIT = ("__call__", "__getattr__", "__bool__", "__len__", "__eq__")
 _LARGEST = 1 << 24  # bytes of an array that are compared at every call
 _KEPT = 1 << 28  # bytes of arrays that a trace keeps so that it can put them back
 
@@ -61,6 +65,7 @@ class Contents:
         self._keeps_values = keep
         self._values = self._current(host)
         self._objects = list(host.ravel()) if host.dtype.hasobject else []
+        self._mask = np.array(np.ma.getmask(host))
 
     def _current(self, host: np.ndarray) -> Any:
         return bits_of(host) if self._keeps_values else hash(bits_of(host))
@@ -77,13 +82,15 @@ class Contents:
                     " that their values before the call were not kept. It has been written once, by tracing."
                     " Write it outside of the function"
                 )
-            dtype, shape, kept_values = self._values
+            dtype, shape, kept_values, _ = self._values
             if isinstance(kept_values, tuple):  # objects
                 before = np.empty(len(kept_values), object)
                 before[:] = self._objects
             else:
                 before = np.frombuffer(kept_values, dtype)
             _write(self.of, self._framework, before.reshape(shape))
+            if isinstance(self.of, np.ma.MaskedArray):
+                self.of.mask = self._mask
 
 
 class OfAnother(TypeError):
@@ -106,6 +113,7 @@ class Surroundings:
         self._lengths: list[int] = []
         self._elements: list[Any] = []
         self._bare: list[dict[str, Any]] = []  # of tensors and functions without attributes
+        self._namespaces = Namespaces(())
         self._reported = 0
 
     def new_objects(self) -> list[Any]:
@@ -220,6 +228,7 @@ class Surroundings:
             if world.reads_subclasses and isinstance(table.of, Namespace) and isinstance(cls := table.of.of, type):
                 below = functools.partial(type.__subclasses__, cls)
                 self._containers.append(ContainerContents(f"{cls.__name__}.__subclasses__()", table.of, below))
+        self._guard_virtual_subclasses(world)
         for owner in world.owners if world.reads_vars else ():  # not by their names alone
             if id(owner) not in world.finders and isinstance(getattr(owner, "__dict__", None), dict):
                 self._add_all(owner)
@@ -283,7 +292,13 @@ class Surroundings:
     def _add_libraries(self, world: Reachable) -> None:
         """Look at attributes of libraries, and at the functions that the program has put there."""
         entries = [(vars(owner), name) for owner, name in world.libraries.entries()]
+        entries += world.packages.places()
+        self._namespaces = world.packages.namespaces()
         self.look_up("a library", Lookups(entries, attributes=world.libraries.properties()))
+        for name, of in world.packages.containers():
+            self._containers.append(ContainerContents(name, of, functools.partial(entries_of, of)))
+        for name, fn in world.packages.functions():
+            self.add(name, fn)
         for table, name in entries:
             if isinstance(table[name], types.FunctionType):
                 self.add(name, table[name])
@@ -307,7 +322,8 @@ class Surroundings:
             container = ContainerContents(table.name, space, lambda: [*space.entries().items()])
         else:
             bases = [(space.of, "__mro__")] if isinstance(space.of, type) else []
-            lookups = Lookups([(vars(space.of), name) for name in (*space.names, *added)], attributes=bases)
+            coming = [name for name in _IMPLICIT if name not in vars(space.of)] if bases else []
+            lookups = Lookups([(vars(space.of), name) for name in (*space.names, *added, *coming)], attributes=bases)
             locations = (*lookups.entries, *lookups.attributes)
             container = ContainerContents(
                 table.name, space, lookups.current, [f".{name}" for _, name in locations], lookups
@@ -319,8 +335,16 @@ class Surroundings:
             if of_module or not isinstance(value, types.FunctionType | type | classmethod | staticmethod | property):
                 self.add(f"{table.name}.{name}", value)
 
+    def _guard_virtual_subclasses(self, world: Reachable) -> None:
+        """Look at the classes that have been registered with abstract ones (`abc.ABCMeta.register`), if the functions
+        ask what an object is."""
+        classes = [table.of.of for table in world.tables.values() if isinstance(table.of, Namespace)]
+        asks = {name for code in world.codes for name in global_names(code)} & {"isinstance", "issubclass"}
+        if asks and any(isinstance(cls, abc.ABCMeta) for cls in classes):
+            self.ask([("abc.get_cache_token()", abc.get_cache_token)])
+
     def hold(self) -> bool:
-        if any(self._bare):
+        if any(self._bare) or not self._namespaces.hold():
             return False
         if not all(map(is_, self._lookups.current(), self._lookup_values)):
             return self._equal()
@@ -337,6 +361,8 @@ class Surroundings:
         if any(value.__class__ is Replaceable for value in (*self._lookup_values, *self._elements)):
             raise NotStraight
         code.require_empty(self._bare)
+        if self._namespaces:
+            code.require(f"{code.name(self._namespaces.hold)}()")
         self._lookups.write(code, self._lookup_values)
         for container in self._growing:
             container.write(code)
@@ -360,10 +386,11 @@ class Surroundings:
                 )
         if any(self._bare):
             return f"a tensor or function has an attribute now: {next(iter(next(filter(None, self._bare))))}"
-        return next((f"{memory.name} has other values" for memory in self._arrays if not memory.holds()), None)
+        changed = next((memory for memory in self._arrays if not memory.holds()), None)
+        return self._namespaces.failure() if changed is None else f"{changed.name} has other values"
 
     def __bool__(self) -> bool:
-        return bool(self._containers or self._arrays or self._bare)
+        return bool(self._containers or self._arrays or self._bare or self._namespaces)
 
 
 def _description(container: ContainerContents) -> str:
@@ -413,7 +440,11 @@ def _items(table: dict[str, Any]) -> list[Any]:
 
 def _setting(ask: Callable[[], Any]) -> list[Any]:
     value = ask()
-    return [tuple(sorted(value.items())) if isinstance(value, dict) else value]
+    value = tuple(sorted(value.items())) if isinstance(value, dict) else value
+    return [_numbers.setdefault(value, value) if type(value) is int else value]  # the same object for the same number
+
+
+_numbers: dict[int, int] = {}
 
 
 def _own_items(owner: Any) -> list[Any]:
@@ -467,7 +498,7 @@ def _on_host(x: Any, framework: str) -> np.ndarray:
             return np.asarray(x.numpy())
     if framework == "memory":
         return np.frombuffer(bytes(x), np.uint8)
-    return np.asarray(x)
+    return x if isinstance(x, np.ma.MaskedArray) else np.asarray(x)
 
 
 def _write(x: Any, framework: str, values: np.ndarray) -> None:
@@ -496,5 +527,7 @@ def _write(x: Any, framework: str, values: np.ndarray) -> None:
 
 
 def bits_of(x: np.ndarray) -> Collection[Any]:
-    """Equal for equal values alone."""
-    return x.dtype, x.shape, tuple(map(id, x.ravel())) if x.dtype.hasobject else x.tobytes()
+    """Equal for equal values, and masks of them, alone."""
+    data, mask = np.asarray(x), np.ma.getmask(x)
+    values = tuple(map(id, data.ravel())) if data.dtype.hasobject else data.tobytes()
+    return data.dtype, data.shape, values, None if mask is np.ma.nomask else mask.tobytes()

@@ -98,8 +98,10 @@ class Namespace:
         if isinstance(of, types.ModuleType) and "__getattr__" in vars(of):  # which is requested for those
             requested = public
         self.names = [n for n in public if n in requested or any(n in space for space in above)]
-        if isinstance(of, type):  # which nobody needs to mention
-            self.names += [n for n, v in vars(of).items() if is_special(n) and isinstance(v, types.FunctionType)]
+        if isinstance(of, type):
+            specials = {n: v for n, v in vars(of).items() if is_special(n)}
+            self.names += [n for n, v in specials.items() if isinstance(v, types.FunctionType)]  # without a mention
+            self.names += [n for n in names if isinstance(specials.get(n), _VALUES)]  # `cls.__annotations__`
         self._all = [*self.names, *(n for n in public if n in stored and n not in self.names)]
 
     def entries(self) -> dict[str, Any]:
@@ -113,6 +115,7 @@ class Namespace:
         delattr(self.of, key)
 
 
+_VALUES = dict | list | tuple | str
 MAKING = ("__init__", "__new__", "__post_init__")
 
 

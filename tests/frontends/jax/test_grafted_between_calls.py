@@ -1,5 +1,7 @@
 """Grafted JAX functions whose surroundings change between two calls: each call is what JAX computes of them then."""
 
+import abc
+import contextlib
 import itertools
 import math
 import os
@@ -9,11 +11,14 @@ import types
 import warnings
 from collections import deque
 
+import equinox
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import torch
+from flax import linen, nnx
 
 import tensorgraft as tg
 from tensorgraft.compiled.uncompiled import UncompiledWarning
@@ -107,7 +112,40 @@ def _of_libraries():
     yield lambda: setattr(math, "tau", 1.0)
 
 
-CHANGES = [_of_globals, _of_objects, _of_a_method, _of_containers, _of_the_environment]
+def _of_functions_in_libraries():
+    held = types.SimpleNamespace(rate=0.5)
+    optimizer = optax.chain(optax.clip(10.0), optax.sgd(lambda count: held.rate * (count + 1)))
+    state = optimizer.init(jnp.ones(2))
+    yield lambda x: optimizer.update(x, state)[0]
+    yield lambda: setattr(held, "rate", 0.25)
+
+
+def _of_classes_that_are_registered():
+    class Scales(abc.ABC):  # noqa: B024
+        pass
+
+    class Thing:
+        def __bool__(self):
+            return True
+
+    thing = Thing()
+    yield lambda x: x * 2 if isinstance(thing, Scales) else x * getattr(thing, "gain", 1.0)
+    yield lambda: setattr(Thing, "__getattr__", lambda self, name: 5.0)
+    yield lambda: Scales.register(Thing) and None
+
+
+def _of_contexts_of_a_package():
+    layer = linen.Dense(2)
+    parameters = layer.init(jax.random.key(0), jnp.ones(2))
+    stack = contextlib.ExitStack()
+    tripled = linen.intercept_methods(lambda call, args, kwargs, context: call(*args, **kwargs) * 3)
+    yield lambda x: layer.apply(parameters, x)
+    yield lambda: stack.enter_context(tripled) and None
+    yield stack.close
+
+
+CHANGES = [_of_functions_in_libraries, _of_classes_that_are_registered, _of_contexts_of_a_package]
+CHANGES += [_of_globals, _of_objects, _of_a_method, _of_containers, _of_the_environment]
 CHANGES += [_of_custom_derivatives, _of_libraries]
 
 
@@ -127,6 +165,42 @@ def test_what_is_read(changes, onto, monkeypatch):
         step()
         for _ in range(2):
             np.testing.assert_allclose(grafted(INTO[onto](ONES)), fn(jnp.asarray(ONES)))
+
+
+@pytest.mark.parametrize("onto", INTO)
+def test_classes_and_static_fields_of_arguments(onto):
+    held = types.SimpleNamespace(gain=2.0)
+
+    class Fields(equinox.Module):
+        weight: jax.Array
+        bent: object = equinox.field(static=True)
+
+        def __call__(self, x):
+            return self.bent(x * self.weight)
+
+    class Objects(nnx.Module):
+        def __init__(self):
+            self.weight, self.bent = nnx.Param(jnp.ones(2)), lambda x: x * held.gain
+
+        def __call__(self, x):
+            return self.bent(x * self.weight[...])
+
+    grafted = tg.graft(lambda model, x: model(x), onto=onto)
+    for model in (Fields(jnp.ones(2), lambda x: x * held.gain), Objects()):
+        for held.gain in (2.0, 3.0, 2.0):
+            np.testing.assert_array_equal(grafted(model, INTO[onto](ONES)), ONES * held.gain)
+        type(model).__call__ = lambda self, x: x + 100
+        np.testing.assert_array_equal(grafted(model, INTO[onto](ONES)), ONES + 100)
+
+
+def test_variables_that_are_no_arguments():
+    streams = nnx.Rngs(0)
+    with pytest.raises(tg.TracedValueError, match="pass it:  the module, the optimizer"):
+        tg.graft(lambda x: x + jax.random.normal(streams(), (2,)), onto="numpy")(ONES)
+    drawn = tg.graft(lambda streams, x: x + jax.random.normal(streams(), (2,)), onto="numpy")
+    judge = nnx.Rngs(0)
+    for _ in range(2):
+        np.testing.assert_allclose(drawn(streams, ONES), ONES + jax.random.normal(judge(), (2,)), rtol=1e-6)
 
 
 def test_static_objects():

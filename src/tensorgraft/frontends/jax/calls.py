@@ -83,6 +83,17 @@ class JaxCall:
         """Return whether a framework that traces does not know the shape of some array yet."""
         return any(type(n) is not int for o in self.operands if o is not None for n in o[1][0])
 
+    def structural(self) -> list[Any]:
+        """Return what is around arrays in the arguments: classes, and what pytrees say of themselves beside leaves."""
+        parts: list[Any] = []
+        structures = [self.structure]
+        while structures:
+            structure = structures.pop()
+            if (node := structure.node_data()) is not None:
+                parts += node
+                structures += structure.children()
+        return parts + ([] if self.objects is None else self.objects.attributes())
+
     def unhashable(self) -> Any:
         """The first static argument that cannot be looked up by."""
         static = (x for x, o in zip(self.slots, self.operands, strict=True) if o is None)
@@ -149,6 +160,7 @@ class JaxTrace:
                 raise traced_value_errors.Failed(error, numbers, self.inputs, recording()) from error
 
         static = [x for x, o in zip(call.slots[: call.count], call.operands, strict=False) if o is None]
+        static += call.structural()
         self.surroundings = PythonState(getattr(fn, "template", fn), static, "jax")
         self.keeps: frozenset[int] = frozenset()  # the numbers that the program keeps somewhere
         try:

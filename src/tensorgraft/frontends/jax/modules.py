@@ -77,6 +77,10 @@ class _Applied:
     def __init__(self, template: Any) -> None:
         self.template, self.__name__ = template, type(template).__name__
 
+    @property
+    def __wrapped__(self) -> Any:
+        return self.template
+
     def __getstate__(self) -> Any:
         return {**vars(self), "template": jax.tree.map(_to_file, self.template)}
 
@@ -102,6 +106,10 @@ class _PytreeCall:
 
     def __init__(self, names: list[str], grafted: Grafted) -> None:
         self.names, self.grafted = names, grafted
+
+    @property
+    def __wrapped__(self) -> Grafted:
+        return self.grafted
 
     def __call__(self, arrays: Mapping[str, Array], *args: Any, **kwargs: Any) -> Any:
         return self.grafted([arrays[name] for name in self.names], *args, **kwargs)

@@ -112,6 +112,16 @@ class Objects:
         template.graphdef, template.structure, template.key = self.graphdef, self.structure, self.key
         return template
 
+    def attributes(self) -> list[Any]:
+        """Return the classes of the objects and of those in them, and what these hold beside variables."""
+        nnx = sys.modules["flax.nnx"]
+        nodes = [x for _, x in nnx.iter_graph(self.nodes or self.rebuild(), graph=True)]
+        values = [value for x in nodes if isinstance(x, nnx.Module) for value in vars(x).values()]
+        return [
+            *{type(x): None for x in nodes if is_object(x)},
+            *(x for x in values if callable(x) and not is_object(x)),
+        ]
+
     def rebuild(self) -> list[Any]:
         """Objects of the same kind."""
         graphlib = sys.modules["flax.nnx"].graphlib

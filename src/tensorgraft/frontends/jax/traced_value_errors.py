@@ -6,6 +6,7 @@ import ast
 import os
 import re
 import site
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import CodeType, TracebackType
@@ -109,11 +110,28 @@ def raise_(failed: Failed, name: str, fn: Callable[..., Any]) -> NoReturn:
     raise error from failed.error
 
 
+def _writes_from_outside(error: Exception) -> bool:
+    """Say whether it is Flax's error of a variable that is written by a trace which it was not made in."""
+    flax = sys.modules.get("flax.errors")
+    return flax is not None and isinstance(error, flax.TraceContextError)
+
+
+def _refused_write(failed: Failed, fn: Callable[..., Any]) -> Exception:
+    from tensorgraft.errors import TracedValueError
+
+    name, first_line = getattr(fn, "__name__", type(fn).__name__), str(failed.error).partition(" (http")[0]
+    return TracedValueError(
+        f"{name} writes a variable of flax.nnx that it does not reach by its arguments."
+        f" ({first_line})\n"
+        "  pass it:  the module, the optimizer or the nnx.Rngs that holds it, as an argument, which is then written"
+    )
+
+
 def in_words(failed: Failed, name: str, fn: Callable[..., Any]) -> Exception:
     """The error to raise: ShapeError or TracedValueError, with ways out, for a value that was asked for; the program's
     own for anything else. `name`: what traces."""
     if not failed.is_look:
-        return failed.error
+        return failed.error if not _writes_from_outside(failed.error) else _refused_write(failed, fn)
     from tensorgraft.compiled import traced_value_errors
 
     x, frame, error = failed._tracer, failed.frame, failed.error

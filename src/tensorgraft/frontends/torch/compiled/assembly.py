@@ -10,6 +10,7 @@ written storages, those of the survivors, and what a backward pass needs besides
 from __future__ import annotations
 
 import itertools
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -257,7 +258,7 @@ class _Assembly:
                 raise RunsUncompiled(f"reads a {type(scheduler).__name__}, and a scheduler steps in it")
         for (_, name), optimizer in capture.optimizers_read.items():
             surroundings.add(f"{type(optimizer).__name__}.{name}", getattr(optimizer, name))
-        modules = Modules([*capture.modules.values(), *reads.modules()], slots.rebound)
+        modules = Modules([*capture.modules.values(), *reads.modules()], slots.rebound, reads.used)
         self._settle_surroundings(modules)
         compares = any(compares_identities(fn.__code__) for fn in surroundings.functions())
         written_tables = {id(c.table.of) for c in changes if world.only_written(c)}
@@ -287,14 +288,15 @@ class _Assembly:
         tracing, reads, surroundings = self.tracing, self.tracing.reads, self.tracing.surroundings
         for hook in modules.hooks:
             surroundings.add("a hook", hook)
-        if self.capture.modules:
-            surroundings.look_up("Module", Lookups(attributes=[(torch.nn.Module, "__call__")]))
         for cls in modules.classes:
-            surroundings.look_up(cls.__name__, Lookups(attributes=[(cls, "forward")]))
+            if isinstance(forward := getattr(cls, "forward", None), types.FunctionType):
+                tracing.world.packages.see(forward.__code__, forward.__globals__)
+            surroundings.look_up(cls.__name__, Lookups(attributes=[(cls, "forward"), (cls, "__call__")]))
         reads.look_up_absent()
         surroundings.ask(tracing.outside_calls.asked)
         methods = reads.functions(self.capture.modules.values())
         whole_objects = [*reads.dicts.values(), *self.capture.schedulers_read.values()]
+        tracing.world.stored = reads.stored()
         surroundings.settle(tracing.world, tracing.changes, tracing.slots.slot, methods, whole_objects)
 
     def record(self, results: Sequence[Result], gradients: Sequence[Gradient]) -> Record:

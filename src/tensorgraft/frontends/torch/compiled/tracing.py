@@ -92,7 +92,7 @@ class Tracing:
         self.stepped: list[OptimizerGuard] = []
         call = call_of(leaves)
         if modes := modes_around():
-            raise RunsUncompiled(f"is called inside of {modes[0].__name__}, which looks at each operator")
+            raise RunsUncompiled(f"is called inside of {modes[0].__name__}, which sees what it computes")
         hooks = [("a hook of all modules", hook) for hook in global_hooks()]
         capture.world = self.world = Reachable([("", fn), *hooks], call)
         if self.world.once is not None:

@@ -22,6 +22,7 @@ import torch
 
 from tensorgraft.compiled.captured_objects import (
     in_library,
+    is_called_back,
     is_of_program,
     is_program_class,
     is_python_class,
@@ -54,7 +55,11 @@ def _of_optimizers() -> frozenset[str]:
 
 
 with_hooks(torch.optim.Optimizer, lambda optimizer: step_hooks(optimizer), _of_optimizers)
-_OWN = frozenset({*dir(torch.nn.Module), *vars(torch.nn.Module())}) - {"training", "__dict__"}  # of `nn.Module` itself
+_OWN = frozenset({*dir(torch.nn.Module), *vars(torch.nn.Module())}) - {
+    "training",
+    "__dict__",
+    "__reduce_ex__",
+}  # of `nn.Module` itself
 
 
 def step_hooks(optimizer: torch.optim.Optimizer) -> list[Any]:
@@ -82,6 +87,7 @@ class Reads:
         self._surroundings, self._world, self._keyed = surroundings, world, keyed
         self._flags = flags()
         self.used: dict[int, set[str]] = {}  # names of attributes that this thread has read or written, of each owner
+        self.written: dict[int, tuple[Any, set[str]]] = {}  # owners, and the names that it has set or deleted
         self.standard = world.standard  # what is read of others of such classes is no business of the function's
         self.owners: dict[int, Any] = {}  # by identity: everything that was read of, whatever was read
         self.values: dict[int, dict[str, Any]] = {}
@@ -101,7 +107,9 @@ class Reads:
         return name in used or "__dict__" in used or (name in _OWN and isinstance(owner, torch.nn.Module))
 
     def note(self, owner: Any, name: str, value: Any, at: types.FrameType) -> None:
-        if name == "__dict__" and is_of_program(owner) and not in_library(at.f_code.co_filename):
+        self._world.packages.see(at.f_code, at.f_globals)
+        copied = name == "__reduce_ex__"  # `copy` and `pickle` take all attributes
+        if is_of_program(owner) and (copied or (name == "__dict__" and not in_library(at.f_code.co_filename))):
             self.dicts[id(owner)] = owner
         known = self.values.setdefault(id(owner), {})
         if name in known or name.startswith("__") or id(owner) in self._keyed:
@@ -120,13 +128,16 @@ class Reads:
                 return
             value = before
         if is_plain(value):
-            if not _computed(owner, name):
+            member = None if name in getattr(owner, "__dict__", ()) else _entry_of_class(owner, name)
+            if not _is_computing(member):
                 known[name] = value
+            elif not hasattr(type(member), "__set__"):  # an entry of the object would take its place
+                self.note_absent(owner, name)
         elif name not in own_names:  # one of its own_names would take the place of its class's
             self.note_absent(owner, name)
         elif isinstance(value, torch.Tensor):
             known[name] = value
-        elif is_of_program(owner) or id(owner) in self.standard:
+        elif is_of_program(owner) or id(owner) in self.standard or is_called_back(value):
             known[name] = value
             self._surroundings.add(f"{type(owner).__name__}.{name}", value)
             for obj in self._surroundings.new_objects():
@@ -166,6 +177,14 @@ class Reads:
                 places = [(table, name) for table in (*tables, *of_class)]
                 self._surroundings.look_up(type(owner).__name__, Lookups(places))
 
+    def stored(self) -> dict[int, set[str]]:
+        """Return the names of the attributes that were set, by the identity of what they are in."""
+        slotted = self._world.slotted
+        places = (
+            (getattr(owner, "__dict__", None), slotted.get(id(owner)), names) for owner, names in self.written.values()
+        )
+        return {id(of): names for attributes, slots, names in places for of in (attributes, slots) if of is not None}
+
     @property
     def counted(self) -> set[tuple[int, str]]:
         """The attributes that are counted up and not read otherwise, by the identity of the dictionary they are in."""
@@ -204,8 +223,12 @@ def _own_names(owner: Any, name: str) -> Collection[str]:
 
 
 def _member(owner: Any, name: str) -> types.FunctionType | None:
-    member = next((vars(cls)[name] for cls in type(owner).__mro__ if name in vars(cls)), None)
-    return function_of(member)
+    return function_of(_entry_of_class(owner, name))
+
+
+def _entry_of_class(owner: Any, name: str) -> Any:
+    """Return what the classes of an object have by a name; None where they have nothing."""
+    return next((vars(cls)[name] for cls in type(owner).__mro__ if name in vars(cls)), None)
 
 
 def _finds_itself(cls: type) -> bool:
@@ -219,11 +242,8 @@ def _parts_of(owner: Any) -> tuple[Any, ...]:
     return tuple(attributes[key] for key in ("_parameters", "_buffers", "_modules") if key in attributes)
 
 
-def _computed(owner: Any, name: str) -> bool:
-    """Return True for an attribute that a property or the like computes."""
-    if name in getattr(owner, "__dict__", ()):
-        return False
-    member = next((vars(cls)[name] for cls in type(owner).__mro__ if name in vars(cls)), None)
+def _is_computing(member: Any) -> bool:
+    """Say whether an entry of a class is a property or the like, which computes an attribute."""
     return hasattr(type(member), "__get__") and not isinstance(member, types.MemberDescriptorType | Flag)
 
 
@@ -270,8 +290,8 @@ def _watch(cls: type) -> None:
         count, own = _watched.get(cls, (0, {name: vars(cls).get(name) for name in _ACCESS}))
         if not count:
             original: Any = cls.__getattribute__
-            wrappers = (_recorded(original, _is_standard(cls)), *map(_writing, _writes_of(cls)))
-            for name, wrapper in zip(_ACCESS, wrappers, strict=False):
+            wrappers = _recorded(original, _is_standard(cls)), _writing(cls.__setattr__), _writing(cls.__delattr__)
+            for name, wrapper in zip(_ACCESS, wrappers, strict=True):
                 setattr(cls, name, wrapper)
         _watched[cls] = (count + 1, own)
 
@@ -294,15 +314,11 @@ _READ_ALL = (OURS, sys.modules[torch.nn.Module.__module__].__file__ or "")
 _ACCESS = ("__getattribute__", "__setattr__", "__delattr__")
 
 
-def _writes_of(cls: type) -> Iterable[Callable[..., None]]:
-    """Return what sets and deletes attributes, if it matters: while other threads may do so, too."""
-    return (cls.__setattr__, cls.__delattr__) if threading.active_count() > 1 else ()
-
-
 def _writing(original: Callable[..., None]) -> Callable[..., None]:
     def write(self: Any, name: str, *value: Any) -> None:
         if (reads := _active.reads) is not None:
             reads.used.setdefault(id(self), set()).add(name)
+            reads.written.setdefault(id(self), (self, set()))[1].add(name)
         original(self, name, *value)
 
     return write

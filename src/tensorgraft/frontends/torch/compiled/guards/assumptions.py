@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.utils import parametrize
 from torch.utils._device import DeviceContext
 
 from tensorgraft.arrays import framework_of
@@ -98,15 +99,16 @@ _function_modes, _dispatch_modes = torch._C._len_torch_function_stack, torch._C.
 _saved_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 
 
-def modes_around() -> tuple[type, ...]:
-    """Return the kinds of modes of the program that see, or change, each operator or what autograd saves; a default
-    device is a setting."""
+def modes_around() -> tuple[Any, ...]:
+    """Return the kinds of modes of the program that see, or change, each operator or what autograd saves, or keep the
+    values of parametrizations; a default device is a setting."""
     dispatched = [torch._C._get_dispatch_stack_at(i) for i in range(_dispatch_modes())]
     kinds = map(type, (*function_modes(), *dispatched))
     mode_kinds = [
         kind for kind in kinds if kind is not DeviceContext and not kind.__module__.startswith("tensorgraft.")
     ]
-    return (*mode_kinds, torch.autograd.graph.saved_tensors_hooks) if _saved_hooks(True) else tuple(mode_kinds)
+    mode_kinds += [torch.autograd.graph.saved_tensors_hooks] if _saved_hooks(True) else []
+    return (*mode_kinds, parametrize.cached) if parametrize._cache_enabled else tuple(mode_kinds)
 
 
 _autocast, _grad, _inference = torch._C._is_any_autocast_enabled, torch.is_grad_enabled, torch.is_inference_mode_enabled
@@ -122,7 +124,7 @@ def modes() -> tuple[Any, ...]:
         policy(),
         settings.current(),
         sharded_tensors.moves,
-        (_function_modes() or _dispatch_modes() or _saved_hooks(True)) and modes_around(),
+        (_function_modes() or _dispatch_modes() or _saved_hooks(True) or parametrize._cache_enabled) and modes_around(),
     )
 
 

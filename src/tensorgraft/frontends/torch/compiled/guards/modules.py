@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from operator import attrgetter, is_
 from typing import Any
 
 import torch
+from torch.nn.utils import parametrize
 
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
@@ -43,21 +44,31 @@ def global_hooks() -> list[Any]:
     return [hook for table in _GLOBAL_HOOKS for hook in table.values()]
 
 
-def _hooks_of(m: torch.nn.Module) -> tuple[dict[int, Any], ...]:
-    return m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks
+def _hooks_of(m: torch.nn.Module, used: Collection[str] = ()) -> list[dict[int, Any]]:
+    """Return the tables of hooks of a module's calls, and of others (`state_dict`) those that are in use."""
+    tables = [m._forward_pre_hooks, m._forward_hooks, m._backward_pre_hooks, m._backward_hooks]
+    others = [vars(m).get(name) for name in sorted(used) if name.endswith("_hooks")]
+    return tables + [of for of in others if isinstance(of, dict) and not any(of is table for table in tables)]
 
 
 class Modules:
     """Modules keep their submodules, parameters and buffers, these their storages, and no hooks are added."""
 
-    def __init__(self, modules: Iterable[torch.nn.Module], rebound: Collection[tuple[int, Any]] = ()) -> None:
-        """`rebound`: places that the function gives other values: a table's identity, and a key."""
+    def __init__(
+        self,
+        modules: Iterable[torch.nn.Module],
+        rebound: Collection[tuple[int, Any]] = (),
+        used: Mapping[int, Collection[str]] | None = None,
+    ) -> None:
+        """`rebound`: places that the function gives other values: a table's identity, and a key. `used`: names of
+        attributes that the function uses, by modules' identity."""
         modules = scripted.with_parts({id(m): m for m in modules}.values())
+        used = used or {}
         tables: list[dict[Any, Any]] = []
         self._empty: list[dict[Any, Any]] = []
         for m in modules:
             tables += (m._parameters, m._buffers, m._modules)
-            for hooks in _hooks_of(m):
+            for hooks in _hooks_of(m, used.get(id(m), ())):
                 (tables if hooks else self._empty).append(hooks)
         excluded_of: dict[int, set[Any]] = {}
         for table_id, key in rebound:
@@ -81,7 +92,7 @@ class Modules:
         self._lengths = list(map(len, self._dicts))
         self._kinds = list(map(type, modules))
         self.classes = list(dict.fromkeys(self._kinds))
-        hook_tables = [*chain.from_iterable(map(_hooks_of, modules)), *_GLOBAL_HOOKS]
+        hook_tables = [*chain.from_iterable(_hooks_of(m, used.get(id(m), ())) for m in modules), *_GLOBAL_HOOKS]
         self.hooks = [hook for table in hook_tables for hook in table.values()]
         self._scripted = [d for d in self._training if isinstance(d, scripted.ScriptAttributes)]
         tensors = {id(t): t for t in self._expected if isinstance(t, Tensor)}
@@ -130,6 +141,8 @@ class Modules:
         if self._scripted or any(table.__class__ is _ValuesWithout for table in self._full):
             raise NotStraight
         code.require_empty(self._empty)
+        if any(isinstance(m, parametrize.ParametrizationList) for m in self._modules):  # a mode in the key of others
+            code.require(f"not {code.name(parametrize)}._cache_enabled")
         start = 0
         for values in self._full:
             size = len(list(values))
