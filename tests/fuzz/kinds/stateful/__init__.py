@@ -208,7 +208,7 @@ class Stateful(Kind):
             f"{first} message", ""
         ):
             return "a backward pass accumulates into a gradient that the function has read"  # docs/differences.md
-        if "swap_tensors(" in program.statements[first]:
+        if first >= 0 and "swap_tensors(" in program.statements[first]:
             return "swap_tensors of a tensor that a compiled function has used"  # docs/differences.md
         counted = _STATISTICS.search(found.observed.get(f"{first} message", ""))
         if expected.raised.get(first) is None and counted and 'net("norm"' in str(program):
