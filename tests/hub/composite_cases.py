@@ -479,5 +479,6 @@ ELSEWHERE = {
     "ndim",
     "map",
     "observe",
+    "dialect",  # test_native_programs
 }
 ELSEWHERE |= {name for area in (Random, Factorisations) for name in vars(area) if not name.startswith("_")}

@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import threading
 import types
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain
 from operator import call, is_, itemgetter
@@ -112,6 +113,8 @@ class PythonState:
 
     def repeat(self) -> None:
         """Change what the function changes, at a call for which it is not traced."""
+        if _now.is_traced:
+            return
         for change in self._changes:
             change.apply(change.table.of, change.new)
 
@@ -124,12 +127,54 @@ class PythonState:
             self._around.undo()
             self._world.undo()
 
+    @property
+    def repeats(self) -> bool:
+        """Say whether each call changes something outside."""
+        return bool(self._changes)
+
     def hold(self) -> bool:
         return self._world is None and self._around.hold() and self._modules.hold()
 
     def failure(self) -> str | None:
         """Return in words what has changed; None where nothing has."""
         return self._around.failure()
+
+
+class _Now(threading.local):
+    states: list[PythonState | None] | None = None
+    is_traced = False
+
+
+_now = _Now()
+
+
+@contextlib.contextmanager
+def states_met() -> Iterator[list[PythonState | None]]:
+    """Context that yields a list of the states on which the traces used inside depend, None for a function that has to
+    be traced at each call. For whoever keeps what is made of these traces, without a look at the states."""
+    before, _now.states = _now.states, []
+    try:
+        yield _now.states
+    finally:
+        _now.states = before
+
+
+@contextlib.contextmanager
+def traced_by_another() -> Iterator[None]:
+    """Context for a function that another framework's tracer calls: nothing that it changes is left changed."""
+    before, _now.is_traced = _now.is_traced, True
+    try:
+        yield
+    finally:
+        _now.is_traced = before
+
+
+def meet(state: PythonState, is_lasting: bool = True) -> None:
+    """Note that a trace is used which depends on a state, or serves this call alone."""
+    if _now.is_traced and not is_lasting:
+        state.undo()
+    if _now.states is not None:
+        _now.states.append(state if is_lasting else None)
 
 
 class _ModuleTables:

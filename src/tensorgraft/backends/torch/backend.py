@@ -131,9 +131,6 @@ class TorchBackend(
     def lend(self, x: Array, /) -> np.ndarray | None:
         return arrays.lent(x)
 
-    def adopt(self, x: np.ndarray, /) -> Array:
-        return torch.from_numpy(x)
-
     # ---- programs and devices --------------------------------------------------------------------------------------
 
     def scope(self) -> contextlib.AbstractContextManager[None]:

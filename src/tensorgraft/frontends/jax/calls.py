@@ -16,7 +16,7 @@ from jax.extend.core.primitives import convert_element_type_p
 
 from tensorgraft.compiled.captured_objects import object_key
 from tensorgraft.compiled.objects import collecting_new_objects
-from tensorgraft.compiled.python_state import MOST_STATES, PythonState, warn_traced_again
+from tensorgraft.compiled.python_state import MOST_STATES, PythonState, meet, warn_traced_again
 from tensorgraft.compiled.values import exact
 from tensorgraft.frontends.jax import side_effects, traced_value_errors
 from tensorgraft.frontends.jax.keys import is_key_dtype
@@ -321,6 +321,7 @@ class Family:
         for surroundings, program in self.by_values.get(_values(call, fixed), ()):
             if surroundings.hold():
                 surroundings.repeat()
+                meet(surroundings)
                 return program
         return None
 
@@ -328,6 +329,7 @@ class Family:
         why = trace.surroundings.settle()
         trace.lasts = why is None
         program = make(trace)
+        meet(trace.surroundings, is_lasting=why is None)
         if why is not None:
             warn_traced_again(getattr(self.fn, "__qualname__", type(self.fn).__name__), why)
             return program

@@ -1,6 +1,8 @@
 """`tg.jit` of functions of plain CPU tensors: as PyTorch computes them, whatever changes from call to call."""
 
 import copy
+import types
+import warnings
 
 import pytest
 import torch
@@ -232,6 +234,50 @@ def test_grafted_programs_are_as_they_are_at_the_call():
         with torch.no_grad():
             for p in model.parameters():
                 p.add_(0.1)
+
+
+def test_grafted_models_read_what_their_functions_read_now(backend):
+    eqx, jax = pytest.importorskip("equinox"), pytest.importorskip("jax")
+
+    class Scaled(eqx.Module):
+        weight: jax.Array
+        activation: object
+
+        def __call__(self, x):
+            return self.activation(x * self.weight)
+
+    held, calls = types.SimpleNamespace(gain=2.0), []
+    model = tg.graft(Scaled(jax.numpy.ones(2), lambda x: x * held.gain), onto="torch")
+    counting = tg.graft(Scaled(jax.numpy.ones(2), lambda x: (calls.append(1), x)[1]), onto="torch")
+    run, around = tg.jit(model), tg.jit(lambda x: model(x) + 1)
+    for held.gain in (2.0, 5.0, 2.0, 7.0):
+        for x in (torch.ones(2), torch.ones(3, 2)):
+            torch.testing.assert_close(run(x), x * held.gain)
+            torch.testing.assert_close(around(x), x * held.gain + 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        count = tg.jit(lambda x: counting(x) + 1)
+        for _ in range(3):
+            torch.testing.assert_close(count(torch.ones(2)), torch.full((2,), 2.0))
+    assert len(calls) == 3
+
+
+def test_grafted_modules_with_variables_run_beside_graphs():
+    nnx = pytest.importorskip("flax.nnx")
+
+    class Counting(nnx.Module):
+        def __init__(self):
+            self.linear, self.calls = nnx.Linear(2, 2, rngs=nnx.Rngs(0)), nnx.Variable(0.0)
+
+        def __call__(self, x):
+            self.calls[...] += 1.0
+            return self.linear(x) * self.calls[...]
+
+    model, x = tg.graft(Counting(), onto="torch"), torch.ones(2)
+    run, other = tg.jit(lambda x: model(x) + 1), tg.graft(Counting(), onto="torch")
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(run(x), other(x) + 1)
 
 
 @pytest.mark.parametrize("where", ["jax", "torch"])

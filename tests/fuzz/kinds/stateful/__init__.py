@@ -196,7 +196,8 @@ class Stateful(Kind):
                     casting_anew = self.play(program, REFERENCE, dict(refused or {}))
                 if not self.differences(casting_anew, found, program):
                     return "documented: autocast casts a weight anew"
-        first = next(iter(sorted({*expected.raised, *found.raised})), -1)
+        raised = sorted({*expected.raised, *found.raised})
+        first = next((i for i in raised if expected.raised.get(i) != found.raised.get(i)), -1)
         if expected.raised.get(first) is None and _SAVED_WEIGHT.search(found.observed.get(f"{first} message", "")):
             return "a linear layer saves its weight"  # docs/differences.md
         if expected.raised.get(first) is None and _OUTPUT_WITHOUT_GRADIENT.search(
@@ -207,7 +208,7 @@ class Stateful(Kind):
             f"{first} message", ""
         ):
             return "a backward pass accumulates into a gradient that the function has read"  # docs/differences.md
-        if "swap_tensors(" in program.statements[first]:
+        if first >= 0 and "swap_tensors(" in program.statements[first]:
             return "swap_tensors of a tensor that a compiled function has used"  # docs/differences.md
         counted = _STATISTICS.search(found.observed.get(f"{first} message", ""))
         if expected.raised.get(first) is None and counted and 'net("norm"' in str(program):

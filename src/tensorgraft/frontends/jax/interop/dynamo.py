@@ -6,6 +6,7 @@ what is around. Imported by what Dynamo traces: `torch._dynamo` is needed by nob
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -18,6 +19,12 @@ class _Function(Protocol):
 @torch.compiler.disable
 def opaque_call(function: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return function.now(args, kwargs)
+
+
+@torch.compiler.disable
+def opaque_run(run: Callable[..., Any], *args: Any) -> Any:
+    """Run the function of a module whose state it changes, which no graph has."""
+    return run(*args)
 
 
 @torch._dynamo.nonstrict_trace

@@ -3,6 +3,7 @@ tracers (Dynamo, `torch.jit.trace`, `torch.fx`) see one call of a function, whic
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -11,6 +12,7 @@ import jax
 import torch
 from torch.utils import _pytree
 
+from tensorgraft.compiled.python_state import traced_by_another
 from tensorgraft.frontends.jax.grafted import Grafted
 from tensorgraft.frontends.jax.objects import Objects
 from tensorgraft.frontends.jax.sized import NeedsNumbers
@@ -49,9 +51,18 @@ class AmongTensors(Grafted):
             from tensorgraft.frontends.jax.interop.fx import node
 
             return node(self, args, kwargs)
-        return self.run(args, kwargs)[0]
+        return self._run(args, kwargs)[0]
 
     def run(
+        self, args: Any, kwargs: Any, objects: Objects | None = None, values: Sequence[Any] = ()
+    ) -> tuple[Any, Mapping[int, Any]]:
+        if "torch._dynamo" in sys.modules:
+            from tensorgraft.frontends.jax.interop.dynamo import opaque_run
+
+            return opaque_run(self._run, args, kwargs, objects, values)
+        return self._run(args, kwargs, objects, values)
+
+    def _run(
         self, args: Any, kwargs: Any, objects: Objects | None = None, values: Sequence[Any] = ()
     ) -> tuple[Any, Mapping[int, Any]]:
         leaves = [*jax.tree.leaves((args, kwargs)), *(x for x, _ in values)]
@@ -62,11 +73,12 @@ class AmongTensors(Grafted):
                     " into: use tg.jit"
                 )
             return self.bridged.run(args, kwargs, objects, values)
-        try:
-            return super().run(args, kwargs, objects, values)
-        except NeedsNumbers:
-            self._for_symbols = False
-            return super().run(args, kwargs, objects, values)
+        with traced_by_another() if torch.compiler.is_compiling() else contextlib.nullcontext():
+            try:
+                return super().run(args, kwargs, objects, values)
+            except NeedsNumbers:
+                self._for_symbols = False
+                return super().run(args, kwargs, objects, values)
 
     def operand(self, x: Any) -> tuple[Any, tuple[Any, ...]] | None:
         if isinstance(x, torch.Tensor) and x.device.type == "graft":

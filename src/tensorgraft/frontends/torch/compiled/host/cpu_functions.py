@@ -15,6 +15,8 @@ from typing import Any
 import torch
 
 from tensorgraft.compiled.function import Report
+from tensorgraft.compiled.python_state import PythonState, states_met
+from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.compiled.in_dynamo import device_of
 from tensorgraft.frontends.torch.core.devices import slot_of
 from tensorgraft.frontends.torch.core.modes import of_program
@@ -28,11 +30,14 @@ class OnCpu:
     def __init__(self, fn: Callable[..., Any], report: Report) -> None:
         self._fn, self._report = fn, report
         self._compiled: Callable[..., Any] | None = None
+        # what grafted functions in its graphs read of Python's objects, of which Dynamo knows nothing
+        self._states: list[PythonState] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not slot_of(None).backend.traces:
             return self._fn(*args, **kwargs)
-        if self._compiled is None:
+        if self._compiled is None or not all(state.hold() for state in self._states):
+            self._states.clear()
             self._compiled = self._captured()
         return self._compiled(*args, **kwargs)
 
@@ -58,10 +63,16 @@ class OnCpu:
         self._report.operations.append(sum(node.op.startswith("call_") for node in module.graph.nodes))
         self._report.reasons.append([])
         try:
-            dynamo_backend = slot_of(None).backend.dynamo
-            if dynamo_backend is not None and device_of(module, inputs) is None:
-                return lookup_backend(dynamo_backend)(module, list(inputs))
-            return lookup_backend("tensorgraft")(module, list(inputs))
+            name = slot_of(None).backend.dynamo
+            if name is None or device_of(module, inputs) is not None:
+                name = "tensorgraft"
+            with states_met() as states:
+                program: Callable[..., Any] = lookup_backend(name)(module, list(inputs))
+            lasting = [state for state in states if state is not None and not state.repeats]
+            if len(lasting) < len(states):
+                raise TracedValueError("it calls a grafted function that changes Python's objects, or reads a clock")
+            self._states += lasting
+            return program
         except Exception as error:
             warnings.warn(
                 f"a part of {self._report.name} is not compiled by tg.jit, but run by PyTorch: {error}",
