@@ -16,6 +16,7 @@ from tensorgraft.compiled.captured_objects import is_program_class, is_python_cl
 from tensorgraft.compiled.lookups import content_of
 from tensorgraft.compiled.values import is_plain
 from tensorgraft.errors import TracedValueError
+from tensorgraft.importing import program_freezes
 
 _ATOMS = (type, types.BuiltinFunctionType, types.CodeType)
 
@@ -24,7 +25,7 @@ _ATOMS = (type, types.BuiltinFunctionType, types.CodeType)
 def collecting_new_objects() -> Iterator[frozenset[int]]:
     """Context that restricts the garbage collector to objects made inside: to scan all takes as long as a trace. Yields
     the identities of older objects that it scans nevertheless."""
-    if gc.get_freeze_count():  # the program has frozen objects
+    if program_freezes():
         old_objects = gc.get_objects()  # which live on: a new object would else have the identity of a dead one
         yield frozenset(map(id, old_objects))
         del old_objects

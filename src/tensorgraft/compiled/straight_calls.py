@@ -89,6 +89,15 @@ class StraightCall(StraightLine):
         for _, array, look in self._arrays.values():
             self.require(look.format(array=array))
 
+    def call_trace(self, trace: Callable[[Any], Any]) -> None:
+        """Return what a trace gives for the leaves. Nothing here holds their arrays then: a program may take the memory
+        of those alone that nobody but their storage holds."""
+        self.require_looks()
+        leaves = self.flattened()
+        if self._arrays:
+            self.do(" = ".join([array for _, array, _ in self._arrays.values()]) + " = None")
+        self.do(f"return {self.name(trace)}({leaves})")
+
     def require_scalar(self, variable: str, value: Any) -> None:
         """Require exactly this value. Raises NotStraight for one that is compared in other ways."""
         kind = value.__class__

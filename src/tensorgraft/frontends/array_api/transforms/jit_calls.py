@@ -158,10 +158,8 @@ class ArrayTrace:
         self.guards.write(code)
         count = f"{code.name(report)}.calls += 1"
         if self._geometries is None or self._takes:
-            code.require_looks()
-            leaves = code.flattened()
             code.do(count)
-            code.do(f"return {code.name(self)}({leaves})")
+            code.call_trace(self)
             return
         outputs = code.run(self.run, self.inputs.write(code))
         code.do(count)

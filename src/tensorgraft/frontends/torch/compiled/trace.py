@@ -168,10 +168,8 @@ class Trace:
         """Write the call where all guards hold."""
         count = f"{code.name(report)}.calls += 1"
         if self.plainly is None:
-            code.require_looks()
-            leaves = code.flattened()
             code.do(count)
-            code.do(f"return {code.name(self)}({leaves})")
+            code.call_trace(self)
             return
         outputs = code.run(self.run, self.inputs.write(code))
         code.do(count)
