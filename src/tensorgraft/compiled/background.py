@@ -19,6 +19,7 @@ from typing import Any, Literal
 from tensorgraft.compiled import patience
 from tensorgraft.compiled.function import Report, call_of, one_at_a_time
 from tensorgraft.compiled.program import ProgramInputs
+from tensorgraft.compiled.uncompiled import KEEPS_VALUE_OF_BODY
 
 When = Literal["first", "recurring", "background"]  # a signature of a function of `tg.jit` is compiled
 At = int | Literal["ready"]
@@ -144,7 +145,7 @@ class BackgroundTrace:
             if trace.ran or not trace.changes:
                 raise
         self._known.remove(trace)
-        return self._uncompiled(self._known, leaves, "keeps a value from the body of a loop or branch outside of it")
+        return self._uncompiled(self._known, leaves, KEEPS_VALUE_OF_BODY)
 
     def _is_ready(self) -> bool:
         return self._compilation is None or self._compilation.is_finished

@@ -11,6 +11,8 @@ from tensorgraft.compiled.function import Flattened, Report, call_of
 from tensorgraft.compiled.source_location import OURS, program_frame, quoted
 from tensorgraft.errors import CompilationError, FallbackError, MissingNameError
 
+KEEPS_VALUE_OF_BODY = "keeps a value from the body of a loop or branch outside of it"
+
 
 class RunsUncompiled(Exception):
     """Raised inside a trace: says what the function does, in words that follow its name."""

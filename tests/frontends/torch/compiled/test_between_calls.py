@@ -11,7 +11,7 @@ import zlib
 
 import pytest
 import torch
-from tests.frontends.torch.compiled.without_jit import Cases, full, values
+from tests.frontends.torch.compiled.without_jit import Cases, full, with_and_without
 from torch import nn
 from torch.utils import _pytree
 
@@ -497,9 +497,8 @@ def modes_of_the_program_around_a_call(device, jit):
 @pytest.mark.parametrize("backend", tg.backends())
 @pytest.mark.parametrize("name", CASES)
 def test_as_without_it(name, backend):
-    program = CASES[name]
-    judge = values(program("cpu", lambda fn: fn))
-    assert values(program(tg.device(backend), functools.partial(tg.jit, compile="first"))) == judge
+    given, judge = with_and_without(CASES[name], backend)
+    assert given == judge
 
 
 @tg.jit

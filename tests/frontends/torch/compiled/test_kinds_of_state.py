@@ -19,7 +19,7 @@ import weakref
 
 import pytest
 import torch
-from tests.frontends.torch.compiled.without_jit import Cases, full, values
+from tests.frontends.torch.compiled.without_jit import Cases, full, with_and_without
 from torch import nn
 
 import tensorgraft as tg
@@ -484,9 +484,8 @@ def what_another_thread_changes_meanwhile(device, jit):
 @pytest.mark.parametrize("backend", tg.backends())
 @pytest.mark.parametrize("name", CASES)
 def test_as_without_it(name, backend):
-    program = CASES[name]
-    judge = values(program("cpu", lambda fn: fn))
-    assert values(program(tg.device(backend), functools.partial(tg.jit, compile="first"))) == judge
+    given, judge = with_and_without(CASES[name], backend)
+    assert given == judge
 
 
 def test_what_is_said_is_compiled():

@@ -4,7 +4,6 @@ registries, replaced functions, abstract classes, copies. As without `tg.jit`, o
 import abc
 import builtins
 import copy
-import functools
 import sys
 import types
 
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.frontends.torch.compiled.without_jit import Cases, full, values
+from tests.frontends.torch.compiled.without_jit import Cases, full, with_and_without
 from torch import nn
 from torch.nn.utils import parametrize
 
@@ -323,6 +322,5 @@ def objects_that_are_not_copied_whole(device, jit, monkeypatch):
 @pytest.mark.parametrize("backend", tg.backends())
 @pytest.mark.parametrize("name", CASES)
 def test_as_without_it(name, backend, monkeypatch):
-    program = CASES[name]
-    judge = values(program("cpu", lambda fn: fn, monkeypatch))
-    assert values(program(tg.device(backend), functools.partial(tg.jit, compile="first"), monkeypatch)) == judge
+    given, judge = with_and_without(CASES[name], backend, monkeypatch)
+    assert given == judge

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.frontends.torch.compiled.without_jit import Cases, full, values
+from tests.frontends.torch.compiled.without_jit import Cases, full, with_and_without
 from torch import nn
 
 import tensorgraft as tg
@@ -185,6 +185,5 @@ def what_tells_tensors_apart(device, jit, monkeypatch):
 @pytest.mark.parametrize("backend", tg.backends())
 @pytest.mark.parametrize("name", CASES)
 def test_as_without_it(name, backend, monkeypatch):
-    program = CASES[name]
-    judge = values(program("cpu", lambda fn: fn, monkeypatch))
-    assert values(program(tg.device(backend), functools.partial(tg.jit, compile="first"), monkeypatch)) == judge
+    given, judge = with_and_without(CASES[name], backend, monkeypatch)
+    assert given == judge

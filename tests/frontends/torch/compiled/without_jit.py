@@ -47,3 +47,9 @@ def values(out):
     if isinstance(out, torch.Tensor):
         return "tensor", [round(v, 4) for v in out.detach().cpu().flatten().tolist()]
     return [values(x) for x in out] if isinstance(out, list | tuple) else out
+
+
+def with_and_without(program, backend, *context):
+    """Return the values of a case with `tg.jit` on a backend, and without it on the CPU."""
+    judge = values(program("cpu", lambda fn: fn, *context))
+    return values(program(tg.device(backend), functools.partial(tg.jit, compile="first"), *context)), judge

@@ -20,7 +20,7 @@ from tensorgraft.compiled.function import MOST_TRACES, Boxed, TracedFunction, fl
 from tensorgraft.compiled.outside_calls import muted
 from tensorgraft.compiled.straight_calls import StraightCall
 from tensorgraft.compiled.surroundings import OfAnother
-from tensorgraft.compiled.uncompiled import RunsUncompiled, Uncompiled, warn_uncompiled
+from tensorgraft.compiled.uncompiled import KEEPS_VALUE_OF_BODY, RunsUncompiled, Uncompiled, warn_uncompiled
 from tensorgraft.compiled.values import exact, is_plain, keys_of
 from tensorgraft.frontends.array_api.core import tracing
 from tensorgraft.frontends.array_api.core.array import Array
@@ -146,7 +146,7 @@ class Jitted(TracedFunction):
             if not trace.changes:
                 raise
         known.pop()
-        return self._uncompiled(known, leaves, "keeps a value from the body of a loop or branch outside of it")
+        return self._uncompiled(known, leaves, KEEPS_VALUE_OF_BODY)
 
     def _is_cold(self, key: Any, known: list[Any], leaves: list[Any]) -> bool:
         """Count a call that there is no trace for, and say whether it is the first of its signature."""

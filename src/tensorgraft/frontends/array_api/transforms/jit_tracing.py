@@ -20,7 +20,7 @@ from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import NumberInput, ProgramInputs, Source, Storages
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
-from tensorgraft.compiled.uncompiled import RunsUncompiled, results_flattened
+from tensorgraft.compiled.uncompiled import KEEPS_VALUE_OF_BODY, RunsUncompiled, results_flattened
 from tensorgraft.compiled.values import exact, is_plain
 from tensorgraft.frontends.array_api.core import tracing
 from tensorgraft.frontends.array_api.core.array import Array
@@ -88,7 +88,7 @@ class ArrayTracing:
             surroundings.undo()
             if not self._changes:
                 raise
-            raise RunsUncompiled("keeps a value from the body of a loop or branch outside of it") from error
+            raise RunsUncompiled(KEEPS_VALUE_OF_BODY) from error
         finally:
             if self._world is not None:
                 self._world.undo()

@@ -24,6 +24,7 @@ from tensorgraft.compiled.function import MOST_TRACES, InContext, Report, Traced
 from tensorgraft.compiled.outside_calls import muted
 from tensorgraft.compiled.straight_calls import StraightCall
 from tensorgraft.compiled.uncompiled import (
+    KEEPS_VALUE_OF_BODY,
     RunsUncompiled,
     Uncompiled,
     raised_by_the_function,
@@ -237,7 +238,7 @@ class Compiled(TracedFunction):
         except Exception as error:
             if trace.ran or not trace.changes:
                 raise
-            raise RunsUncompiled("keeps a value from the body of a loop or branch outside of it") from error
+            raise RunsUncompiled(KEEPS_VALUE_OF_BODY) from error
         finally:
             undo, trace.undo = trace.undo, None
             if trace.ran:

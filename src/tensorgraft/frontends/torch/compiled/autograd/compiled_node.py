@@ -77,8 +77,10 @@ def _saved(ctx: Any, gradients: Sequence[Tensor | None]) -> Sequence[Tensor]:
 
     A graph without saved tensors may be run again, and one pass may go through each of its parts."""
     parts = ctx.tape.parts
-    if not ctx.saves or parts is None:
-        return ctx.saved_tensors if ctx.saves else ()
+    if not ctx.saves:
+        return ()
+    if parts is None:
+        return ctx.saved_tensors
     now = {part for part, g in zip(parts.of_roots, gradients, strict=True) if g is not None} & parts.saving
     try:
         saved = ctx.saved_tensors
