@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tensorgraft.port.binding import Binding, Bound
 from tensorgraft.port.graph import Node
-from tensorgraft.port.labels import RANGE, take
+from tensorgraft.port.labels import RANGE, Labels, take
 from tensorgraft.port.values import Evaluator, relative_difference
 
 if TYPE_CHECKING:
-    from tensorgraft.port.candidates import Alternative
-    from tensorgraft.port.matching import Binding, Matcher
+    from tensorgraft.port.binding import Alternative
+    from tensorgraft.port.matching import Matcher
 
 MOST = 5040  # assignments of parameters that are tried at one place
 EQUAL = 1e-7  # of the largest: factors are computed in float64 from the same numbers
@@ -38,21 +39,24 @@ class _Side:
     def ordered(self, x: np.ndarray) -> np.ndarray:
         return np.broadcast_to(x, self.node.shape).ravel()[self._order]
 
-    def leaves(self) -> list[str]:
-        return list(dict.fromkeys(n for f in self.factors if f is not None for n in sorted(f.parameters)))
-
-    def labels(self, labels: Any, name: str) -> np.ndarray | None:
+    def atoms(self, labels: Labels) -> list[np.ndarray] | None:
+        """The labels of the arrays that the factors are computed from, each once."""
+        found: dict[bytes, np.ndarray] = {}
         for f in self.factors:
-            if f is not None and name in f.parameters:
-                found = labels.of_leaf(f, name)
-                return None if found is None else self.ordered(found)
-        return None
+            inner = [] if f is None else labels.atoms(f)
+            if inner is None:
+                return None
+            for a in inner:
+                ordered = self.ordered(a)
+                found.setdefault(ordered.tobytes(), ordered)
+        return list(found.values())
+
+    def parameters(self) -> frozenset[str]:
+        return frozenset().union(*(f.parameters for f in self.factors if f is not None))
 
 
 def alternatives(matcher: Matcher, node: Node, sites: Sequence[Node]) -> list[Alternative]:
     """The assignments for which scale and shift are those of a site of the source."""
-    from tensorgraft.port.candidates import Bound
-
     exact: list[tuple[float, Alternative]] = []
     rough: list[tuple[float, Alternative]] = []
     for site in sites:
@@ -86,45 +90,28 @@ def _sides(matcher: Matcher, node: Node, site: Node) -> tuple[_Side, _Side] | No
 
 def _assignments(matcher: Matcher, mine: _Side, theirs: _Side) -> list[tuple[float, list[Binding]]]:
     """(how far scale and shift are off, the bindings), for each assignment; the first that fits is the last."""
-    unknown = [n for n in mine.leaves() if np.isnan(matcher.bound[n]).any()]
-    t = {n: mine.labels(matcher.target_labels, n) for n in unknown}
-    s = {n: theirs.labels(matcher.source_labels, n) for n in theirs.leaves()}
-    s = {n: labels for n, labels in s.items() if labels is not None}
-    if any(labels is None for labels in t.values()):
+    t, s = mine.atoms(matcher.target_labels), theirs.atoms(matcher.source_labels)
+    if t is None or s is None:
         return []
-    wanted = theirs.values(matcher.source_values)
-    spare = max(len(unknown) - len(s), 0)
-    found: list[tuple[float, list[Binding]]] = []
-    choices = itertools.permutations([*_by_name(s), *[""] * spare], len(unknown))
-    for chosen in itertools.islice(dict.fromkeys(itertools.islice(choices, MOST)), MOST):
-        bindings = _bindings(matcher, t, s, dict(zip(unknown, chosen, strict=True)))
-        if bindings is None:
-            continue
-        error = _error(matcher, mine, wanted, bindings, found)
-        if error <= EQUAL:
-            break
-    if len(unknown) == 1 and not (found and found[-1][0] <= EQUAL):
-        _with_offset(matcher, mine, theirs, wanted, unknown[0], t, s, found)
-    return found
+    unknown = [a for a in t if matcher.is_unknown(a)]
+    trial = _Trial(matcher, mine, theirs.values(matcher.source_values))
+    spare: list[np.ndarray | None] = [None] * max(len(unknown) - len(s), 0)
+    for chosen in itertools.islice(itertools.permutations([*s, *spare], len(unknown)), MOST):
+        bindings = _bindings(unknown, chosen)
+        if bindings is not None and trial.fits(bindings):
+            return trial.found
+    if len(unknown) == 1:
+        trial.with_offset(unknown[0], s)
+    return trial.found
 
 
-def _by_name(names: Mapping[str, Any]) -> list[str]:
-    return list(names)
-
-
-def _bindings(
-    matcher: Matcher, t: Mapping[str, Any], s: Mapping[str, Any], chosen: Mapping[str, str]
-) -> list[Binding] | None:
-    from tensorgraft.port.matching import Binding
-
+def _bindings(unknown: Sequence[np.ndarray], chosen: Sequence[np.ndarray | None]) -> list[Binding] | None:
     out = []
-    for name, other in chosen.items():
-        at, labels = t[name], s.get(other)
-        if labels is None:  # what is neutral in a sum
-            inside = np.unique(at[at >= 0])
-            out.append(Binding(inside, np.full(inside.shape, -1)))
-            continue
+    for at, labels in zip(unknown, chosen, strict=True):
         first, index = np.unique(at, return_index=True)
+        if labels is None:  # what is neutral in a sum
+            out.append(Binding(first[first >= 0], np.full(int((first >= 0).sum()), -1)))
+            continue
         source = labels[index]
         if not np.array_equal(source[np.searchsorted(first, at)], labels):
             return None  # one element of the target would be several of the source
@@ -133,52 +120,56 @@ def _bindings(
     return out
 
 
-def _error(
-    matcher: Matcher, mine: _Side, wanted: Any, bindings: list[Binding], found: list[tuple[float, list[Binding]]]
-) -> float:
-    """Try bindings: how far the factors are from those that are wanted. Adds it to `found`."""
-    parameters = {n: matcher.bound[n].copy() for n in mine.leaves()}
-    for b in bindings:
-        if not b.target.size:
-            continue
-        name = matcher.target_labels.names[int(b.target[0] // RANGE)]
-        parameters[name].reshape(-1)[b.target % RANGE] = take(matcher.weights, b.source) + b.offset
-    values = mine.values(Evaluator(matcher.target, parameters))
-    error = max(relative_difference(w, v) for w, v in zip(wanted, values, strict=True))
-    found.append((error, bindings))
-    return error
+class _Trial:
+    """Tries bindings: how far the factors are from those that are wanted. `found` has all, the last is the best."""
 
+    def __init__(self, matcher: Matcher, mine: _Side, wanted: tuple[np.ndarray, np.ndarray]) -> None:
+        self.matcher, self.mine, self.wanted = matcher, mine, wanted
+        self.found: list[tuple[float, list[Binding]]] = []
 
-def _with_offset(
-    matcher: Matcher, mine: _Side, theirs: _Side, wanted: Any, name: str, t: Any, s: Any,
-    found: list[tuple[float, list[Binding]]],
-) -> None:  # fmt: skip
-    """A parameter that is the source's plus a number: the forget gate's 1, scales counted from 0 or 1; or a number
-    that the source has no parameter for."""
-    from tensorgraft.port.matching import Binding
+    def fits(self, bindings: list[Binding]) -> bool:
+        matcher = self.matcher
+        parameters = {n: matcher.bound[n].copy() for n in self.mine.parameters()}
+        for b in bindings:
+            for k in np.unique(b.target // RANGE):
+                here = b.target // RANGE == k
+                flat = parameters[matcher.target_labels.names[int(k)]].reshape(-1)
+                flat[b.target[here] % RANGE] = b.values(matcher.weights)[here]
+        values = self.mine.values(Evaluator(matcher.target, parameters))
+        error = max(relative_difference(w, v) for w, v in zip(self.wanted, values, strict=True))
+        self.found.append((error, bindings))
+        return error <= EQUAL
 
-    results = []
-    for trial in (0.0, 1.0):
-        values = {n: matcher.bound[n] for n in mine.leaves()} | {name: np.full_like(matcher.bound[name], trial)}
-        results.append(mine.values(Evaluator(matcher.target, values)))
-    which = 0 if mine.factors[0] is not None and name in mine.factors[0].parameters else 1
-    zero, one = results[0][which], results[1][which]
-    with np.errstate(all="ignore"):
-        needed = (wanted[which] - zero) / (one - zero)
-    if not np.isfinite(needed).all():
-        return
-    at = t[name]
-    first, index = np.unique(at, return_index=True)
-    needed, at = needed[index], first
-    ok = at >= 0
-    for labels in s.values():
-        source = labels[index]
-        offset = needed - take(matcher.weights, source)
-        rounded = np.round(offset, 6)
-        if np.allclose(offset, rounded, atol=1e-9) and np.unique(rounded[ok]).size <= 2 and (source[ok] >= 0).all():
-            bindings = [Binding(at[ok], source[ok], rounded[ok])]
-            if _error(matcher, mine, wanted, bindings, found) <= EQUAL:
-                return
-    if np.ptp(needed[ok]) <= EQUAL:
-        bindings = [Binding(at[ok], np.full(int(ok.sum()), -1), float(np.round(needed[ok][0], 9)))]
-        _error(matcher, mine, wanted, bindings, found)
+    def with_offset(self, at: np.ndarray, sources: Sequence[np.ndarray]) -> None:
+        """Try what one array would have to be: the sum of the source's (both biases of a recurrent layer), one of them
+        and a number (the forget gate's 1, scales counted from 0 or 1), or a number alone."""
+        first, index = np.unique(at, return_index=True)
+        needed = self._needed(first)
+        if needed is None:
+            return
+        needed, ok = needed[index], first >= 0
+        weights = self.matcher.weights
+        rows = [labels[index][ok] for labels in sources if (labels[index][ok] >= 0).all()]
+        for n in range(len(rows), 0, -1):
+            for chosen in itertools.combinations(rows, n):
+                offset = needed[ok] - sum(take(weights, r) for r in chosen)
+                rounded = np.round(offset, 6)
+                if np.allclose(offset, rounded, atol=1e-9) and np.unique(rounded).size <= 2:
+                    if self.fits([Binding(first[ok], chosen[0], rounded, tuple(chosen[1:]))]):
+                        return
+        if ok.any() and np.ptp(needed[ok]) <= EQUAL:
+            self.fits([Binding(first[ok], np.full(int(ok.sum()), -1), float(np.round(needed[ok][0], 9)))])
+
+    def _needed(self, labels: np.ndarray) -> np.ndarray | None:
+        """The values of the unknown elements for which the factors are as wanted, if they are linear in them."""
+        results = []
+        for value in (0.0, 1.0):
+            parameters = {n: np.nan_to_num(self.matcher.bound[n], nan=value) for n in self.mine.parameters()}
+            results.append(self.mine.values(Evaluator(self.matcher.target, parameters)))
+        for which in (1, 0):
+            zero, one = results[0][which], results[1][which]
+            with np.errstate(all="ignore"):
+                needed = (self.wanted[which] - zero) / (one - zero)
+            if np.isfinite(needed).all():
+                return np.asarray(needed)
+        return None

@@ -6,41 +6,22 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tensorgraft.port import affine
+from tensorgraft.port.binding import Alternative, Binding, Bound
 from tensorgraft.port.graph import MOVEMENT, Graph, Node, evaluate
-from tensorgraft.port.labels import Labels
 from tensorgraft.port.terms import PRODUCTS, Rows, rows
 from tensorgraft.port.values import fingerprint
 
 if TYPE_CHECKING:
-    from tensorgraft.port.matching import Binding, Matcher
+    from tensorgraft.port.matching import Matcher
 
 MOST_ALTERNATIVES = 128
 MOST_PIECES = 8
 _STATIC = ("add", "subtract", "affine", "astype", *MOVEMENT)
-
-
-class Alternative(Protocol):
-    """One way."""
-
-    sites: Sequence[Node]  # of the source
-
-    def bindings(self) -> Sequence[Binding]: ...
-
-
-@dataclass(eq=False)
-class Bound:
-    """Bindings that are known already."""
-
-    sites: Sequence[Node]
-    known: Sequence[Binding]
-
-    def bindings(self) -> Sequence[Binding]:
-        return self.known
 
 
 def alternatives(matcher: Matcher, node: Node) -> list[Alternative]:
@@ -136,8 +117,6 @@ class ProductChoice:
         return list(dict.fromkeys(s for _, s, _ in self.pairs))
 
     def bindings(self) -> list[Binding]:
-        from tensorgraft.port.matching import Binding
-
         out = []
         for mine, source, other in self.pairs:
             for part in aligned(self.matcher, self.node, source):
@@ -316,8 +295,6 @@ def _pieces(node: Node) -> list[np.ndarray]:
 
 def _gathers(matcher: Matcher, node: Node) -> list[Alternative]:
     """Tables: a row of the target's is the row of the source's that the same index takes."""
-    from tensorgraft.port.matching import Binding
-
     t = matcher.target_labels.of(node.args[0])
     options: list[Alternative] = []
     for s in sites(matcher, node, ("gather",)):
@@ -331,8 +308,6 @@ def _gathers(matcher: Matcher, node: Node) -> list[Alternative]:
 
 def _others(matcher: Matcher, node: Node) -> list[Alternative]:
     """An operation of other kinds: the source's of the same name, on the same values."""
-    from tensorgraft.port.matching import Binding
-
     mine = [x for x in node.inputs() if x.static]
     options: list[Alternative] = []
     for s in sites(matcher, node, (node.op,)):
@@ -347,15 +322,22 @@ def _others(matcher: Matcher, node: Node) -> list[Alternative]:
 def expected_site(matcher: Matcher, node: Node, blocked: Node) -> Node | None:
     """The source's node that `blocked`, an operand of `node`, is likely to be, where its values differ."""
     last = max((s.number for d in matcher.decisions for s in d.chosen.sites), default=-1)
-    sizes = sorted(x.size for x in node.inputs() if x.static)
     found = []
     for other in matcher.source.nodes:
-        if other.op != node.op or matcher.used[other] > 0 or not other.dynamic:
-            continue
-        if sorted(x.size for x in other.inputs() if x.static) != sizes or not sizes:
+        if matcher.used[other] > 0 or not other.dynamic or not any(x.static for x in other.inputs()):
             continue
         mine = next(x for x in other.inputs() if x.dynamic)
-        if mine.size == blocked.size:
-            found.append(((other.number < last), -likeness(parameter_names(node), parameter_names(other)), other.number,
-                          mine))  # fmt: skip
-    return min(found, key=lambda f: f[:3])[3] if found else None
+        if mine.size == blocked.size and _is_of_kind(node, other):
+            found.append((other.number < last, other.number, mine))
+    return min(found, key=lambda f: f[:2])[2] if found else None
+
+
+def _is_of_kind(node: Node, other: Node) -> bool:
+    """The same kind of operation with parameters, of weights that fit."""
+    if node.op in PRODUCTS:
+        if other.op not in PRODUCTS:
+            return False
+        a, b = (next(rows(n)).weight.shape[1] for n in (node, other))
+        return a == b
+    sizes = [sorted(x.size for x in n.inputs() if x.static) for n in (node, other)]
+    return node.op == other.op and sizes[0] == sizes[1]

@@ -288,11 +288,29 @@ def _scan(graph: Graph, body: Block, init: Any, xs: Any, length: int, reverse: b
 
 
 def _row(graph: Graph, x: Any, i: int) -> Any:
+    """The i-th row of an array; of a product, the product of the i-th row of its operand."""
     node = x.core if type(x) is Lazy else x
-    shape = (graph.node(x) if type(x) is Lazy and x.scale is None else node).shape
+    shape = node.shape if type(x) is not Lazy or x.node is None else x.node.shape
+    if type(x) is Lazy and x.node is None and _has_rows(node, x):
+        operand, weight, (ca, cb), batch = node.args
+        row = _row(graph, Lazy(operand) if operand.dynamic else operand, i)
+        of_rows = (tuple(a - 1 for a in ca), cb)
+        core = graph.apply("dot_general", (row, weight, of_rows, batch), {}, Var(node.shape[1:], node.dtype))
+        scale, shift = (None if n is None else graph.node(_row(graph, _wide(graph, n, node), i)) for n in _parts(x)[1:])
+        return Lazy(core.core, scale, shift, place=x.place)
     start, stop = (i,) + (0,) * (len(shape) - 1), (i + 1, *shape[1:])
     cut = graph.apply("slice", (x, start, stop, (1,) * len(shape)), {}, Var((1, *shape[1:]), node.dtype))
     return graph.apply("reshape", (cut, shape[1:]), {}, Var(shape[1:], node.dtype))
+
+
+def _has_rows(node: Node, x: Lazy) -> bool:
+    if node.op != "dot_general" or not node.args[1].static or any(node.args[3]) or 0 in node.args[2][0]:
+        return False
+    return all(n is None or np.broadcast_shapes(n.shape, node.shape) == node.shape for n in (x.scale, x.shift))
+
+
+def _wide(graph: Graph, x: Node, like: Node) -> Node:
+    return x if x.shape == like.shape else graph.moved("broadcast_to", x, like.shape, shape=like.shape)
 
 
 def _stacked(graph: Graph, rows: list[Any]) -> Any:

@@ -29,29 +29,35 @@ class Labels:
         if node not in self._pure:
             if len(self._pure) > 64:  # they are as large as the weights
                 self._pure.clear()
-            self._pure[node] = self._labels(node, None)
+            self._pure[node] = self._labels(node)
         return self._pure[node]
 
-    def of_leaf(self, node: Node, name: str) -> np.ndarray | None:
-        """The labels that a parameter's elements have in a node that computes element by element."""
-        return self._labels(node, name)
-
-    def _labels(self, node: Node, leaf: str | None) -> np.ndarray | None:
-        if node.op == "parameter":
-            if leaf is not None and node.name != leaf:
-                return np.full(node.shape, -1)
-            return self._number[node.name] * RANGE + np.arange(node.size).reshape(node.shape)
+    def atoms(self, node: Node) -> list[np.ndarray] | None:
+        """The labels, in the node's shape, of each array that it is computed from element by element: those of `bias`
+        and of `other` in `bias + other`. None for what is computed otherwise."""
         if not node.parameters:
-            return np.full(node.shape, -1) if leaf is not None else None
-        if node.op in _MOVING:
-            return self._moved(node, leaf)
-        if leaf is not None and node.op in POINTWISE:
-            found = [x for x in node.inputs() if leaf in x.parameters]
-            labels = self._labels(found[0], leaf) if found else None
-            return None if labels is None else np.broadcast_to(labels, node.shape)
-        return None
+            return []
+        pure = self.of(node)
+        if pure is not None:
+            return [pure]
+        if node.op in MOVEMENT:
+            inner = self.atoms(node.args[0])
+            return None if inner is None else [np.asarray(evaluate(node.op, (a, *node.args[1:]), {})) for a in inner]
+        if node.op not in POINTWISE:
+            return None
+        found: list[np.ndarray] = []
+        for x in node.inputs():
+            inner = self.atoms(x)
+            if inner is None:
+                return None
+            found += [np.broadcast_to(a, node.shape) for a in inner]
+        return found
 
-    def _moved(self, node: Node, leaf: str | None) -> np.ndarray | None:
+    def _labels(self, node: Node) -> np.ndarray | None:
+        if node.op == "parameter":
+            return self._number[node.name] * RANGE + np.arange(node.size).reshape(node.shape)
+        if not node.parameters or node.op not in _MOVING:
+            return None
         failed = False
 
         def operand(x: object) -> object:
@@ -60,7 +66,7 @@ class Labels:
                 return x
             if x.value is not None and (node.op == "gather" and x is not node.args[0]):
                 return x.value
-            labels = np.full(x.shape, -1) if x.value is not None else self._labels(x, leaf)
+            labels = np.full(x.shape, -1) if x.value is not None else self._labels(x)
             failed |= labels is None
             return labels
 

@@ -18,21 +18,13 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.port import candidates
+from tensorgraft.port.binding import Alternative
 from tensorgraft.port.graph import Graph, Node
-from tensorgraft.port.labels import RANGE, Labels, take
-from tensorgraft.port.values import Evaluator, Pool, ValueClass, fingerprint, layouts, orders
+from tensorgraft.port.labels import RANGE, Labels
+from tensorgraft.port.values import Evaluator, Pool, ValueClass, fingerprint, orders
 
 UNKNOWN = -2  # as an origin: nothing is known of the element
 MOST_TRIALS = 200  # changes of decisions for one value
-
-
-@dataclass
-class Binding:
-    """Elements of target parameters, and the elements of source parameters that they are."""
-
-    target: np.ndarray  # labels
-    source: np.ndarray  # labels; -1 for a number
-    offset: np.ndarray | float = 0.0  # added to the source's element
 
 
 @dataclass(eq=False)
@@ -40,12 +32,12 @@ class Decision:
     """A choice among the ways in which a node's parameters may correspond."""
 
     node: Node
-    alternatives: Sequence[candidates.Alternative]
+    alternatives: Sequence[Alternative]
     index: int = 0
     applied: list[tuple[str, np.ndarray]] = field(default_factory=list)  # what it has bound: (parameter, positions)
 
     @property
-    def chosen(self) -> candidates.Alternative:
+    def chosen(self) -> Alternative:
         return self.alternatives[self.index]
 
 
@@ -72,6 +64,7 @@ class Matcher:
         self.bound = {name: np.full(node.shape, np.nan) for name, node in target.parameters.items()}
         self.origins = {name: np.full(node.size, UNKNOWN) for name, node in target.parameters.items()}
         self.offsets: dict[str, np.ndarray] = {}
+        self.added: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}  # (positions, labels) of what is added to them
         self.target_values = Evaluator(target, self.bound)
         self.class_of: dict[Node, ValueClass] = {}
         self.decisions: list[Decision] = []
@@ -115,8 +108,9 @@ class Matcher:
 
     def _is_settled(self, node: Node) -> bool:
         """A known value, or one that cannot be compared."""
-        value = self.target_values.values.get(node, node.value)
-        return node in self.class_of or (value is not None and fingerprint(value) is None) or node in self._forced
+        if node in self._forced:
+            return True
+        return (node in self.target_values.values or node.value is not None) and self.corresponds(node)
 
     def _step(self, node: Node) -> Node | None:
         """Compute a node, with a decision if it has unknown parameters. Returns the operand that is not known to
@@ -162,11 +156,17 @@ class Matcher:
             self._positions[node] = found
         return self._positions[node]
 
+    def corresponds(self, node: Node) -> bool:
+        """A computed value of the target that is one of the source's, or is the same number everywhere."""
+        if node in self.class_of and self.positions(node) is None:
+            del self.class_of[node]
+        return node in self.class_of or fingerprint(self.target_values(node)) is None
+
     def _decide(self, node: Node) -> Node | None:
         operands = [x for x in node.inputs() if x.dynamic]
         for x in operands:
             known = x in self.target_values.values or x.value is not None
-            if not known or not (x in self.class_of or fingerprint(self.target_values(x)) is None):
+            if not known or not self.corresponds(x):
                 return x
         alternatives = candidates.alternatives(self, node)
         if not alternatives:
@@ -177,13 +177,22 @@ class Matcher:
         self._apply(decision)
         return None
 
+    def is_unknown(self, labels: np.ndarray) -> bool:
+        """Some of the elements have no value yet."""
+        labels = np.unique(labels[labels >= 0])
+        which = labels // RANGE
+        return any(
+            np.isnan(self.bound[self.target_labels.names[k]].reshape(-1)[labels[which == k] % RANGE]).any()
+            for k in np.unique(which).tolist()
+        )
+
     # ---- decisions -------------------------------------------------------------------------------------------------
 
     def _apply(self, decision: Decision) -> None:
         chosen = decision.chosen
         for binding in chosen.bindings():
             which = binding.target // RANGE
-            values = take(self.weights, binding.source) + binding.offset
+            values = binding.values(self.weights)
             for k in np.unique(which[binding.target >= 0]):
                 name = self.target_labels.names[int(k)]
                 here = which == k
@@ -191,11 +200,13 @@ class Matcher:
                 flat = self.bound[name].reshape(-1)
                 new = np.isnan(flat[positions])
                 fresh = positions[new]
-                flat[fresh] = np.broadcast_to(values, here.shape)[here][new]
+                flat[fresh] = values[here][new]
                 self.origins[name][fresh] = binding.source[here][new]
                 if np.any(binding.offset):
                     offsets = self.offsets.setdefault(name, np.zeros(flat.size))
                     offsets[fresh] = np.broadcast_to(binding.offset, here.shape)[here][new]
+                if binding.more:
+                    self.added.setdefault(name, []).extend((fresh, m[here][new]) for m in binding.more)
                 decision.applied.append((name, fresh))
                 self._outdated(name)
         self.used.update(chosen.sites)
@@ -206,6 +217,7 @@ class Matcher:
             self.origins[name][positions] = UNKNOWN
             if name in self.offsets:
                 self.offsets[name][positions] = 0.0
+            self.added[name] = [a for a in self.added.get(name, ()) if not np.isin(a[0], positions).any()]
             self._outdated(name)
         decision.applied = []
         self.used.subtract(decision.chosen.sites)
@@ -334,4 +346,4 @@ def _by_shape(x: tuple[int, ...], y: tuple[int, ...]) -> np.ndarray | None:
     return np.arange(size).reshape(x)
 
 
-__all__ = ["UNKNOWN", "Binding", "Decision", "Divergence", "Matcher", "layouts"]
+__all__ = ["UNKNOWN", "Decision", "Divergence", "Matcher"]

@@ -153,7 +153,7 @@ class Pool:
         """The class of values of this size and fingerprint."""
         if print_ is None:
             return None
-        best, least = None, 20 * TOLERANCE
+        best, least = None, 2 * TOLERANCE
         for other, value_class in self._prints.get(size, ()):
             if other[-1] != print_[-1] or abs(other[0] - print_[0]) > least * abs(other[0]):
                 continue
