@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tensorgraft.hub.recorded.block import mapped
-from tensorgraft.port.graph import MOVEMENT, POINTWISE, Graph, Node, evaluate
+from tensorgraft.porting.graph import MOVEMENT, POINTWISE, Graph, Node, evaluate
 
 RANGE = 1 << 40
 _MOVING = MOVEMENT | {"concat", "gather", "pad"}

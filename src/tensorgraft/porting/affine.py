@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tensorgraft.port.binding import Binding, Bound
-from tensorgraft.port.graph import Node
-from tensorgraft.port.labels import RANGE, Labels, take
-from tensorgraft.port.values import Evaluator, relative_difference
+from tensorgraft.porting.binding import Binding, Bound
+from tensorgraft.porting.graph import Node
+from tensorgraft.porting.labels import RANGE, Labels, take
+from tensorgraft.porting.values import Evaluator, relative_difference
 
 if TYPE_CHECKING:
-    from tensorgraft.port.binding import Alternative
-    from tensorgraft.port.matching import Matcher
+    from tensorgraft.porting.binding import Alternative
+    from tensorgraft.porting.matching import Matcher
 
 MOST = 5040  # assignments of parameters that are tried at one place
 EQUAL = 1e-7  # of the largest: factors are computed in float64 from the same numbers

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.port import candidates
-from tensorgraft.port.binding import Alternative
-from tensorgraft.port.graph import Graph, Node
-from tensorgraft.port.labels import RANGE, Labels
-from tensorgraft.port.values import Evaluator, Pool, ValueClass, fingerprint, orders
+from tensorgraft.porting import candidates
+from tensorgraft.porting.binding import Alternative
+from tensorgraft.porting.graph import Graph, Node
+from tensorgraft.porting.labels import RANGE, Labels
+from tensorgraft.porting.values import Evaluator, Pool, ValueClass, fingerprint, orders
 
 UNKNOWN = -2  # as an origin: nothing is known of the element
 MOST_TRIALS = 200  # changes of decisions for one value
@@ -77,11 +77,19 @@ class Matcher:
         self._trials: Counter[Node] = Counter()
         self._first_choices: dict[Node, dict[Node, int]] = {}
         self._fixed: dict[Node, int] = {}
+        self._compares = False
+        self._skipped: set[Node] = set()  # values that differ, and are left as they are
         self._statics: dict[str, list[Node]] = {}
         for node in target.nodes:
             if node.static and node.op != "parameter":
                 for name in node.parameters:
                     self._statics.setdefault(name, []).append(node)
+
+    def know(self, parameters: Mapping[str, np.ndarray]) -> None:
+        """The target has these weights: what is compared are values alone."""
+        for name, value in parameters.items():
+            self.bound[name][...] = value
+        self._compares = True
 
     # ---- the search ------------------------------------------------------------------------------------------------
 
@@ -123,6 +131,10 @@ class Matcher:
             blocked = self._decide(node)
             if blocked is not None:
                 return blocked
+        elif self._compares and any(x.static for x in node.inputs()):
+            operand = next(x for x in node.inputs() if x.dynamic)
+            if operand in self.target_values.values and operand not in self._skipped and not self.corresponds(operand):
+                return operand
         value = self._result(node)
         if value is None:
             return None
@@ -292,11 +304,11 @@ class Matcher:
 
     def _force(self, blocked: Node, node: Node) -> None:
         """Go on with the source's value of the operand that differs."""
-        expected = candidates.expected_site(self, node, blocked)
-        if expected is None or blocked in self._forced:
+        source = candidates.expected_site(self, node, blocked)
+        if source is None or blocked in self._forced:
             self.failed.add(node)
+            self._skipped.add(blocked)
             return
-        source = expected
         if blocked in self.class_of:  # the same value, which nothing of the source meets in this way
             self.failed.add(node)
             self.divergences.append(Divergence(node, None, node))
@@ -306,6 +318,7 @@ class Matcher:
         self.divergences.append(Divergence(blocked, source, node))
         if positions is None:
             self.failed.add(node)
+            self._skipped.add(blocked)
             return
         value_class = self.pool.class_of.get(source)
         located = self.pool.positions(source)

@@ -19,7 +19,7 @@ import numpy as np
 
 from tensorgraft.codegen.simplification.expanding import expand
 from tensorgraft.codegen.trace import SourceTrace, steps
-from tensorgraft.codegen.words import WORDS, definition
+from tensorgraft.codegen.words import WORDS
 from tensorgraft.hub import dtypes, registry
 from tensorgraft.hub.operations import operations
 from tensorgraft.hub.operations.elementwise import ELEMENTWISE
@@ -93,16 +93,16 @@ def numpy_backend() -> Any:
     return registry.get("numpy")
 
 
-def evaluate(op: str, args: Any, kwargs: Any) -> Any:
-    """The result of an operation of the hub, or of a word, on NumPy arrays."""
-    xp = numpy_backend()
+def evaluate(op: str, args: Any, kwargs: Any, xp: Any = None) -> Any:
+    """The result of an operation of the hub, or of a word, on arrays of a backend: NumPy's where none is given."""
+    xp = xp or numpy_backend()
     with np.errstate(all="ignore"), xp.scope():
         if op in WORDS:
             return WORDS[op](xp, *args, **kwargs)
         if op == "affine":
             x, scale, shift = args
-            x = x if scale is None else x * scale
-            return x if shift is None else x + shift
+            x = x if scale is None else xp.multiply(x, scale)
+            return x if shift is None else xp.add(x, shift)
         return getattr(xp, op)(*args, **kwargs)
 
 
@@ -503,8 +503,3 @@ _RULES: dict[str, Callable[..., Any]] = {
     "dot_general": _zero_dot,
     "astype": _astype,
 }
-
-
-def defined(op: str) -> bool:
-    """Return whether an operation has a meaning here."""
-    return op in WORDS or callable(definition(op))

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tensorgraft.port import affine
-from tensorgraft.port.binding import Alternative, Binding, Bound
-from tensorgraft.port.graph import MOVEMENT, Graph, Node, evaluate
-from tensorgraft.port.terms import PRODUCTS, Rows, rows
-from tensorgraft.port.values import fingerprint
+from tensorgraft.porting import affine
+from tensorgraft.porting.binding import Alternative, Binding, Bound
+from tensorgraft.porting.graph import MOVEMENT, Graph, Node, evaluate
+from tensorgraft.porting.terms import PRODUCTS, Rows, rows
+from tensorgraft.porting.values import fingerprint
 
 if TYPE_CHECKING:
-    from tensorgraft.port.matching import Matcher
+    from tensorgraft.porting.matching import Matcher
 
 MOST_ALTERNATIVES = 128
 MOST_PIECES = 8
@@ -321,7 +321,7 @@ def _others(matcher: Matcher, node: Node) -> list[Alternative]:
 
 def expected_site(matcher: Matcher, node: Node, blocked: Node) -> Node | None:
     """The source's node that `blocked`, an operand of `node`, is likely to be, where its values differ."""
-    last = max((s.number for d in matcher.decisions for s in d.chosen.sites), default=-1)
+    last = max((c.members[0].number for n, c in matcher.class_of.items() if n.number < blocked.number), default=-1)
     found = []
     for other in matcher.source.nodes:
         if matcher.used[other] > 0 or not other.dynamic or not any(x.static for x in other.inputs()):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tensorgraft.port.graph import Node
+from tensorgraft.porting.graph import Node
 
 PRODUCTS = ("dot_general", "convolution")
 

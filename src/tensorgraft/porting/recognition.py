@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tensorgraft.port.expressions import Concatenation, Expression, Number, Sum, recognized
-from tensorgraft.port.labels import RANGE
+from tensorgraft.porting.expressions import Concatenation, Expression, Number, Sum, recognized
+from tensorgraft.porting.labels import RANGE
 
 MOST_PARTS = 512
 

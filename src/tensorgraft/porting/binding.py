@@ -8,8 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from tensorgraft.port.graph import Node
-from tensorgraft.port.labels import take
+from tensorgraft.porting.graph import Node
+from tensorgraft.porting.labels import take
 
 
 @dataclass

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tensorgraft.hub.recorded.block import mapped
-from tensorgraft.port.graph import Graph, Node, evaluate
+from tensorgraft.porting.graph import Graph, Node, evaluate
 
 TOLERANCE = 1e-6  # of the largest value: constants are float32 in one program and float64 in the other
 

@@ -29,6 +29,10 @@ class View:
     shape: Ints
 
     def __call__(self, arrays: Callable[[str], np.ndarray]) -> np.ndarray:
+        return self.unshaped(arrays).reshape(self.shape)
+
+    def unshaped(self, arrays: Callable[[str], np.ndarray]) -> np.ndarray:
+        """The elements in order, in the shape before the last step: a view of the source's memory."""
         x = arrays(self.source)
         if tuple(x.shape) != self.source_shape:
             raise ValueError(
@@ -46,7 +50,7 @@ class View:
                     wide.append(x.shape[at])
                 at += 1
             x = np.broadcast_to(x, wide)
-        return x.reshape(self.shape)
+        return x
 
     def code(self, name: Callable[[str], str]) -> str:
         text = name(self.source)
