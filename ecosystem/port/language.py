@@ -27,8 +27,10 @@ def _torch(kind: str, model: str, **settings: Any) -> Callable[[], Program]:
     return build
 
 
-def _hub(kind: str, converter: str, source: Callable[[], Program], task: bool = False, **changed: Any) -> Callable[[], Program]:
-    """Return the factory of a backbone of KerasHub, or its causal language model, as it is configured for the source."""
+def _hub(
+    kind: str, converter: str, source: Callable[[], Program], task: bool = False, **changed: Any
+) -> Callable[[], Program]:
+    """Return the factory of a backbone of KerasHub, or its language model, as its loader would configure it."""
 
     def build() -> Program:
         models = importlib.import_module("keras_hub.models")

@@ -1,6 +1,6 @@
 """Packages of the dependency group `port` that lie beside the environment, in a folder of their own.
 
-The released torchvision is built for CUDA, and a PyTorch without cannot import it: in the environment it would break the
+The released torchvision is built for CUDA, and a PyTorch without cannot import it: in the environment it would break
 programs that use it where they find it. The others ask for more packages than their networks need.
 """
 

@@ -6,6 +6,7 @@ callable Equinox or Flax NNX module.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,9 @@ class Pair:
     target: Callable[[], Program]
     # The arguments of both at each of two sizes, as NumPy arrays.
     examples: Callable[[int], tuple[tuple[Any, ...], tuple[Any, ...]]]
-    convert: Callable[[Program, Program], Program] | None  # the target with the source's weights; the judge of a mapping
+    convert: (
+        Callable[[Program, Program], Program] | None
+    )  # the target with the source's weights; the judge of a mapping
     table: str = ""  # the package whose own table `convert` applies; without, it is written here
     table_error: float = 0.0  # relative to the largest value, of a table that rounds weights
     traps: str = ""
@@ -134,12 +137,15 @@ def load(program: Program, values: Mapping[str, np.ndarray]) -> Program:
             return build([_fits(n, values.get(n, a), a.shape) for n, a in zip(names, arrays, strict=True)])
 
 
-def randomized(program: Program, seed: int) -> Program:
-    """Return the program with no two weights alike: what frameworks set to zeros or ones is random, too."""
+def randomized(program: Program, seed: int, keep: str = "") -> Program:
+    """Return the program with no two weights alike: what frameworks set to zeros or ones is random, too.
+
+    keep: a regular expression of the names of weights that are constants of the network.
+    """
     generator = np.random.default_rng(seed)
     replaced = {}
     for name, value in weights(program).items():
-        if value.dtype.kind != "f":
+        if value.dtype.kind != "f" or (keep and re.search(keep, name)):
             continue
         noise = generator.standard_normal(value.shape)
         if value.size and np.ptp(value) == 0:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import load_file
 
 from ecosystem.port.pair import Program, Weights, load, weights
 
@@ -32,14 +35,23 @@ class Loader:
         keras_variable.assign(value)
 
 
-def keras_hub(module: str, configuration: Callable[[Program], Mapping[str, Any]]) -> Callable[[Program, Program], Program]:
+def checkpoint(source: Program) -> Weights:
+    """Return the tensors of the file that transformers saves: their names may be others than the module's."""
+    with tempfile.TemporaryDirectory() as folder:
+        source.save_pretrained(folder)
+        return dict(load_file(Path(folder) / "model.safetensors"))
+
+
+def keras_hub(
+    module: str, configuration: Callable[[Program], Mapping[str, Any]]
+) -> Callable[[Program, Program], Program]:
     """Return the conversion by one of KerasHub's converters."""
 
     def convert(source: Program, target: Program) -> Program:
         import importlib
 
         converter = importlib.import_module(f"keras_hub.src.utils.{module}")
-        converter.convert_weights(target, Loader(weights(source)), configuration(source))
+        converter.convert_weights(target, Loader(checkpoint(source)), configuration(source))
         return target
 
     return convert
@@ -80,11 +92,11 @@ def assign(layer: Any, values: Weights, prefix: str) -> None:
 
 def in_order(source: Program, target: Program, kinds: str = "Conv|Norm|Linear|Dense") -> list[tuple[Any, str]]:
     """Return the Keras layers that have weights, each with the PyTorch module of the same place."""
-    layers = [layer for layer in target.layers if layer.weights and re.search(kinds, type(layer).__name__)]
+    layers = [layer for layer in target.layers if layer.trainable_weights and re.search(kinds, type(layer).__name__)]
     modules = [
         name
         for name, module in source.named_modules()
-        if re.search(kinds, type(module).__name__) and not list(module.children()) and list(module.parameters())
+        if re.search(kinds, type(module).__name__) and list(module.parameters(recurse=False))
     ]
     return list(zip(layers, modules, strict=True))
 
