@@ -252,7 +252,7 @@ class GraphSignature:
 
     def __call__(self, leaves: Sequence[Array | None]) -> Any:
         xp, variables = self.xp, self.traced.variables
-        self.traced.begin_anew()
+        self.traced.reseed_if_needed()
         group = self._group if tf.executing_eagerly() else None
         arguments: list[Any] = [leaves[i] for i in self.order]
         values = group.read() if group else [value_of(xp, v) for v in variables.values()]

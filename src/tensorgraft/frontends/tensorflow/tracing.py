@@ -112,8 +112,8 @@ class TracedFunctionGraph:
             counts[key] += 1
         return names
 
-    def begin_anew(self) -> None:
-        """Kernels begin with their seeds again after `tf.random.set_seed`, as TensorFlow's do."""
+    def reseed_if_needed(self) -> None:
+        """Give random kernels their first state again if `tf.random.set_seed` was called, as TensorFlow does."""
         if self._seeded and self._since is not (current_seeding := _seeding()):
             self._since = current_seeding
             for name, state in self._seeded.items():
