@@ -42,7 +42,7 @@ class PureModel(NamedTuple):
 
 
 def graft_model(model: Any, xp: Backend) -> Any:
-    """Return a model in the form of the backend: a module of its framework, a `PureModel` (JAX), or a `RecordedModel` (NumPy).
+    """Return a model in the form that its backend has: a module, a `PureModel` (JAX) or a `RecordedModel` (NumPy).
 
     The values of the variables are copied. Raises ValueError for a Keras model that is not built.
     """

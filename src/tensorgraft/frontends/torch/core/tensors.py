@@ -150,7 +150,7 @@ def set_storage(
     """Make a tensor look at a storage: metadata only."""
     state.looks_changed()
     if state.now.capture is not None:
-        state.now.capture.looks_elsewhere(tensor)
+        state.now.capture.note_rebinding(tensor)
     return _set(CPU_KEY, tensor, storage, offset, size, stride)
 
 

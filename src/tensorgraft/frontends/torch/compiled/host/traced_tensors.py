@@ -84,7 +84,7 @@ class HostWatch(OwnMode):
         targets = written_by(func, args, kwargs) if writes else []
         before = self._begin_write(func, args, kwargs, targets, live) if targets else None
         if torch.Tag.inplace_view in func.tags and args[0].device.type == TYPE:  # t_, squeeze_, set_, ...
-            self.capture.looks_elsewhere(args[0])
+            self.capture.note_rebinding(args[0])
         random = torch.Tag.nondeterministic_seeded in func.tags
         is_read = bool(live) and not random and _reads_values(func, args)
         for t in host if is_read else ():
