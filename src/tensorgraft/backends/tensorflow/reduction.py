@@ -76,7 +76,8 @@ def _extreme(name: str) -> Fn:
 
 
 def _position(name: str) -> Fn:
-    """The first of the extreme values: TensorFlow's own positions know neither NaN nor which of equal ones is meant."""
+    """Return the position of the first extreme value, or of the first NaN. TensorFlow's ArgMax ignores NaN, and does
+    not define which of equal values it returns."""
 
     def position(x: Array, axis: int, keepdims: bool) -> Array:
         if dtype_of(x) == dtypes.bool_:
