@@ -137,7 +137,7 @@ class TracedFunctionGraph:
         )
 
     def _call(self, arguments: Tensors) -> list[tf.Tensor]:
-        """The function of flat tensors, in somebody's trace."""
+        """Call the function of flat tensors inside another trace."""
         signature = self.concrete.structured_input_signature
         remaining = iter(arguments)
         leaves = tf.nest.flatten(signature, expand_composites=True)

@@ -1,4 +1,4 @@
-"""Python state that a function may change, as it was: for calls that must leave no trace."""
+"""Snapshots of Python state that a function may change, for calls whose changes are undone."""
 
 from __future__ import annotations
 

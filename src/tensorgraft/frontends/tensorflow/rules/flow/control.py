@@ -234,7 +234,7 @@ def map_defun(xp: Backend, *operands: Any, f: FunctionGraph, Targuments: tuple[A
 
 @rule("FakeParam", folds=False)
 def fake_param(xp: Backend, *, shape: Shape, dtype: np.dtype) -> Array:
-    """Return zeros for what a branch that has not run would have kept: nobody reads them."""
+    """Return zeros for residuals of a branch that has not run, which are not read."""
     return xp.zeros(tuple(n or 0 for n in shape or ()), dtype)
 
 

@@ -1,4 +1,4 @@
-"""Results with a history: the tape behind them, and those that are tensors from outside."""
+"""The histories of results: the tape of gradients, and results that are tensors from outside."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ class HostWatch(OwnMode):
         return live
 
     def note_gradient(self, leaf: Tensor, gradient: Tensor) -> None:
-        """A tensor from outside is asked for its gradient, which may be another one at each call."""
+        """Called when the gradient of a tensor from outside is read, which may differ at each call."""
         if id(gradient) not in self.capture.fed_tensors and not self._is_constant(leaf):
             self._feed(gradient, GradientOfOutside(leaf))
             self.guards.append(GeometryGuard(leaf, gradient=True))
