@@ -114,8 +114,8 @@ class Tracing:
         self._look_around(fixed)
 
     def _cut_histories(self, call: Call) -> None:
-        """Give the function arguments without the history that they came with, which is not the function's: autograd
-        goes on there later."""
+        """Pass the arguments to the function without their history, which is not part of it: autograd continues there
+        after the call."""
         new_leaves = list(self.leaves)
         self.detached: dict[int, int] = {}
         for k, (i, t) in enumerate(self.device_arguments):
@@ -322,7 +322,7 @@ class Tracing:
     # ---- after it ----------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Note the gradients that the function leaves, and undo what it has changed."""
+        """Record the gradients that the function leaves, and undo its changes."""
         self.final_gradients = [(leaf, raw_gradient(leaf.tensor)) for leaf in self.capture.leaves.values()]
         self.capture.undo_gradients()
         self.host.undo_writes()
