@@ -1,10 +1,10 @@
-"""Adam on moments of one byte a number, in operations of the hub: what the optimizers of all front ends compute.
+"""Adam with moments of one byte for each number, in operations of the hub; the optimizers of all front ends use it.
 
 A moment is a float of 8 bits times a scale that a block of numbers shares (block-wise, as in Dettmers et al., "8-bit
 Optimizers via Block-wise Quantization", arXiv 2110.02861). Averages move by less than half a code a step, and rounding
-to the nearest would lose that, always. Here a dither is added before bits are cut off, so that the mean of what is
-kept is what was meant. The dither of an element is a Kronecker sequence, multiples of the golden ratio modulo 1: over
-any few steps its values are spread evenly, so that errors cancel sooner than those of random numbers do.
+to the nearest would lose that, always. Here a dither is added before the lower bits are dropped, so that the mean of
+the stored values is exact. The dither of an element is a Kronecker sequence, multiples of the golden ratio modulo 1:
+over any few steps its values are spread evenly, so that errors cancel sooner than those of random numbers do.
 
 Built on the hub; used by the optimizers alone, nothing of the core imports it.
 """
@@ -49,7 +49,7 @@ class MomentFormat(NamedTuple):
 
     @property
     def first(self) -> float:
-        """The number that code 1 stands for."""
+        """Return the number that code 1 represents."""
         return _LEAST * (1 + 2.0 ** -(self.mantissa - 1))
 
 

@@ -57,8 +57,8 @@ def quantize(
 
 
 def dequantize(q: Any) -> Any:
-    """The numbers that a quantised array or tensor stands for, dense, in its shape and dtype; what is not quantised, as
-    it is. Raises nothing.
+    """Return the dense numbers of a quantised array or tensor, in its shape and dtype; anything else is returned
+    unchanged. Raises nothing.
 
     >>> import tensorgraft as tg, tensorgraft.array_api as xp
     >>> q = tg.quantize(xp.asarray([[1.0, -1.0]], device="numpy"), "int8_per_tensor")
