@@ -24,7 +24,7 @@ from tensorgraft.storage import Storage
 def entry(operator: Operator) -> Callable[..., Any]:
     """Return the function that PyTorch's dispatcher calls for an overload."""
     local_state, calls, random = state.now, operator.calls, operator.spec.random
-    # without inputs (static arguments only), the check is made once, by the plan
+    # if numbers are inputs, every call is checked; if they are part of the key, the plan was
     check = operator.spec.check if operator.spec.has_inputs else None
     key_of, draw = key_maker(operator), _draw(operator)
     cold = ColdOperator(operator, _returned(operator), draw)
