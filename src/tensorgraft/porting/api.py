@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping as AbstractMapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,21 +12,21 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.codegen.program import error_line
-from tensorgraft.porting.comparison import Traced, compared, compared_gradients, gradients, outputs
-from tensorgraft.porting.graph import Graph
+from tensorgraft.porting.comparison import TracedProgram, compared, compared_gradients, gradients, outputs
+from tensorgraft.porting.graph import ProgramGraph
 from tensorgraft.porting.mapping import Entry, Mapping
 from tensorgraft.porting.matching import UNKNOWN, Matcher
 from tensorgraft.porting.recognition import Origin, Recognizer
-from tensorgraft.porting.report import Comparison, Report, report_of
+from tensorgraft.porting.report import Comparison, PortReport, report_of
 from tensorgraft.transforms.source import source_program
 
 
 @dataclass
 class Port:
-    """What `tg.port` has found: the `mapping`, and the `report` that proves it or names the first difference."""
+    """The result of `tg.port`: the `mapping`, and the `report` that proves it or names the first difference."""
 
     mapping: Mapping
-    report: Report
+    report: PortReport
     weights: dict[str, np.ndarray]  # the target's arrays, from those that the source has now
 
     @property
@@ -61,7 +62,8 @@ def port(
     the values: names break ties, and prove nothing. The networks stay as they are.
 
     Args:
-        source, target: programs with weights of any framework, as for `tg.source`.
+        source, target: programs with weights of any framework, as for `tg.source`; a function of JAX that takes its
+            weights may be given as (function, weights).
         *example: what both are called with: arrays of the source's framework, or NumPy arrays.
         target_example: what the target is called with, where that is something else: the same image in another layout.
         hints: names of target parameters -> names of source parameters, to be tried first.
@@ -74,63 +76,61 @@ def port(
         ValueError: for hints whose names do not exist, and programs without parameters.
         NotImplementedError: for loops whose length depends on values.
     """
-    theirs = _traced(source, example)
-    mine = _traced(target, tuple(example if target_example is None else target_example))
-    for name, graph in ((theirs.trace.name, theirs.graph), (mine.trace.name, mine.graph)):
+    of_source = _traced(source, example)
+    of_target = _traced(target, tuple(example if target_example is None else target_example))
+    for name, graph in ((of_source.trace.name, of_source.graph), (of_target.trace.name, of_target.graph)):
         if not graph.parameters:
             raise ValueError(f"{name} has no parameters: tg.diff compares programs without looking for them")
     hints = dict(hints or {})
-    for kind, names, graph in (("target", hints.keys(), mine.graph), ("source", hints.values(), theirs.graph)):
+    for kind, names, graph in (("target", hints.keys(), of_target.graph), ("source", hints.values(), of_source.graph)):
         if strange := sorted(set(names) - graph.parameters.keys()):
             raise ValueError(f"hints name {', '.join(strange)}, which the {kind} has not")
-    weights = random_weights(theirs, seed)
-    matcher = Matcher(theirs.graph, mine.graph, weights, hints)
+    weights = random_weights(of_source, seed)
+    matcher = Matcher(of_source.graph, of_target.graph, weights, hints)
     matcher.run()
     report = report_of(matcher)
-    mapping = _mapping(matcher, theirs, mine)
-    _compare(report, mapping, theirs, mine, weights)
-    known = {n: w for n, w in theirs.weights.items() if n in theirs.graph.parameters}
+    mapping = _mapping(matcher, of_source, of_target)
+    _compare(report, mapping, of_source, of_target, weights)
+    known = {n: w for n, w in of_source.weights.items() if n in of_source.graph.parameters}
     now = {e.target: e.expression(known.__getitem__) for e in mapping if e.expression is not None}
     return Port(mapping, report, now)
 
 
-def diff(a: Any, b: Any, *example: Any, target_example: Sequence[Any] | None = None) -> Report:
+def diff(a: Any, b: Any, *example: Any, target_example: Sequence[Any] | None = None) -> PortReport:
     """Compare two programs that have their weights, value by value, and name the first difference.
 
     `a` and `b` are programs of any framework, as for `tg.source`; of one framework as well: before and after a
     refactoring. `target_example` is what `b` is called with, where that is something else. Raises as `tg.port`.
     """
-    theirs = _traced(a, example)
-    mine = _traced(b, tuple(example if target_example is None else target_example))
-    weights, known = (
-        {n: t.weights[n].astype(np.float64) for n in t.graph.parameters} for t in (theirs, mine)
-    )
-    matcher = Matcher(theirs.graph, mine.graph, weights)
+    of_source = _traced(a, example)
+    of_target = _traced(b, tuple(example if target_example is None else target_example))
+    weights, known = ({n: t.weights[n].astype(np.float64) for n in t.graph.parameters} for t in (of_source, of_target))
+    matcher = Matcher(of_source.graph, of_target.graph, weights)
     matcher.know(known)
     matcher.run()
     report = report_of(matcher)
-    for sizes, first, second in _sizes(report, theirs, mine):
+    for sizes, first, second in _sizes(report, of_source, of_target):
         report.comparisons.append(compared("results", sizes, outputs(first, weights), outputs(second, known)))
     return report
 
 
-def _traced(program: Any, example: tuple[Any, ...]) -> Traced:
+def _traced(program: Any, example: tuple[Any, ...]) -> TracedProgram:
+    if isinstance(program, tuple) and len(program) == 2 and callable(program[0]):
+        program, example = program[0], (program[1], *example)
     args = tuple(_array_for(program, x) for x in example)
-    return Traced(source_program(program, (args, {})), args)
+    return TracedProgram(source_program(program, (args, {})), args)
 
 
 def _array_for(program: Any, x: Any) -> Any:
     """A NumPy array as an array of PyTorch, for a module of PyTorch: other frameworks take NumPy's."""
-    import sys
-
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(program, torch.nn.Module):
-        if not isinstance(x, torch.Tensor) and hasattr(x, "__array__"):
-            return torch.from_numpy(np.array(x))
+    is_module = torch is not None and isinstance(program, torch.nn.Module)
+    if torch is not None and is_module and not isinstance(x, torch.Tensor) and hasattr(x, "__array__"):
+        return torch.from_numpy(np.array(x))
     return x
 
 
-def random_weights(traced: Traced, seed: int) -> dict[str, np.ndarray]:
+def random_weights(traced: TracedProgram, seed: int) -> dict[str, np.ndarray]:
     """Weights of the size that the program's have, which tell its arrays and their elements apart: positive where the
     program's are (variances, scales), since it may take their roots."""
     rng = np.random.default_rng(seed)
@@ -144,50 +144,60 @@ def random_weights(traced: Traced, seed: int) -> dict[str, np.ndarray]:
     return out
 
 
-def _mapping(matcher: Matcher, theirs: Traced, mine: Traced) -> Mapping:
-    recognize = Recognizer({n: p.shape for n, p in theirs.graph.parameters.items()})
+def _mapping(matcher: Matcher, of_source: TracedProgram, of_target: TracedProgram) -> Mapping:
+    recognize = Recognizer({n: p.shape for n, p in of_source.graph.parameters.items()})
     entries = {}
-    for name, node in mine.graph.parameters.items():
+    for name, node in of_target.graph.parameters.items():
         labels = matcher.origins[name].reshape(node.shape)
         expression, extended = None, 0
         if not (labels == UNKNOWN).all():
             expression, extended = recognize(Origin(labels, matcher.offsets.get(name), matcher.added.get(name, ())))
-        note = f"{extended // max(node.size // node.shape[0], 1)} rows beyond the example" if extended else ""
+        note = f"{extended} of {node.size} elements are beyond the example" if extended else ""
         if expression is None:
             unknown = int((labels == UNKNOWN).sum())
-            note = "the example does not use it" if unknown == node.size else f"{unknown} of {node.size} elements unknown"
+            note = (
+                "the example does not use it" if unknown == node.size else f"{unknown} of {node.size} elements unknown"
+            )
         entries[name] = Entry(name, node.shape, expression, note)
     used = {s for e in entries.values() for s in e.sources}
-    unused = [n for n in theirs.graph.parameters if n not in used]
-    ignored = [n for n in {**theirs.trace.buffers, **theirs.trace.constants} if n not in theirs.graph.parameters]
+    unused = [n for n in of_source.graph.parameters if n not in used]
+    ignored = [
+        n for n in {**of_source.trace.buffers, **of_source.trace.constants} if n not in of_source.graph.parameters
+    ]
     names = matcher.source.name, matcher.target.name
-    return Mapping(entries, unused, ignored, theirs.aliases, mine.aliases, *names)
+    return Mapping(entries, unused, ignored, of_source.aliases, of_target.aliases, *names)
 
 
 def _compare(
-    report: Report, mapping: Mapping, theirs: Traced, mine: Traced, weights: AbstractMapping[str, np.ndarray]
+    report: PortReport,
+    mapping: Mapping,
+    of_source: TracedProgram,
+    of_target: TracedProgram,
+    weights: AbstractMapping[str, np.ndarray],
 ) -> None:
     """Add the results of both programs, where every weight is known, and their gradients."""
     if mapping.unmatched:
         report.notes.append("results are not compared: parameters are unmatched")
         return
     known = {e.target: e.expression(weights.__getitem__).astype(np.float64) for e in mapping if e.expression}
-    for sizes, first, second in _sizes(report, theirs, mine):
+    for sizes, first, second in _sizes(report, of_source, of_target):
         report.comparisons.append(compared("results", sizes, outputs(first, weights), outputs(second, known)))
     try:
         expressions = {e.target: e.expression for e in mapping}
-        found = [gradients(t.graph, w) for t, w in ((theirs, weights), (mine, known))]
+        found = [gradients(t.graph, w) for t, w in ((of_source, weights), (of_target, known))]
     except NotImplementedError as error:
         report.notes.append(f"gradients are not compared: {error_line(error)}")
         return
     report.comparisons.append(compared_gradients(expressions, *found))
 
 
-def _sizes(report: Report, theirs: Traced, mine: Traced) -> list[tuple[str, Graph, Graph]]:
+def _sizes(
+    report: PortReport, of_source: TracedProgram, of_target: TracedProgram
+) -> list[tuple[str, ProgramGraph, ProgramGraph]]:
     """Both graphs at the example's size, and with one more in the batch."""
-    found = [("as the example", theirs.graph, mine.graph)]
+    found = [("as the example", of_source.graph, of_target.graph)]
     try:
-        other = [t.with_batch(1) for t in (theirs, mine)]
+        other = [t.with_batch(1) for t in (of_source, of_target)]
     except Exception as error:  # what a program raises at another size is its own
         report.notes.append(f"another batch is not compared: {error_line(error)}")
         return found

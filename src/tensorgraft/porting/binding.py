@@ -8,13 +8,13 @@ from typing import Protocol
 
 import numpy as np
 
-from tensorgraft.porting.graph import Node
+from tensorgraft.porting.graph import ValueNode
 from tensorgraft.porting.labels import take
 
 
 @dataclass
 class Binding:
-    """Labels of target elements, and of the source elements that they are, or are the sum of."""
+    """ElementLabels of target elements, and of the source elements that they are, or are the sum of."""
 
     target: np.ndarray
     source: np.ndarray  # -1 for a number
@@ -32,16 +32,19 @@ class Binding:
 class Alternative(Protocol):
     """One way in which the parameters of a node may correspond."""
 
-    sites: Sequence[Node]  # of the source
+    @property
+    def sites(self) -> Sequence[ValueNode]:
+        """The nodes of the source that it takes parameters of."""
 
-    def bindings(self) -> Sequence[Binding]: ...
+    def bindings(self) -> Sequence[Binding]:
+        """The elements that correspond."""
 
 
 @dataclass(eq=False)
 class Bound:
     """Bindings that are known already."""
 
-    sites: Sequence[Node]
+    sites: Sequence[ValueNode]
     known: Sequence[Binding]
 
     def bindings(self) -> Sequence[Binding]:

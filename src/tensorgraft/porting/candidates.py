@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tensorgraft.porting import affine
 from tensorgraft.porting.binding import Alternative, Binding, Bound
-from tensorgraft.porting.graph import MOVEMENT, Graph, Node, evaluate
+from tensorgraft.porting.graph import MOVEMENT, ProgramGraph, ValueNode, evaluate
+from tensorgraft.porting.state import State
 from tensorgraft.porting.terms import PRODUCTS, Rows, rows
 from tensorgraft.porting.values import fingerprint
 
-if TYPE_CHECKING:
-    from tensorgraft.porting.matching import Matcher
-
 MOST_ALTERNATIVES = 128
 MOST_PIECES = 8
+MOST_ROWS = 64  # of a product, that are looked at until every weight has occurred
 _STATIC = ("add", "subtract", "affine", "astype", *MOVEMENT)
 
 
-def alternatives(matcher: Matcher, node: Node) -> list[Alternative]:
+def alternatives(matcher: State, node: ValueNode) -> list[Alternative]:
     """The ways for a node of the target, the likeliest first."""
     if node.op in PRODUCTS and node.args[0].dynamic:
         return _products(matcher, node)
@@ -35,7 +35,7 @@ def alternatives(matcher: Matcher, node: Node) -> list[Alternative]:
     return _others(matcher, node)
 
 
-def sites(matcher: Matcher, node: Node, ops: Sequence[str]) -> list[Node]:
+def sites(matcher: State, node: ValueNode, ops: Sequence[str]) -> list[ValueNode]:
     """The nodes of the source that combine the value that `node` takes with parameters, the likeliest first: those that
     nothing corresponds to yet, then by their names, then in the order of the program."""
     operand = next(x for x in node.inputs() if x.dynamic)
@@ -44,29 +44,29 @@ def sites(matcher: Matcher, node: Node, ops: Sequence[str]) -> list[Node]:
     for other in matcher.source.nodes:
         if other.op not in ops or not other.dynamic or not any(x.static for x in other.inputs()):
             continue
-        mine = next(x for x in other.inputs() if x.dynamic)
+        of_target = next(x for x in other.inputs() if x.dynamic)
         if value_class is not None:
-            same = matcher.pool.class_of.get(mine) is value_class
+            same = matcher.pool.class_of.get(of_target) is value_class
         else:  # zeros: the first state of a recurrent layer
-            same = mine.size == operand.size and fingerprint(matcher.source_values(mine)) is None
+            same = of_target.size == operand.size and fingerprint(matcher.source_values(of_target)) is None
         if same:
             found.append(other)
     return ordered(matcher, node, found)
 
 
-def ordered(matcher: Matcher, node: Node, found: Sequence[Node]) -> list[Node]:
+def ordered(matcher: State, node: ValueNode, found: Sequence[ValueNode]) -> list[ValueNode]:
     """Source nodes, the likeliest first."""
-    mine = parameter_names(node)
-    hinted = {matcher.hints[n] for n in mine if n in matcher.hints}
+    of_target = parameter_names(node)
+    hinted = {matcher.hints[n] for n in of_target if n in matcher.hints}
 
-    def key(other: Node) -> tuple[Any, ...]:
+    def key(other: ValueNode) -> tuple[Any, ...]:
         names = parameter_names(other)
-        return (not hinted & names, matcher.used[other] > 0, -likeness(mine, names), other.number)
+        return (not hinted & names, matcher.used[other] > 0, -likeness(of_target, names), other.number)
 
     return sorted(found, key=key)
 
 
-def parameter_names(node: Node) -> frozenset[str]:
+def parameter_names(node: ValueNode) -> frozenset[str]:
     return frozenset().union(*(x.parameters for x in node.inputs() if x.static))
 
 
@@ -90,7 +90,7 @@ def _words(names: frozenset[str]) -> set[str]:
     return found
 
 
-# ---- products ----------------------------------------------------------------------------------------------------------
+# ---- products --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
@@ -108,113 +108,111 @@ class Aligned:
 class ProductChoice:
     """A product's channels, a piece at a time."""
 
-    matcher: Matcher
-    node: Node
-    pairs: Sequence[tuple[np.ndarray, Node, np.ndarray]]  # (target channels, source product, its channels)
+    matcher: State
+    node: ValueNode
+    pairs: Sequence[tuple[np.ndarray, ValueNode, np.ndarray]]  # (target channels, source product, its channels)
 
     @property
-    def sites(self) -> Sequence[Node]:
+    def sites(self) -> Sequence[ValueNode]:
         return list(dict.fromkeys(s for _, s, _ in self.pairs))
 
     def bindings(self) -> list[Binding]:
         out = []
-        for mine, source, other in self.pairs:
+        for of_target, source, other in self.pairs:
             for part in aligned(self.matcher, self.node, source):
                 if part.groups_target.shape[1] != part.groups_source.shape[1]:
                     continue
-                same = (part.groups_target[mine] == part.groups_source[other]).all(axis=1)
-                t, s = part.target[mine][same].ravel(), part.source[other][same].ravel()
+                same = (part.groups_target[of_target] == part.groups_source[other]).all(axis=1)
+                t, s = part.target[of_target][same].ravel(), part.source[other][same].ravel()
                 ok = (t >= 0) & (s >= 0)
                 out.append(Binding(t[ok], s[ok]))
         return out
 
 
-def _products(matcher: Matcher, node: Node) -> list[Alternative]:
+def _products(matcher: State, node: ValueNode) -> list[Alternative]:
     if matcher.target_labels.of(node.args[1]) is None:
         return []
     found = [s for s in sites(matcher, node, PRODUCTS) if matcher.source_labels.of(s.args[1]) is not None]
     found = [s for s in found if aligned(matcher, node, s)]
-    mine = pieces(matcher.target, node)
-    channels = np.arange(sum(len(p) for p in mine))
-    theirs = {s: pieces(matcher.source, s) for s in found}
+    of_target = pieces(matcher.target, node)
+    channels = np.arange(sum(len(p) for p in of_target))
+    of_source = {s: pieces(matcher.source, s) for s in found}
     options: list[Alternative] = []
-    lengths = tuple(map(len, mine))
+    lengths = tuple(map(len, of_target))
     for s in found:  # pieces of one product, in every order
-        if len(mine) > 1 and sorted(map(len, theirs[s])) == sorted(lengths):
-            for order in _permutations(lengths, tuple(map(len, theirs[s])), matcher.habits.get(lengths)):
-                pairs = [(p, s, theirs[s][k]) for p, k in zip(mine, order, strict=True)]
+        if len(of_target) > 1 and sorted(map(len, of_source[s])) == sorted(lengths):
+            for order in _permutations(lengths, tuple(map(len, of_source[s]))):
+                pairs = [(p, s, of_source[s][k]) for p, k in zip(of_target, order, strict=True)]
                 options.append(ProductChoice(matcher, node, pairs))
-        elif sum(map(len, theirs[s])) == len(channels):
+        elif sum(map(len, of_source[s])) == len(channels):
             options.append(ProductChoice(matcher, node, [(channels, s, channels)]))
-    every = [(s, p) for s in found for p in theirs[s]]
-    if len(mine) == 1:
+    every = [(s, p) for s in found for p in of_source[s]]
+    if len(of_target) == 1:
         options += [
             ProductChoice(matcher, node, [(channels, s, p)])
             for s, p in every
-            if len(p) == len(channels) and len(theirs[s]) > 1
+            if len(p) == len(channels) and len(of_source[s]) > 1
         ]
     elif len({s for s, _ in every}) > 1:
-        options += _across(matcher, node, mine, every)
+        options += _across(matcher, node, of_target, every)
     return options[:MOST_ALTERNATIVES]
 
 
 def _across(
-    matcher: Matcher, node: Node, mine: Sequence[np.ndarray], every: Sequence[tuple[Node, np.ndarray]]
+    matcher: State, node: ValueNode, of_target: Sequence[np.ndarray], every: Sequence[tuple[ValueNode, np.ndarray]]
 ) -> Iterator[Alternative]:
     """A fused product of the target, whose pieces are products of the source."""
     in_program = sorted(every, key=lambda e: (matcher.used[e[0]] > 0, e[0].number))
-    for chosen in itertools.islice(itertools.permutations(in_program, len(mine)), 4 * MOST_ALTERNATIVES):
-        if all(len(p) == len(q) for p, (_, q) in zip(mine, chosen, strict=True)):
-            yield ProductChoice(matcher, node, [(p, s, q) for p, (s, q) in zip(mine, chosen, strict=True)])
+    for chosen in itertools.islice(itertools.permutations(in_program, len(of_target)), 4 * MOST_ALTERNATIVES):
+        if all(len(p) == len(q) for p, (_, q) in zip(of_target, chosen, strict=True)):
+            yield ProductChoice(matcher, node, [(p, s, q) for p, (s, q) in zip(of_target, chosen, strict=True)])
 
 
-def _permutations(
-    mine: tuple[int, ...], theirs: tuple[int, ...], first: tuple[int, ...] | None
-) -> Iterator[tuple[int, ...]]:
+def _permutations(of_target: tuple[int, ...], of_source: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     fitting = (
         order
-        for order in itertools.permutations(range(len(theirs)))
-        if all(theirs[k] == n for n, k in zip(mine, order, strict=True))
+        for order in itertools.permutations(range(len(of_source)))
+        if all(of_source[k] == n for n, k in zip(of_target, order, strict=True))
     )
-    if first is not None:
-        yield first
-    yield from (order for order in itertools.islice(fitting, MOST_ALTERNATIVES) if order != first)
+    return itertools.islice(fitting, MOST_ALTERNATIVES)
 
 
-def aligned(matcher: Matcher, node: Node, source: Node) -> list[Aligned]:
+def aligned(matcher: State, node: ValueNode, source: ValueNode) -> list[Aligned]:
     """Rows of both products that take the same elements of the operand, until every weight has occurred."""
-    cache = matcher.__dict__.setdefault("_aligned", {})
-    key = (node, source, id(matcher.positions(node.args[0])))
-    if key not in cache:
-        cache[key] = _aligned(matcher, node, source)
-    return list(cache[key])
+    positions = matcher.positions(node.args[0])
+    key = (node, source)
+    if key not in matcher.aligned or matcher.aligned[key][0] is not positions:
+        matcher.aligned[key] = [positions, _aligned(matcher, node, source)]
+    return list(matcher.aligned[key][1])
 
 
-def _aligned(matcher: Matcher, node: Node, source: Node) -> list[Aligned]:
-    mine, theirs = matcher.positions(node.args[0]), matcher.pool.positions(source.args[0])
+def _aligned(matcher: State, node: ValueNode, source: ValueNode) -> list[Aligned]:
+    of_target, of_source = matcher.positions(node.args[0]), matcher.pool.positions(source.args[0])
     t, s = matcher.target_labels.of(node.args[1]), matcher.source_labels.of(source.args[1])
-    if mine is None or theirs is None or t is None or s is None:
+    if of_target is None or of_source is None or t is None or s is None:
         return []
-    signatures: dict[tuple[int, ...], Rows] = {}
+    found: dict[tuple[int, ...], list[Rows]] = {}  # small images have several rows of the same elements, in one order
+    requested: Counter[tuple[int, ...]] = Counter()
     waiting = rows(source)
     out: list[Aligned] = []
-    seen: np.ndarray | None = None
+    visited: np.ndarray | None = None
     for tried, row in enumerate(rows(node)):
-        at = _located(mine, row)
+        at = _located(of_target, row)
         wanted = _signature(at)
-        while wanted not in signatures:
+        requested[wanted] += 1
+        while len(found.get(wanted, ())) < requested[wanted]:
             other = next(waiting, None)
             if other is None:
                 break
-            signatures.setdefault(_signature(_located(theirs, other)), other)
-        other = signatures.get(wanted)
-        if other is not None:
-            out.append(_in_order(at, t.ravel()[row.weight], _located(theirs, other), s.ravel()[other.weight]))
+            found.setdefault(_signature(_located(of_source, other)), []).append(other)
+        if len(found.get(wanted, ())) >= requested[wanted]:
+            other = found[wanted][requested[wanted] - 1]
+            out.append(_in_order(at, t.ravel()[row.weight], _located(of_source, other), s.ravel()[other.weight]))
             covered = at.min(axis=0) >= 0
-            seen = covered if seen is None else seen | covered
-            if seen.all():
+            visited = covered if visited is None else visited | covered
+            if visited.all():
                 break
-        if tried > 64:
+        if tried > MOST_ROWS:
             break
     return out
 
@@ -224,8 +222,8 @@ def _located(positions: np.ndarray, row: Rows) -> np.ndarray:
 
 
 def _signature(at: np.ndarray) -> tuple[int, ...]:
-    inside = np.unique(at[at >= 0])
-    return (int(inside.size), int(inside.sum()), int((inside * inside % 1000003).sum()))
+    within = np.unique(at[at >= 0])
+    return (int(within.size), int(within.sum()), int((within * within % 1000003).sum()))
 
 
 def _in_order(at: np.ndarray, t: np.ndarray, other: np.ndarray, s: np.ndarray) -> Aligned:
@@ -233,19 +231,19 @@ def _in_order(at: np.ndarray, t: np.ndarray, other: np.ndarray, s: np.ndarray) -
     take = np.take_along_axis
     a, b = take(at, by, 1), take(other, to, 1)
     t, s = take(t, by, 1), take(s, to, 1)
-    inside = int((a >= 0).sum(axis=1).min()), int((b >= 0).sum(axis=1).min())
-    return Aligned(t[:, -inside[0] :], s[:, -inside[1] :], a[:, -inside[0] :], b[:, -inside[1] :])
+    within = int((a >= 0).sum(axis=1).min()), int((b >= 0).sum(axis=1).min())
+    return Aligned(t[:, -within[0] :], s[:, -within[1] :], a[:, -within[0] :], b[:, -within[1] :])
 
 
-# ---- pieces ------------------------------------------------------------------------------------------------------------
+# ---- pieces ----------------------------------------------------------------------------------------------------------
 
 
-def channels_of(node: Node) -> np.ndarray:
+def channels_of(node: ValueNode) -> np.ndarray:
     """The channel of each element of a product, as `terms.Rows` counts them."""
     if node.op == "convolution":
         n = node.shape[1]
         return np.broadcast_to(np.arange(n).reshape(1, n, *(1,) * (len(node.shape) - 2)), node.shape)
-    (_, cw), (bx, bw) = node.args[2], node.args[3]
+    (_, cw), (_, bw) = node.args[2], node.args[3]
     w = node.args[1]
     wide = [w.shape[a] for a in bw], [w.shape[a] for a in range(len(w.shape)) if a not in cw and a not in bw]
     lead, free = int(np.prod(wide[0], dtype=int)), int(np.prod(wide[1], dtype=int))
@@ -254,16 +252,15 @@ def channels_of(node: Node) -> np.ndarray:
     return np.broadcast_to(numbers, (lead, middle, free)).reshape(node.shape)
 
 
-def pieces(graph: Graph, node: Node) -> list[np.ndarray]:
+def pieces(graph: ProgramGraph, node: ValueNode) -> list[np.ndarray]:
     """The channels of a product, in the pieces into which the program cuts it: heads and gates that are computed
     together."""
-    cache = graph.__dict__.setdefault("_pieces", {})
-    if node not in cache:
-        cache[node] = _pieces(node)
-    return list(cache[node])
+    if node not in graph.pieces:
+        graph.pieces[node] = _pieces(node)
+    return graph.pieces[node]
 
 
-def _pieces(node: Node) -> list[np.ndarray]:
+def _pieces(node: ValueNode) -> list[np.ndarray]:
     first = channels_of(node)
     count = int(first.max()) + 1 if first.size else 0
     whole = np.arange(count)
@@ -290,10 +287,10 @@ def _pieces(node: Node) -> list[np.ndarray]:
     return least
 
 
-# ---- rows of tables, and what else takes a parameter ---------------------------------------------------------------------
+# ---- rows of tables, and what else takes a parameter -----------------------------------------------------------------
 
 
-def _gathers(matcher: Matcher, node: Node) -> list[Alternative]:
+def _gathers(matcher: State, node: ValueNode) -> list[Alternative]:
     """Tables: a row of the target's is the row of the source's that the same index takes."""
     t = matcher.target_labels.of(node.args[0])
     options: list[Alternative] = []
@@ -306,33 +303,37 @@ def _gathers(matcher: Matcher, node: Node) -> list[Alternative]:
     return options
 
 
-def _others(matcher: Matcher, node: Node) -> list[Alternative]:
+def _others(matcher: State, node: ValueNode) -> list[Alternative]:
     """An operation of other kinds: the source's of the same name, on the same values."""
-    mine = [x for x in node.inputs() if x.static]
+    of_target = [x for x in node.inputs() if x.static]
     options: list[Alternative] = []
     for s in sites(matcher, node, (node.op,)):
-        theirs = [x for x in s.inputs() if x.static]
-        labels = [(matcher.target_labels.of(a), matcher.source_labels.of(b)) for a, b in zip(mine, theirs, strict=False)]
-        if len(mine) != len(theirs) or any(a is None or b is None or a.size != b.size for a, b in labels):
+        of_source = [x for x in s.inputs() if x.static]
+        labels = [
+            (matcher.target_labels.of(a), matcher.source_labels.of(b))
+            for a, b in zip(of_target, of_source, strict=False)
+        ]
+        if len(of_target) != len(of_source) or any(a is None or b is None or a.size != b.size for a, b in labels):
             continue
         options.append(Bound([s], [Binding(a.ravel(), b.ravel()) for a, b in labels]))  # type: ignore[union-attr]
     return options
 
 
-def expected_site(matcher: Matcher, node: Node, blocked: Node) -> Node | None:
+def expected_site(matcher: State, node: ValueNode, blocked: ValueNode) -> ValueNode | None:
     """The source's node that `blocked`, an operand of `node`, is likely to be, where its values differ."""
-    last = max((c.members[0].number for n, c in matcher.class_of.items() if n.number < blocked.number), default=-1)
+    known = [c for n, c in matcher.class_of.items() if n.number < blocked.number]
+    last = max((c.members[0].number for c in known), default=-1)
     found = []
     for other in matcher.source.nodes:
         if matcher.used[other] > 0 or not other.dynamic or not any(x.static for x in other.inputs()):
             continue
-        mine = next(x for x in other.inputs() if x.dynamic)
-        if mine.size == blocked.size and _is_of_kind(node, other):
-            found.append((other.number < last, other.number, mine))
+        of_target = next(x for x in other.inputs() if x.dynamic)
+        if of_target.size == blocked.size and _is_of_kind(node, other):
+            found.append((other.number < last, other.number, of_target))
     return min(found, key=lambda f: f[:2])[2] if found else None
 
 
-def _is_of_kind(node: Node, other: Node) -> bool:
+def _is_of_kind(node: ValueNode, other: ValueNode) -> bool:
     """The same kind of operation with parameters, of weights that fit."""
     if node.op in PRODUCTS:
         if other.op not in PRODUCTS:

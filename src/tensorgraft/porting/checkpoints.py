@@ -29,7 +29,7 @@ _LARGEST_HEADER = 100_000_000  # bytes, as in the library
 
 
 @dataclass(frozen=True)
-class Slot:
+class StoredArray:
     """An array in a file: where its bytes are."""
 
     path: Path
@@ -92,7 +92,7 @@ def _array(x: Any) -> np.ndarray:
     return np.asarray(x.numpy() if hasattr(x, "numpy") and not isinstance(x, np.ndarray) else x)
 
 
-def _slots(path: Path) -> dict[str, Slot]:
+def _slots(path: Path) -> dict[str, StoredArray]:
     """The arrays of a safetensors file. Raises ValueError for what is none."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
@@ -113,7 +113,7 @@ def _slots(path: Path) -> dict[str, Slot]:
         start, stop = entry["data_offsets"]
         if stop - start != int(np.prod(shape, dtype=np.int64)) * dtype.itemsize or 8 + size + stop > total:
             raise ValueError(f"{name} in {path} is not whole: {stop - start} bytes for {dtype}{list(shape)}")
-        slots[name] = Slot(path, dtype, shape, 8 + size + start)
+        slots[name] = StoredArray(path, dtype, shape, 8 + size + start)
     return slots
 
 

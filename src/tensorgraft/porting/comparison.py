@@ -10,14 +10,14 @@ import numpy as np
 from tensorgraft.codegen.program import SourceProgram
 from tensorgraft.hub.recorded.block import mapped
 from tensorgraft.porting.expressions import Concatenation, Expression, View
-from tensorgraft.porting.graph import Graph, Node, evaluate, numpy_backend
+from tensorgraft.porting.graph import ProgramGraph, ValueNode, evaluate, numpy_backend
 from tensorgraft.porting.report import Comparison
 from tensorgraft.porting.values import layouts, relative_difference
 
 FORWARD, GRADIENT = 1e-5, 1e-4  # of the largest value, as for generated source
 
 
-class Traced:
+class TracedProgram:
     """A program with an example of its arguments, and graphs of it at several sizes."""
 
     def __init__(self, program: SourceProgram, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> None:
@@ -26,63 +26,64 @@ class Traced:
         self.trace = program.trace(args, self._kwargs)
         self.weights = {k: np.asarray(v) for k, v in self.trace.weights.items()}
         self.aliases = dict(self.trace.aliases)
-        self.graph = Graph(self.trace, [program.numpy(x) for x in self._arrays])
+        self.graph = ProgramGraph(self.trace, [program.numpy(x) for x in self._arrays])
 
-    def with_batch(self, more: int) -> tuple[Graph, int] | None:
+    def with_batch(self, more: int) -> tuple[ProgramGraph, int] | None:
         """The program with a batch of so many more, and its size; None for a program without a batch."""
         sizes = {x.shape[0] for x in self._arrays if len(x.shape) > 1}
         if len(sizes) != 1:
             return None
         size = sizes.pop() + more
-        arrays = [
-            self.program.resized(x, (size, *x.shape[1:])) if len(x.shape) > 1 else x for x in self._arrays
-        ]
+        arrays = [self.program.resized(x, (size, *x.shape[1:])) if len(x.shape) > 1 else x for x in self._arrays]
         args, kwargs = self._rebuild(arrays)
-        return Graph(self.program.trace(args, kwargs), [self.program.numpy(x) for x in arrays]), size
+        return ProgramGraph(self.program.trace(args, kwargs), [self.program.numpy(x) for x in arrays]), size
 
 
-def outputs(graph: Graph, parameters: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+def outputs(graph: ProgramGraph, parameters: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """The results of a program."""
     found = _run(graph, parameters, numpy_backend())
     return [np.asarray(found[n]) for n in graph.outputs]
 
 
-def _run(graph: Graph, parameters: Mapping[str, Any], xp: Any) -> dict[Node, Any]:
-    values: dict[Node, Any] = {}
-    done: dict[int, Any] = {}
+def _run(graph: ProgramGraph, parameters: Mapping[str, Any], xp: Any) -> dict[ValueNode, Any]:
+    values: dict[ValueNode, Any] = {}
+    computed_calls: dict[int, Any] = {}
     for node in graph.nodes:
         if node.op == "parameter":
             values[node] = parameters[node.name]
         elif node.value is not None:
             values[node] = xp.asarray(node.value)
         else:
-            if not node.output or id(node.args) not in done:
-                operands = mapped(lambda x: values[x] if type(x) is Node else x, (node.args, node.kwargs))
-                done[id(node.args)] = evaluate(node.op, *operands, xp=xp)
-            out = done[id(node.args)]
+            if not node.output or id(node.args) not in computed_calls:
+                operands = mapped(lambda x: values[x] if type(x) is ValueNode else x, (node.args, node.kwargs))
+                computed_calls[id(node.args)] = evaluate(node.op, operands[0], operands[1], xp)
+            out = computed_calls[id(node.args)]
             values[node] = out[node.output] if isinstance(out, tuple | list) else out
     return values
 
 
-def compared(what: str, sizes: str, theirs: list[np.ndarray], mine: list[np.ndarray]) -> Comparison:
-    """Results of both programs, in whatever layout they are."""
-    if len(theirs) != len(mine):
-        detail = f"{len(theirs)} arrays and {len(mine)}"
-        return Comparison(what, sizes, float("inf"), FORWARD, detail)
-    worst, detail = 0.0, ""
-    for k, (a, b) in enumerate(zip(theirs, mine, strict=True)):
-        if a.shape == b.shape:
-            d = relative_difference(a, b)
-        elif a.size == b.size and next(layouts(b, a), None) is not None:
-            d = 0.0
-        else:
-            d = float("inf")
-        if d > worst:
-            worst, detail = d, f"result {k}, {a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}"
-    return Comparison(what, sizes, worst, FORWARD, detail)
+def compared(what: str, sizes: str, of_source: list[np.ndarray], of_target: list[np.ndarray]) -> Comparison:
+    """Results of both programs, in whatever layout and order they are; one of them may have more."""
+    largest, detail, found = 0.0, "", 0
+    for k, b in enumerate(of_target):
+        distances = [_distance(a, b) for a in of_source if a.size == b.size]
+        if not distances:
+            continue
+        found += 1
+        if min(distances) > largest:
+            largest, detail = min(distances), f"result {k} of the target, {b.dtype}{list(b.shape)}"
+    if not found:
+        largest, detail = float("inf"), "no result of one has the size of one of the other"
+    return Comparison(what, sizes, largest, FORWARD, detail)
 
 
-def gradients(graph: Graph, parameters: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _distance(a: np.ndarray, b: np.ndarray) -> float:
+    if a.shape == b.shape:
+        return relative_difference(a, b)
+    return 0.0 if next(layouts(b, a), None) is not None else float("inf")
+
+
+def gradients(graph: ProgramGraph, parameters: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The gradients, of half the sum of all squared results, with respect to the parameters that take part."""
     xp, names = numpy_backend(), list(graph.parameters)
     with xp.scope():
@@ -96,24 +97,30 @@ def gradients(graph: Graph, parameters: Mapping[str, np.ndarray]) -> dict[str, n
 
 
 def compared_gradients(
-    expressions: Mapping[str, Expression | None], theirs: Mapping[str, np.ndarray], mine: Mapping[str, np.ndarray]
+    expressions: Mapping[str, Expression | None],
+    of_source: Mapping[str, np.ndarray],
+    of_target: Mapping[str, np.ndarray],
 ) -> Comparison:
     """Gradients of target parameters that are moved elements of source parameters, each of one."""
     uses: dict[str, int] = {}
     for e in expressions.values():
         for name in dict.fromkeys(e.sources()) if e is not None else ():
             uses[name] = uses.get(name, 0) + 1
-    worst, detail, largest = 0.0, "", max((float(np.max(np.abs(g), initial=0.0)) for g in theirs.values()), default=0.0)
+    largest, detail, largest = (
+        0.0,
+        "",
+        max((float(np.max(np.abs(g), initial=0.0)) for g in of_source.values()), default=0.0),
+    )
     for name, e in expressions.items():
-        if not _moves(e) or any(n not in theirs for n in e.sources()):  # type: ignore[union-attr]
+        if not _moves(e) or any(n not in of_source for n in e.sources()):  # type: ignore[union-attr]
             continue
         if any(uses[n] > 1 for n in e.sources()) and not isinstance(e, View):  # type: ignore[union-attr]
             continue
-        moved = e(theirs.__getitem__)  # type: ignore[misc]
-        d = float(np.max(np.abs(moved - mine[name]), initial=0.0)) / (largest or 1.0)
-        if d > worst:
-            worst, detail = d, name
-    return Comparison("gradients", "as the example", worst, GRADIENT, detail)
+        moved = e(of_source.__getitem__)  # type: ignore[misc]
+        d = float(np.max(np.abs(moved - of_target[name]), initial=0.0)) / (largest or 1.0)
+        if d > largest:
+            largest, detail = d, name
+    return Comparison("gradients", "as the example", largest, GRADIENT, detail)
 
 
 def _moves(e: Expression | None) -> bool:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from tensorgraft.codegen.output.text import formatted
-
-if TYPE_CHECKING:
-    from tensorgraft.porting.mapping import Mapping
 
 _TEXT = '''"""Converts a checkpoint of {source} to one of {target}.
 
@@ -32,15 +29,20 @@ if __name__ == "__main__":
 '''
 
 
-def converter(mapping: Mapping) -> str:
-    """The text of the file. Raises ValueError where parameters are unmatched."""
-    if mapping.unmatched:
-        raise ValueError(f"no array is known for {', '.join(mapping.unmatched)}")
-    lines = [f"    target[{e.target!r}] = {e.steps}" for e in mapping]
-    lines += [f"    target[{a!r}] = target[{n!r}].copy()" for a, n in mapping.target_aliases.items()]
-    aliases, ties = "", ""
-    if mapping.aliases:
-        aliases = f"\n# further names of arrays, and the name that they have here\nTIES = {mapping.aliases!r}\n"
+def converter(
+    source_name: str,
+    target_name: str,
+    steps: Mapping[str, str],
+    aliases: Mapping[str, str],
+    target_aliases: Mapping[str, str],
+) -> str:
+    """The text of the file. `steps` are the target's arrays in NumPy's words, `aliases` further names of the source's,
+    `target_aliases` of the target's."""
+    lines = [f"    target[{name!r}] = {text}" for name, text in steps.items()]
+    lines += [f"    target[{alias!r}] = target[{name!r}].copy()" for alias, name in target_aliases.items()]
+    constants, ties = "", ""
+    if aliases:
+        constants = f"\n# further names of arrays, and the name that they have here\nTIES = {dict(aliases)!r}\n"
         ties = "    source = {TIES.get(name, name): x for name, x in source.items()}\n"
-    names = {"source": mapping.source_name, "target": mapping.target_name}
-    return formatted(_TEXT.format(**names, aliases=aliases, ties=ties, lines="\n".join(lines)))
+    names = {"source": source_name, "target": target_name}
+    return formatted(_TEXT.format(**names, aliases=constants, ties=ties, lines="\n".join(lines)))

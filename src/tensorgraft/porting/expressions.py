@@ -1,6 +1,6 @@
 """Expressions: how an array of the target is made of arrays of the source, in NumPy's words.
 
-`View` moves elements of one array, `Concatenation` puts arrays together, `Sum` adds them, `Number` is a constant. They
+`View` moves elements of one array, `Concatenation` puts arrays together, `Sum` adds them, `Constant` is a constant. They
 are written as NumPy, stored as JSON, and computed one array at a time.
 """
 
@@ -41,14 +41,11 @@ class View:
         x = x.reshape(self.split)[tuple(_slice(*i) for i in self.index)]
         x = x.transpose(tuple(a for a in self.order if a >= 0))
         if self.repeats:
-            at, wide, counts = 0, [], iter(self.repeats)
-            for a in self.order:
+            wide, counts = [], iter(self.repeats)
+            for at, a in enumerate(self.order):
                 if a < 0:
-                    wide.append(next(counts))
                     x = np.expand_dims(x, at)
-                else:
-                    wide.append(x.shape[at])
-                at += 1
+                wide.append(next(counts) if a < 0 else x.shape[at])
             x = np.broadcast_to(x, wide)
         return x
 
@@ -121,12 +118,12 @@ class Sum:
 
     def __call__(self, arrays: Callable[[str], np.ndarray]) -> np.ndarray:
         values = [t(arrays) for t in self.terms]
-        dtype = next((v.dtype for t, v in zip(self.terms, values, strict=True) if not isinstance(t, Number)), None)
+        dtype = next((v.dtype for t, v in zip(self.terms, values, strict=True) if not isinstance(t, Constant)), None)
         total = sum(v.astype(np.float64) for v in values)
         return np.asarray(total).astype(dtype or np.float32)
 
     def code(self, name: Callable[[str], str]) -> str:
-        return " + ".join(repr(t.value) if isinstance(t, Number) else t.code(name) for t in self.terms)
+        return " + ".join(repr(t.value) if isinstance(t, Constant) else t.code(name) for t in self.terms)
 
     def sources(self) -> Iterator[str]:
         for t in self.terms:
@@ -137,7 +134,7 @@ class Sum:
 
 
 @dataclass(frozen=True)
-class Number:
+class Constant:
     """One number everywhere."""
 
     value: float
@@ -157,7 +154,7 @@ class Number:
         return {"op": "number", "value": self.value, "shape": self.shape}
 
 
-Expression = View | Concatenation | Sum | Number
+Expression = View | Concatenation | Sum | Constant
 
 
 def from_json(data: Mapping[str, Any]) -> Expression:
@@ -171,7 +168,7 @@ def from_json(data: Mapping[str, Any]) -> Expression:
     if op == "sum":
         return Sum(tuple(from_json(t) for t in data["terms"]))
     if op == "number":
-        return Number(data["value"], tuple(data["shape"]))
+        return Constant(data["value"], tuple(data["shape"]))
     raise ValueError(f"unknown operation {op!r} in a mapping")
 
 
@@ -194,7 +191,7 @@ def _cut(start: int, count: int, step: int, n: int) -> str:
     return f"{start or ''}:{'' if stop >= n or stop < 0 else stop}{by}"
 
 
-# ---- recognition -------------------------------------------------------------------------------------------------------
+# ---- recognition -----------------------------------------------------------------------------------------------------
 
 
 def recognized(positions: np.ndarray, source: str, source_shape: Ints) -> View | None:
@@ -213,7 +210,10 @@ def recognized(positions: np.ndarray, source: str, source_shape: Ints) -> View |
             digits[k] = (n, -stride)
             flips.add(k)
     ordered = sorted((k for k, (_, stride) in enumerate(digits) if stride), key=lambda k: -digits[k][1])
-    split, index, place, previous = [], [], {}, size
+    split: list[int] = []
+    index: list[tuple[int, int, int]] = []
+    place: dict[int, int] = {}
+    previous = size
     for k in ordered:
         n, stride = digits[k]
         if previous % stride:
@@ -274,8 +274,8 @@ def _merged(view: View) -> View:
     k = len(split) - 2
     while k >= 0:
         at = order.index(k)
-        together = at + 1 < len(order) and order[at + 1] == k + 1 and index[k + 1] == (0, split[k + 1], 1)
-        if together and index[k][2] == 1 and math.prod(split[k + 1 :]) not in bounds:
+        adjacent = at + 1 < len(order) and order[at + 1] == k + 1 and index[k + 1] == (0, split[k + 1], 1)
+        if adjacent and index[k][2] == 1 and math.prod(split[k + 1 :]) not in bounds:
             n = split.pop(k + 1)
             index.pop(k + 1)
             order.remove(k + 1)

@@ -1,4 +1,4 @@
-"""Labels: which element of which parameter each element of a static array is.
+"""ElementLabels: which element of which parameter each element of a static array is.
 
 A label is `parameter * RANGE + position`, with the position in the parameter's flat memory; -1 is what is of none.
 """
@@ -10,21 +10,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from tensorgraft.hub.recorded.block import mapped
-from tensorgraft.porting.graph import MOVEMENT, POINTWISE, Graph, Node, evaluate
+from tensorgraft.porting.graph import MOVEMENT, POINTWISE, ProgramGraph, ValueNode, evaluate
 
 RANGE = 1 << 40
 _MOVING = MOVEMENT | {"concat", "gather", "pad"}
 
 
-class Labels:
+class ElementLabels:
     """The labels of a graph's static nodes."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: ProgramGraph) -> None:
         self.names = list(graph.parameters)
         self._number = {name: k for k, name in enumerate(self.names)}
-        self._pure: dict[Node, np.ndarray | None] = {}
+        self._pure: dict[ValueNode, np.ndarray | None] = {}
 
-    def of(self, node: Node) -> np.ndarray | None:
+    def of(self, node: ValueNode) -> np.ndarray | None:
         """The labels of a node that only moves elements of parameters; None for others."""
         if node not in self._pure:
             if len(self._pure) > 64:  # they are as large as the weights
@@ -32,7 +32,7 @@ class Labels:
             self._pure[node] = self._labels(node)
         return self._pure[node]
 
-    def atoms(self, node: Node) -> list[np.ndarray] | None:
+    def atoms(self, node: ValueNode) -> list[np.ndarray] | None:
         """The labels, in the node's shape, of each array that it is computed from element by element: those of `bias`
         and of `other` in `bias + other`. None for what is computed otherwise."""
         if not node.parameters:
@@ -53,7 +53,7 @@ class Labels:
             found += [np.broadcast_to(a, node.shape) for a in inner]
         return found
 
-    def _labels(self, node: Node) -> np.ndarray | None:
+    def _labels(self, node: ValueNode) -> np.ndarray | None:
         if node.op == "parameter":
             return self._number[node.name] * RANGE + np.arange(node.size).reshape(node.shape)
         if not node.parameters or node.op not in _MOVING:
@@ -62,7 +62,7 @@ class Labels:
 
         def operand(x: object) -> object:
             nonlocal failed
-            if type(x) is not Node:
+            if type(x) is not ValueNode:
                 return x
             if x.value is not None and (node.op == "gather" and x is not node.args[0]):
                 return x.value

@@ -13,6 +13,7 @@ import numpy as np
 
 from tensorgraft import files
 from tensorgraft.porting.checkpoints import Checkpoint, write
+from tensorgraft.porting.converter import converter
 from tensorgraft.porting.expressions import Concatenation, Expression, View, from_json
 
 FORMAT = 1
@@ -120,11 +121,7 @@ class Mapping:
         Raises ValueError, before anything is written, where arrays are missing, are not of the network, have other
         shapes, or where `dtype` would lose digits; and where the mapping has unmatched parameters.
         """
-        if self.unmatched:
-            raise ValueError(
-                f"no array of {self.source_name} is known for {_listed(self.unmatched)} of {self.target_name}: give"
-                " hints to tg.port"
-            )
+        self._require_whole()
         arrays = Checkpoint(checkpoint)
         self._check(arrays)
         get = _Reader(arrays, self.aliases)
@@ -136,19 +133,26 @@ class Mapping:
         write(path, entries, lambda name: _parts(self.entries[name].expression, get))
         return None
 
+    def _require_whole(self) -> None:
+        if self.unmatched:
+            raise ValueError(
+                f"no array of {self.source_name} is known for {_listed(self.unmatched)} of {self.target_name}: give"
+                " hints to tg.port"
+            )
+
     def _check(self, arrays: Checkpoint) -> None:
-        needed = {name for e in self for name in e.sources}
+        required = {name for e in self for name in e.sources}
         names = {self.aliases.get(name, name) for name in arrays}
-        if missing := sorted(needed - names):
+        if missing := sorted(required - names):
             raise ValueError(f"{arrays.title} lacks {_listed(missing)}, which {self.target_name} needs")
-        if strange := sorted(names - needed - {*self.unused, *self.ignored}):
+        if strange := sorted(names - required - {*self.unused, *self.ignored}):
             raise ValueError(f"{arrays.title} has {_listed(strange)}, of which {self.source_name} has none")
 
     def source(self) -> str:
-        """A converter: a Python file that needs NumPy and safetensors alone."""
-        from tensorgraft.porting.converter import converter
-
-        return converter(self)
+        """A converter: a Python file that needs NumPy and safetensors alone. Raises as `convert`."""
+        self._require_whole()
+        steps = {e.target: e.steps for e in self}
+        return converter(self.source_name, self.target_name, steps, self.aliases, self.target_aliases)
 
 
 class _Reader:

@@ -1,4 +1,4 @@
-"""Which parameter of a target network is which of a source's, found from the inputs forward.
+"""The search for the source's parameter that each of the target's is, from the inputs forward.
 
 The source runs with random weights, so its values tell its arrays apart. The target is computed node by node; what
 equals a value of the source, in whatever layout, is known to correspond. Where an unknown parameter meets such a
@@ -10,28 +10,27 @@ there: the difference is kept, and the search goes on with the source's value.
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from tensorgraft.porting import candidates
 from tensorgraft.porting.binding import Alternative
-from tensorgraft.porting.graph import Graph, Node
-from tensorgraft.porting.labels import RANGE, Labels
-from tensorgraft.porting.values import Evaluator, Pool, ValueClass, fingerprint, orders
+from tensorgraft.porting.graph import ProgramGraph, ValueNode
+from tensorgraft.porting.labels import RANGE
+from tensorgraft.porting.state import UNKNOWN, State
+from tensorgraft.porting.values import ValueClass, fingerprint, orders
 
-UNKNOWN = -2  # as an origin: nothing is known of the element
-MOST_TRIALS = 200  # changes of decisions for one value
+MOST_TRIALS = 96  # changes of decisions for one value
+MOST_CHANGED = 6  # decisions that are changed for it: the latest with another choice
 
 
 @dataclass(eq=False)
 class Decision:
     """A choice among the ways in which a node's parameters may correspond."""
 
-    node: Node
+    node: ValueNode
     alternatives: Sequence[Alternative]
     index: int = 0
     applied: list[tuple[str, np.ndarray]] = field(default_factory=list)  # what it has bound: (parameter, positions)
@@ -45,41 +44,45 @@ class Decision:
 class Divergence:
     """A value of the target that no value of the source equals, where one was expected."""
 
-    target: Node
-    source: Node | None
-    site: Node | None  # the node of the target that needed it; None for an output
+    target: ValueNode
+    source: ValueNode | None
+    site: ValueNode | None  # the node of the target that needed it; None for an output
 
 
-class Matcher:
+@dataclass(eq=False)
+class Search:
+    """Changes of decisions that are tried for a value that does not correspond."""
+
+    blocked: ValueNode
+    site: ValueNode  # what needs the value
+    changeable: frozenset[ValueNode]
+    choices: dict[ValueNode, int]  # what was chosen before
+    trials: int = 0
+
+
+class Matcher(State):
     """The search. `run` fills `origins`, `divergences` and `pairs`."""
 
     def __init__(
-        self, source: Graph, target: Graph, weights: Mapping[str, np.ndarray], hints: Mapping[str, str] | None = None
+        self,
+        source: ProgramGraph,
+        target: ProgramGraph,
+        weights: Mapping[str, np.ndarray],
+        hints: Mapping[str, str] | None = None,
     ) -> None:
-        self.source, self.target, self.hints = source, target, dict(hints or {})
-        self.weights = [weights[name].ravel() for name in source.parameters]
-        self.source_values = Evaluator(source, weights)
-        self.pool = Pool(self.source_values)
-        self.source_labels, self.target_labels = Labels(source), Labels(target)
-        self.bound = {name: np.full(node.shape, np.nan) for name, node in target.parameters.items()}
-        self.origins = {name: np.full(node.size, UNKNOWN) for name, node in target.parameters.items()}
-        self.offsets: dict[str, np.ndarray] = {}
-        self.added: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}  # (positions, labels) of what is added to them
-        self.target_values = Evaluator(target, self.bound)
-        self.class_of: dict[Node, ValueClass] = {}
+        super().__init__(source, target, weights, hints or {})
         self.decisions: list[Decision] = []
-        self.used: Counter[Node] = Counter()
         self.divergences: list[Divergence] = []
-        self.failed: set[Node] = set()  # nodes whose parameters nothing corresponds to
-        self.habits: dict[Any, tuple[int, ...]] = {}  # of the pieces of products: the order that was right
-        self._positions: dict[Node, np.ndarray | None] = {}
-        self._forced: dict[Node, tuple[np.ndarray, ValueClass | None, np.ndarray | None]] = {}
-        self._trials: Counter[Node] = Counter()
-        self._first_choices: dict[Node, dict[Node, int]] = {}
-        self._fixed: dict[Node, int] = {}
+        self.failed: set[ValueNode] = set()  # nodes whose parameters nothing corresponds to
+        self._forced: dict[ValueNode, tuple[np.ndarray, ValueClass | None, np.ndarray | None]] = {}
+        self.trials = 0  # decisions that were changed
+        self._search: Search | None = None
+        self._given_up: set[ValueNode] = set()  # values for which no choice helps
+        self._fixed: dict[ValueNode, int] = {}
+        self._complete: set[str] = set()  # parameters of which every element is known
         self._compares = False
-        self._skipped: set[Node] = set()  # values that differ, and are left as they are
-        self._statics: dict[str, list[Node]] = {}
+        self._skipped: set[ValueNode] = set()  # values that differ, and are left as they are
+        self._statics: dict[str, list[ValueNode]] = {}
         for node in target.nodes:
             if node.static and node.op != "parameter":
                 for name in node.parameters:
@@ -103,6 +106,8 @@ class Matcher:
             if blocked is None and node in self.target.outputs and not self._is_settled(node):
                 blocked = node
             if blocked is None:
+                if self._search is not None and node.number >= self._search.site.number:
+                    self._search = None
                 at += 1
                 continue
             again = self._changed_decision(blocked, node)
@@ -114,13 +119,13 @@ class Matcher:
             else:
                 self._force(blocked, node)
 
-    def _is_settled(self, node: Node) -> bool:
+    def _is_settled(self, node: ValueNode) -> bool:
         """A known value, or one that cannot be compared."""
         if node in self._forced:
             return True
         return (node in self.target_values.values or node.value is not None) and self.corresponds(node)
 
-    def _step(self, node: Node) -> Node | None:
+    def _step(self, node: ValueNode) -> ValueNode | None:
         """Compute a node, with a decision if it has unknown parameters. Returns the operand that is not known to
         correspond, if the decision needs it."""
         if node in self._forced:
@@ -142,10 +147,14 @@ class Matcher:
         self._classify(node, value)
         return None
 
-    def _is_known(self, static: Node) -> bool:
-        return not any(np.isnan(self.bound[name]).any() for name in static.parameters)
+    def _is_known(self, static: ValueNode) -> bool:
+        for name in static.parameters - self._complete:
+            if np.isnan(self.bound[name]).any():
+                return False
+            self._complete.add(name)
+        return True
 
-    def _result(self, node: Node) -> np.ndarray | None:
+    def _result(self, node: ValueNode) -> np.ndarray | None:
         """The value of a node; None while something in it is unknown."""
         if any(x.dynamic and x.value is None and x not in self.target_values.values for x in node.inputs()):
             return None
@@ -154,27 +163,18 @@ class Matcher:
             return None
         return value
 
-    def _classify(self, node: Node, value: np.ndarray) -> None:
+    def _classify(self, node: ValueNode, value: np.ndarray) -> None:
         found = self.pool.find(node.size, fingerprint(value))
         if found is not None:
             self.class_of[node] = found
 
-    def positions(self, node: Node) -> np.ndarray | None:
-        """The positions in its class's reference of the elements of a target's node."""
-        if node not in self._positions:
-            value_class = self.class_of.get(node)
-            value = self.target_values.values.get(node, node.value)
-            found = None if value_class is None or value is None else self.pool.located(value, value_class)
-            self._positions[node] = found
-        return self._positions[node]
-
-    def corresponds(self, node: Node) -> bool:
+    def corresponds(self, node: ValueNode) -> bool:
         """A computed value of the target that is one of the source's, or is the same number everywhere."""
         if node in self.class_of and self.positions(node) is None:
             del self.class_of[node]
         return node in self.class_of or fingerprint(self.target_values(node)) is None
 
-    def _decide(self, node: Node) -> Node | None:
+    def _decide(self, node: ValueNode) -> ValueNode | None:
         operands = [x for x in node.inputs() if x.dynamic]
         for x in operands:
             known = x in self.target_values.values or x.value is not None
@@ -189,15 +189,6 @@ class Matcher:
         self._apply(decision)
         return None
 
-    def is_unknown(self, labels: np.ndarray) -> bool:
-        """Some of the elements have no value yet."""
-        labels = np.unique(labels[labels >= 0])
-        which = labels // RANGE
-        return any(
-            np.isnan(self.bound[self.target_labels.names[k]].reshape(-1)[labels[which == k] % RANGE]).any()
-            for k in np.unique(which).tolist()
-        )
-
     # ---- decisions -------------------------------------------------------------------------------------------------
 
     def _apply(self, decision: Decision) -> None:
@@ -207,18 +198,18 @@ class Matcher:
             values = binding.values(self.weights)
             for k in np.unique(which[binding.target >= 0]):
                 name = self.target_labels.names[int(k)]
-                here = which == k
-                positions = binding.target[here] % RANGE
+                selected = which == k
+                positions = binding.target[selected] % RANGE
                 flat = self.bound[name].reshape(-1)
                 new = np.isnan(flat[positions])
                 fresh = positions[new]
-                flat[fresh] = values[here][new]
-                self.origins[name][fresh] = binding.source[here][new]
+                flat[fresh] = values[selected][new]
+                self.origins[name][fresh] = binding.source[selected][new]
                 if np.any(binding.offset):
                     offsets = self.offsets.setdefault(name, np.zeros(flat.size))
-                    offsets[fresh] = np.broadcast_to(binding.offset, here.shape)[here][new]
+                    offsets[fresh] = np.broadcast_to(binding.offset, selected.shape)[selected][new]
                 if binding.more:
-                    self.added.setdefault(name, []).extend((fresh, m[here][new]) for m in binding.more)
+                    self.added.setdefault(name, []).extend((fresh, m[selected][new]) for m in binding.more)
                 decision.applied.append((name, fresh))
                 self._outdated(name)
         self.used.update(chosen.sites)
@@ -227,6 +218,7 @@ class Matcher:
         for name, positions in decision.applied:
             self.bound[name].reshape(-1)[positions] = np.nan
             self.origins[name][positions] = UNKNOWN
+            self._complete.discard(name)
             if name in self.offsets:
                 self.offsets[name][positions] = 0.0
             self.added[name] = [a for a in self.added.get(name, ()) if not np.isin(a[0], positions).any()]
@@ -238,27 +230,31 @@ class Matcher:
         for node in self._statics.get(name, ()):
             self.target_values.values.pop(node, None)
 
-    def _changed_decision(self, blocked: Node, node: Node) -> Node | None:
-        """Change the latest decision that a value depends on; returns the node to go on from, None if there is no
+    def _changed_decision(self, blocked: ValueNode, node: ValueNode) -> ValueNode | None:
+        """Modification the latest decision that a value depends on; returns the node to go on from, None if there is no
         other choice."""
-        if blocked in self._fixed or self._trials[blocked] >= MOST_TRIALS:
-            return self._first_choice(blocked)
-        if blocked not in self._first_choices:
-            self._first_choices[blocked] = {d.node: d.index for d in self.decisions}
+        if self._search is None:
+            if blocked in self._given_up:
+                return None
+            before = self._ancestors(blocked)
+            open_ = [d.node for d in self.decisions if d.node in before and len(d.alternatives) > 1]
+            changeable = frozenset(n for n in open_[-MOST_CHANGED:] if n not in self._fixed)
+            self._search = Search(blocked, node, changeable, {d.node: d.index for d in self.decisions})
+        search = self._search
         before = self._ancestors(blocked)
         for k in range(len(self.decisions) - 1, -1, -1):
             decision = self.decisions[k]
-            if decision.node not in before or decision.index + 1 >= len(decision.alternatives):
+            if search.trials >= MOST_TRIALS or decision.node not in before & search.changeable:
                 continue
-            if decision.node in self._fixed:
-                continue
-            self._trials[blocked] += 1
-            self._rewind(k)
-            decision.index += 1
-            self.decisions.append(decision)
-            self._apply(decision)
-            return self._recompute(decision.node)
-        return self._first_choice(blocked)
+            if decision.index + 1 < len(decision.alternatives):
+                search.trials += 1
+                self.trials += 1
+                self._rewind(k)
+                decision.index += 1
+                self.decisions.append(decision)
+                self._apply(decision)
+                return self._recompute(decision.node)
+        return self._restored(search)
 
     def _rewind(self, k: int) -> None:
         """Take back the decisions from the k-th on."""
@@ -266,32 +262,31 @@ class Matcher:
             self._undo(later)
         del self.decisions[k:]
 
-    def _recompute(self, node: Node) -> Node:
-        """Forget the values from a node on; returns it."""
+    def _recompute(self, node: ValueNode) -> ValueNode:
+        """Forget what was found from a node on; returns it."""
         self.target_values.forget(node.number)
-        for cache in (self.class_of, self._positions):
+        for cache in (self.class_of, self._positions, self._forced):
             for other in [n for n in cache if n.number >= node.number]:
-                del cache[other]  # type: ignore[attr-defined]
+                del cache[other]
         self.failed = {n for n in self.failed if n.number < node.number}
-        self.divergences = [d for d in self.divergences if d.target.number < node.number or d.target in self._forced]
+        self._skipped = {n for n in self._skipped if n.number < node.number}
+        self.divergences = [d for d in self.divergences if d.target.number < node.number]
         return node
 
-    def _first_choice(self, blocked: Node) -> Node | None:
+    def _restored(self, search: Search) -> ValueNode | None:
         """Go back to what was chosen before a value was found to differ, for good; None if that is where it is."""
-        first = self._first_choices.pop(blocked, None)
-        if first is None:
-            return None
-        self._fixed.update(first)
+        self._search = None
+        self._given_up.add(search.blocked)
+        self._fixed.update(search.choices)
         for k, decision in enumerate(self.decisions):
-            if first.get(decision.node, decision.index) != decision.index:
+            if search.choices.get(decision.node, decision.index) != decision.index:
                 self._rewind(k)
                 return self._recompute(decision.node)
-        self._fixed.setdefault(blocked, 0)
         return None
 
     @functools.cache  # noqa: B019
-    def _ancestors(self, node: Node) -> frozenset[Node]:
-        found: set[Node] = set()
+    def _ancestors(self, node: ValueNode) -> frozenset[ValueNode]:
+        found: set[ValueNode] = set()
         waiting = [node]
         while waiting:
             x = waiting.pop()
@@ -302,7 +297,7 @@ class Matcher:
 
     # ---- differences -----------------------------------------------------------------------------------------------
 
-    def _force(self, blocked: Node, node: Node) -> None:
+    def _force(self, blocked: ValueNode, node: ValueNode) -> None:
         """Go on with the source's value of the operand that differs."""
         source = candidates.expected_site(self, node, blocked)
         if source is None or blocked in self._forced:
@@ -322,22 +317,22 @@ class Matcher:
             return
         value_class = self.pool.class_of.get(source)
         located = self.pool.positions(source)
-        inside = None if located is None else located.ravel()[positions]
-        self._forced[blocked] = (value.ravel()[positions], value_class, inside)
+        within = None if located is None else located.ravel()[positions]
+        self._forced[blocked] = (value.ravel()[positions], value_class, within)
         self._take_forced(blocked)
 
-    def _take_forced(self, node: Node) -> None:
+    def _take_forced(self, node: ValueNode) -> None:
         value, value_class, positions = self._forced[node]
         self.target_values.values[node] = value
         if value_class is not None:
             self.class_of[node] = value_class
             self._positions[node] = positions
 
-    def _diverge_at_output(self, node: Node) -> None:
+    def _diverge_at_output(self, node: ValueNode) -> None:
         where = self.target.outputs.index(node)
         outputs = self.source.outputs
         self.divergences.append(Divergence(node, outputs[where] if where < len(outputs) else None, None))
-        self._fixed.setdefault(node, 0)
+        self._given_up.add(node)
 
     # ---- results ---------------------------------------------------------------------------------------------------
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tensorgraft.porting.expressions import Concatenation, Expression, Number, Sum, recognized
+from tensorgraft.porting.expressions import Concatenation, Constant, Expression, Sum, recognized
 from tensorgraft.porting.labels import RANGE
 
 MOST_PARTS = 512
@@ -15,7 +16,7 @@ MOST_PARTS = 512
 
 @dataclass
 class Origin:
-    """Where the elements of a target's parameter come from."""
+    """The origin of each element of a target's parameter."""
 
     labels: np.ndarray  # of source elements; -1 for a number, UNKNOWN where the example does not show it
     offset: np.ndarray | None = None
@@ -70,6 +71,9 @@ class Recognizer:
         missing = labels < -1
         if not missing.any():
             return labels, 0
+        whole = self._reordered(labels, missing)
+        if whole is not None:
+            return whole, int(missing.sum())
         if labels.ndim == 0:
             return None, 0
         rows = np.flatnonzero(~missing.reshape(len(labels), -1).any(axis=1))
@@ -81,12 +85,27 @@ class Recognizer:
             return None, 0
         every = known[0] + (np.arange(len(labels)) - rows[0]).reshape(-1, *(1,) * (labels.ndim - 1)) * step
         name = self._names[int(known.flat[0] // RANGE)]
-        inside = every % RANGE
+        within = every % RANGE
         if every.min() < 0 or (every // RANGE != known.flat[0] // RANGE).any():
             return None, 0
-        if inside.max() >= int(np.prod(self._shapes[name])) or not np.array_equal(every[rows], known):
+        if within.max() >= int(np.prod(self._shapes[name])) or not np.array_equal(every[rows], known):
             return None, 0
         return every, int(missing.sum())
+
+    def _reordered(self, labels: np.ndarray, missing: np.ndarray) -> np.ndarray | None:
+        """All elements of one source array with its axes in another order, if those that are known are."""
+        names = np.unique(labels[~missing] // RANGE)
+        if len(names) != 1 or names[0] < 0 or labels.ndim > 6:
+            return None
+        shape = self._shapes[self._names[int(names[0])]]
+        if len(shape) != labels.ndim or sorted(shape) != sorted(labels.shape):
+            return None
+        every = int(names[0]) * RANGE + np.arange(labels.size).reshape(shape)
+        for order in itertools.permutations(range(labels.ndim)):
+            moved = every.transpose(order)
+            if moved.shape == labels.shape and np.array_equal(moved[~missing], labels[~missing]):
+                return moved
+        return None
 
     def _moved(self, labels: np.ndarray, parts: int = 0) -> Expression | None:
         """An expression of moved elements; -1 are zeros."""
@@ -94,7 +113,7 @@ class Recognizer:
         if which.size and (which == which.flat[0]).all():
             k = int(which.flat[0])
             if k < 0:
-                return Number(0.0, labels.shape)
+                return Constant(0.0, labels.shape)
             view = recognized(labels % RANGE, self._names[k], tuple(self._shapes[self._names[k]]))
             if view is not None:
                 return view
@@ -127,7 +146,7 @@ class Recognizer:
 
 
 def _cuts(labels: np.ndarray, which: np.ndarray, axis: int) -> list[int]:
-    """Where along an axis another array begins, or else where the first line of positions breaks."""
+    """The places along an axis at which another array begins, or else the first line of positions breaks."""
     moved = np.moveaxis(which, axis, 0).reshape(which.shape[axis], -1)
     cuts = np.flatnonzero((moved[1:] != moved[:-1]).any(axis=1)) + 1
     if cuts.size:
@@ -154,13 +173,14 @@ def _period(which: np.ndarray, axis: int, edges: Sequence[int]) -> int | None:
 def _numbers(offset: np.ndarray) -> Expression | None:
     """An array of few numbers, in pieces along one axis."""
     if offset.size and np.ptp(offset) == 0:
-        return Number(float(offset.flat[0]), offset.shape)
+        return Constant(float(offset.flat[0]), offset.shape)
     for axis in range(offset.ndim):
         moved = np.moveaxis(offset, axis, 0).reshape(offset.shape[axis], -1)
         cuts = [0, *(np.flatnonzero((moved[1:] != moved[:-1]).any(axis=1)) + 1).tolist(), offset.shape[axis]]
-        if len(cuts) > 16 or any(np.ptp(moved[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)):
+        ranges = list(itertools.pairwise(cuts))
+        if len(cuts) > 16 or any(np.ptp(moved[a:b]) for a, b in ranges):
             continue
-        shapes = [tuple(b - a if i == axis else n for i, n in enumerate(offset.shape)) for a, b in zip(cuts, cuts[1:], strict=False)]  # fmt: skip
-        parts = [Number(float(moved[a, 0]), shape) for a, shape in zip(cuts, shapes, strict=False)]
+        shape = offset.shape
+        parts = [Constant(float(moved[a, 0]), (*shape[:axis], b - a, *shape[axis + 1 :])) for a, b in ranges]
         return Concatenation(tuple(parts), axis, offset.shape)
     return None

@@ -1,4 +1,4 @@
-"""`Report`: the proof that two programs compute the same, value by value, or where they do not."""
+"""`PortReport`: the proof that two programs compute the same, value by value, or where they do not."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class Comparison:
 
 
 @dataclass
-class Report:
-    """What was compared. `print(report)` shows the differences, or all that is equal where there are none.
+class PortReport:
+    """The comparisons that were made. `print(report)` shows the differences, or all that is equal where there are none.
 
     Values are computed in float64 from float32 weights and constants, so that what differs by more than `TOLERANCE`
-    (1e-6 of the largest) differs by more than rounding.
+    (3e-7 of the largest) differs by more than rounding.
     """
 
     source: str
@@ -86,16 +86,16 @@ class Report:
         return "\n".join("  ".join(f"{x:<{w}}" for x, w in zip(r, [*widths, 0], strict=True)).rstrip() for r in rows)
 
 
-def report_of(matcher: Matcher) -> Report:
+def report_of(matcher: Matcher) -> PortReport:
     """The pairs and differences that a search has found."""
-    report = Report(matcher.source.name, matcher.target.name)
+    report = PortReport(matcher.source.name, matcher.target.name)
     report.pairs = list(_pairs(matcher))
-    seen: set[tuple[str, str, str, str]] = set()
+    visited: set[tuple[str, str, str, str]] = set()
     for divergence in matcher.divergences:
         difference = explain(matcher, divergence)
         key = (difference.source_place, difference.target_place, difference.reason, difference.text)
-        if key not in seen:
-            seen.add(key)
+        if key not in visited:
+            visited.add(key)
             report.differences.append(difference)
     return report
 
@@ -106,10 +106,10 @@ def _pairs(matcher: Matcher) -> list[Pair]:
     for node in matcher.target.nodes:
         if not node.dynamic or node.op in _SKIPPED:
             continue
-        if node in forced and forced[node].source is not None:
-            other = forced[node].source
-            value, theirs = matcher.target_values.compute(node), matcher.source_values(other)
-            far = relative_difference(theirs, value) if theirs.shape == value.shape else float("inf")
+        other = forced[node].source if node in forced else None
+        if other is not None:
+            value, of_source = matcher.target_values.compute(node), matcher.source_values(other)
+            far = relative_difference(of_source, value) if of_source.shape == value.shape else float("inf")
             pair = Pair(other.place, node.place, node.op, node.shape, far, ok=False)
         elif node in matcher.class_of and node not in forced:
             positions = matcher.positions(node)
@@ -117,8 +117,8 @@ def _pairs(matcher: Matcher) -> list[Pair]:
                 continue
             value_class = matcher.class_of[node]
             other = next((m for m in value_class.members if m.op not in _SKIPPED), value_class.members[0])
-            theirs = matcher.source_values(value_class.reference).ravel()[positions.ravel()]
-            far = relative_difference(theirs, matcher.target_values(node).ravel())
+            of_source = matcher.source_values(value_class.reference).ravel()[positions.ravel()]
+            far = relative_difference(of_source, matcher.target_values(node).ravel())
             pair = Pair(other.place, node.place, node.op, node.shape, far, far <= TOLERANCE)
         else:
             continue

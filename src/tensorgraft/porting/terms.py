@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tensorgraft.porting.graph import Node
+from tensorgraft.porting.graph import ValueNode
 
 PRODUCTS = ("dot_general", "convolution")
 
@@ -26,12 +26,12 @@ class Rows:
     weight: np.ndarray
 
 
-def rows(node: Node) -> Iterator[Rows]:
+def rows(node: ValueNode) -> Iterator[Rows]:
     """The rows of a product, those in the middle first."""
     yield from (_dot_rows if node.op == "dot_general" else _convolution_rows)(node)
 
 
-def _dot_rows(node: Node) -> Iterator[Rows]:
+def _dot_rows(node: ValueNode) -> Iterator[Rows]:
     x, w, contract, batch = node.args[:4]
     positions = [np.arange(n.size).reshape(n.shape) for n in (x, w)]
     axes = [[list(batch[i]), _free(n.shape, batch[i], contract[i]), list(contract[i])] for i, n in enumerate((x, w))]
@@ -57,7 +57,7 @@ def _from_middle(n: int) -> Iterator[int]:
     yield from sorted(range(n), key=lambda i: abs(i - n // 2))
 
 
-def _convolution_rows(node: Node) -> Iterator[Rows]:
+def _convolution_rows(node: ValueNode) -> Iterator[Rows]:
     x, w, strides, padding, x_dilation, w_dilation, groups = (*node.args, 1)[:7]
     channels, image = x.shape[1], x.shape[2:]
     outputs, per_group, *taps = w.shape
@@ -68,14 +68,14 @@ def _convolution_rows(node: Node) -> Iterator[Rows]:
     middle = np.array(node.shape[2:]) // 2
     for place in places[np.argsort(np.abs(places - middle).sum(1), kind="stable")]:
         within = np.zeros((), np.int64)
-        inside = np.ones((), bool)
+        within = np.ones((), bool)
         for axis, n in enumerate(image):
             at = place[axis] * strides[axis] + np.arange(taps[axis]) * w_dilation[axis] - padding[axis][0]
             ok = (at >= 0) & (at % x_dilation[axis] == 0) & (at // x_dilation[axis] < n)
             at = np.where(ok, at // x_dilation[axis], 0)
             within = within[..., None] * n + at
-            inside = inside[..., None] & ok
+            within = within[..., None] & ok
         spatial = within.reshape(-1)
         operand = channel[:, :, None] * math.prod(image) + spatial
-        operand = np.where(inside.reshape(-1), operand, -1).reshape(outputs, -1)
+        operand = np.where(within.reshape(-1), operand, -1).reshape(outputs, -1)
         yield Rows(out[(0, slice(None), *place)], operand, weight)

@@ -9,21 +9,22 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tensorgraft.hub.recorded.block import mapped
-from tensorgraft.porting.graph import Graph, Node, evaluate
+from tensorgraft.porting.graph import ProgramGraph, ValueNode, evaluate
 
-TOLERANCE = 1e-6  # of the largest value: constants are float32 in one program and float64 in the other
+TOLERANCE = 3e-7  # of the largest value: tables are computed in float32 in one program and in float64 in the other
+EXACT = 1e-8  # where both compute the same in float64
 
 
 class Evaluator:
     """Computes nodes of a graph from values of its parameters."""
 
-    def __init__(self, graph: Graph, parameters: Mapping[str, np.ndarray]) -> None:
-        self.values: dict[Node, np.ndarray] = {}
+    def __init__(self, graph: ProgramGraph, parameters: Mapping[str, np.ndarray]) -> None:
+        self.values: dict[ValueNode, np.ndarray] = {}
         self._outputs: dict[int, tuple[object, object]] = {}
         self.parameters = parameters
         self.graph = graph
 
-    def __call__(self, node: Node) -> np.ndarray:
+    def __call__(self, node: ValueNode) -> np.ndarray:
         """The value of a node whose operands have been computed, or are static."""
         if node.value is not None:
             return node.value
@@ -33,14 +34,14 @@ class Evaluator:
             self.values[node] = self.compute(node)
         return self.values[node]
 
-    def compute(self, node: Node) -> np.ndarray:
+    def compute(self, node: ValueNode) -> np.ndarray:
         """Compute a node again."""
         out: object = None
         if node.output:  # the first result has computed the others
             args, out = self._outputs.get(id(node.args), (None, None))
             out = out if args is node.args else None
         if out is None:
-            out = evaluate(node.op, *mapped(lambda x: self(x) if type(x) is Node else x, (node.args, node.kwargs)))
+            out = evaluate(node.op, *mapped(lambda x: self(x) if type(x) is ValueNode else x, (node.args, node.kwargs)))
         if isinstance(out, tuple | list):
             self._outputs[id(node.args)] = (node.args, out)
             return np.asarray(out[node.output])
@@ -119,10 +120,10 @@ class ValueClass:
     """Nodes of the source that have the same values, each in its layout."""
 
     number: int
-    members: list[Node] = field(default_factory=list)  # in order; the widest is the one that positions refer to
+    members: list[ValueNode] = field(default_factory=list)  # in order; the widest is the one that positions refer to
 
     @property
-    def reference(self) -> Node:
+    def reference(self) -> ValueNode:
         return max(self.members, key=lambda n: sum(s > 1 for s in n.shape))
 
 
@@ -132,9 +133,9 @@ class Pool:
     def __init__(self, evaluator: Evaluator) -> None:
         self.evaluator = evaluator
         self.classes: list[ValueClass] = []
-        self.class_of: dict[Node, ValueClass] = {}
+        self.class_of: dict[ValueNode, ValueClass] = {}
         self._prints: dict[int, list[tuple[np.ndarray, ValueClass]]] = {}
-        self._positions: dict[Node, np.ndarray | None] = {}
+        self._positions: dict[ValueNode, np.ndarray | None] = {}
         for node in evaluator.graph.nodes:
             if not node.dynamic:
                 continue
@@ -162,7 +163,7 @@ class Pool:
                 best, least = value_class, d
         return best
 
-    def positions(self, node: Node) -> np.ndarray | None:
+    def positions(self, node: ValueNode) -> np.ndarray | None:
         """The flat positions, in the class's reference, of the elements of a source's node."""
         if node not in self._positions:
             value_class = self.class_of.get(node)
