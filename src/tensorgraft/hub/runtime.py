@@ -191,8 +191,8 @@ class Runtime:
 
     def lend(self, x: Array, /) -> Any | None:
         """Return, where there is a cold tier, an object with `__dlpack__` over the host's memory in which `x` lies,
-        row-major and computed, which nobody may write, or a host array where DLPack lacks the dtype. None for what is
-        traced or lies elsewhere."""
+        row-major and computed, which nobody may write, or a host array: where DLPack lacks the dtype, and a copy where
+        the memory is not `host_visible` (`hub.host_copies`). None for what is traced or lies elsewhere."""
         return None
 
     def capsules(self, arrays: Sequence[Array], /) -> list[Any] | None:

@@ -8,6 +8,7 @@ from tensorgraft.frontends.torch.dispatch.fallback import FallbackWarning, fallb
 from tensorgraft.frontends.torch.kernels.reasons import operators
 from tensorgraft.frontends.torch_entry import loading
 from tensorgraft.frontends.torch_entry.patches import Patch, patches
+from tensorgraft.hub.host_copies import copy_counts
 
 loading.set_front_end(__name__)
 setup.install()
@@ -18,6 +19,7 @@ __all__ = [
     "FallbackWarning",
     "Patch",
     "UnrolledLoopWarning",
+    "copy_counts",
     "fallbacks",
     "operators",
     "patches",
