@@ -1,4 +1,4 @@
-"""Copies of arrays between the host and memory that it cannot read: counted, and kept while the device has the array."""
+"""Copies of arrays between the host and memory that it cannot read: counted, and kept while the array exists."""
 
 from __future__ import annotations
 

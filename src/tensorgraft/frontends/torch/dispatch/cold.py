@@ -28,6 +28,7 @@ from tensorgraft.frontends.torch.core.scalars import SYMBOLIC
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, numpy_dtype, numpy_to_cpu, set_storage
 from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.autograd import linear_backward
+from tensorgraft.frontends.torch.dispatch.host_work import elements, host_work
 from tensorgraft.frontends.torch.dispatch.memory import (
     NotLent,
     copied,
@@ -38,7 +39,6 @@ from tensorgraft.frontends.torch.dispatch.memory import (
     memory,
     rows,
 )
-from tensorgraft.frontends.torch.dispatch.host_work import elements, host_work
 from tensorgraft.frontends.torch.dispatch.meta_results import has_room
 from tensorgraft.frontends.torch.dispatch.plan import Plan
 from tensorgraft.frontends.torch.dispatch.planning import device_error, make_plan

@@ -78,7 +78,9 @@ class Recurring:
         else:
             if self.when == "first" or not sure:
                 return False
-            if _now.cold and backend.cold is not None and backend.host_visible:  # what is around it has not come back yet
+            if (
+                _now.cold and backend.cold is not None and backend.host_visible
+            ):  # what is around it has not come back yet
                 return True
             waits = self._counts.waits(backend, signature, programs, most)
         if not waits:
