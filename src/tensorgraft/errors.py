@@ -26,9 +26,9 @@ class ShapeError(TracedValueError):
 
 
 class DerivativeError(NotImplementedError, ValueError):
-    """A derivative was asked for of a function that can be run, but not differentiated in this way.
+    """Raised for a derivative of a function that can be run, but not differentiated in this way.
 
-    JAX raises one or the other of the two bases, by the reason.
+    JAX raises one or the other of the two base classes, depending on the reason.
     """
 
     __init__ = Exception.__init__  # as above

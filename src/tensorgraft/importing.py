@@ -80,8 +80,8 @@ def is_ours(point: importlib.metadata.EntryPoint) -> bool:
 
 
 def required(package: str, by: str, extra: str | None = None) -> None:
-    """Raises ModuleNotFoundError, which says what installs it (an extra, else that of its name), for a package that is
-    not there."""
+    """Raises ModuleNotFoundError with the install command (of an extra, else of the package's name) if a package is
+    missing."""
     if importlib.util.find_spec(package) is None:
         command = f'pip install "tensorgraft[{extra or package}]"'
         raise ModuleNotFoundError(f"{by} needs {package}, which is not installed: {command}", name=package)

@@ -54,7 +54,7 @@ class Storage:
                 those.add(self)
 
     def cool(self, cold: Any) -> None:
-        """Let memory of a cold tier, which nobody else writes, be what is stored instead of the array."""
+        """Replace the array by memory of a cold tier that has no other references."""
         del self.array
         self.cold = cold
         self.__class__ = ColdStorage
@@ -65,8 +65,8 @@ put_array = vars(Storage)["array"].__set__  # of a storage and an array, which i
 
 
 class ColdStorage(Storage):
-    """A storage in memory of a cold tier, `cold`, that is this storage's alone and may be written in place. It becomes
-    an array, and the storage an ordinary one, when somebody asks for the array or puts another one in."""
+    """A storage with memory of a cold tier, `cold`, which has no other reference and may be written in place. It
+    becomes an ordinary storage with an array when its array is read or replaced."""
 
     __slots__ = ()
 
@@ -105,7 +105,7 @@ def put_as_it_is(cell: Storage, array: Array) -> None:
 
 
 def move_to_placement(cell: Storage) -> None:
-    """Move the array of a `Placed` one, which was put there as it was, to where it is to be."""
+    """Move the array of a `Placed` storage, which was put there without its placement, to the placement."""
     cell.array = cell.array
 
 

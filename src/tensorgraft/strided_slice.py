@@ -1,4 +1,4 @@
-"""A geometry as a box: of an array as it lies, or of a block of its flat memory.
+"""Strided geometries as boxes: of an array, or of a block of its flat memory.
 
 Such reads and writes are slices, reshapes and transpositions, which compilers fold away.
 """
@@ -28,9 +28,9 @@ def contiguous_strides(shape: Shape) -> Shape:
 class Box(NamedTuple):
     """A geometry as a box in a dense block of the flat storage.
 
-    `flat[begin:end]`, filled up behind if the storage ends before `end`, reshaped to `dense`, holds the box that
-    begins at `start` and has `extents`, in steps of `step`; its axes of more than one element are those of the geometry
-    that move, ordered by falling stride.
+    `flat[begin:end]`, padded if the storage ends before `end`, and reshaped to `dense`, contains the box that begins at
+    `start` and has `extents`, in steps of `step`; its axes of more than one element are those of the geometry that
+    move, ordered by falling stride.
     """
 
     begin: int

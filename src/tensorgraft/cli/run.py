@@ -120,7 +120,7 @@ def _import_torch() -> None:
 
     loading.set_front_end("tensorgraft.frontends.torch")
     hooks.register()
-    extensions.told_left_out(other_points)
+    extensions.warn_of_skipped(other_points)
 
 
 def _executed(

@@ -102,12 +102,12 @@ def outputs_of(call: SourceStep | Frame) -> Iterator[Var]:
 
 
 def prune(trace: SourceTrace) -> None:
-    """Leave out calls whose results nobody uses: all operations are pure."""
+    """Remove calls whose results are not used: all operations are pure."""
     _prune(trace.root, {*variables(trace.result), *variables(trace.written)})
 
 
 def _prune(frame: Frame, used: set[Var]) -> None:
-    """Drop calls whose results nobody uses; `used` grows by what the rest uses."""
+    """Remove calls whose results are not used, and add the variables that the others use to `used`."""
     used_calls: list[SourceStep | Frame] = []
     names: dict[Var, tuple[str, ...]] = {}  # of what frames that do nothing (a dropout that is off) were given
     for call in reversed(frame.calls):

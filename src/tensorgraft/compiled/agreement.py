@@ -1,7 +1,7 @@
-"""Two traces of one signature, compared: a trace is believed when a second one agrees.
+"""Comparison of two traces of one signature: a trace is used once a second one equals it.
 
-What a function reads that nothing can watch (an iterator, a clock, state of a library) makes another program, another
-constant or another side effect the second time.
+If a function reads something that no guard can watch (an iterator, a clock, the state of a library), the second trace
+has another program, constant or side effect.
 """
 
 from __future__ import annotations

@@ -92,8 +92,8 @@ class Compilation:
         return self._finished.is_set()
 
     def wait(self) -> Exception | None:
-        """Wait for the program, and return what the compiler has raised. Return at once if nobody has begun with it, or
-        nobody can end it (the process was forked meanwhile): then its call compiles it."""
+        """Wait for the program, and return the compiler's exception, if any. Return at once if no compilation has
+        started or none can end (the process was forked since): the next call compiles."""
         if self._process != os.getpid() or self._begun.acquire(blocking=False):
             return None
         self._finished.wait()
@@ -101,12 +101,12 @@ class Compilation:
 
 
 class BackgroundTrace:
-    """A trace whose calls run the function itself up to the one that switches to its program.
+    """A trace that is compiled in the background: its calls run the function as eager code until the program is ready.
 
     Arguments:
-        trace: the trace, which has been taken back.
-        known: the list in which this stands for the trace.
-        prepare: compiles the program; None where that is done by its first call.
+        trace: the trace, whose effects have been undone.
+        known: the list of traces in which this replaces the trace.
+        prepare: compiles the program; None if its first call does.
         run: calls the function as eager code.
         uncompiled: calls a function that cannot be one program, for the reason given.
     """

@@ -85,7 +85,7 @@ class DirectCaptures:
         return [*self._names, *self._variable_names]
 
     def current(self) -> list[Any]:
-        """The objects, in an order that stays the same; ABSENT for variables that are not there."""
+        """Return the objects in a fixed order, with ABSENT for variables that have no value."""
         return [*self.fixed, *self._variables.current()] if self.fixed else self._variables.current()
 
     def write(self, code: StraightLine, objects: Sequence[Any]) -> None:
@@ -142,8 +142,8 @@ class ContainerContents:
 def walk(
     roots: Iterable[Named], known_ids: dict[int, Any] | None = None, modules: bool = False
 ) -> Iterator[tuple[str, Any, ContainerContents | None]]:
-    """Yield what is behind values, the nearest first: (the program's name, a value, what is in it), each once.
-    `modules`: look into those of PyTorch, too."""
+    """Yield (the program's name, a value, its contents) for everything that values refer to, each once, the nearest
+    first. `modules`: enter PyTorch modules, too."""
     known_ids = {} if known_ids is None else known_ids
     queue = deque(roots)
     while queue and len(known_ids) < MOST:
@@ -167,9 +167,9 @@ def walk(
 
 
 def objects_behind(roots: Sequence[Named], library: Callable[[str], bool], kind: type | None = None) -> Iterator[Named]:
-    """The objects behind `roots`, each once, the nearest first, and by what their attributes hold; no numbers and
-    strings (but for those of `kind`), nor what frameworks are made of. `library`: of the file of a function, which is
-    not looked into."""
+    """Return the objects that `roots` refer to, also through attributes, each once, the nearest first. Numbers, strings
+    (unless of `kind`) and the frameworks' own objects are left out. `library`: tells by the file of a function that it
+    is not entered."""
     known_ids: dict[int, Any] = {}
     queue = deque(roots)
     while queue and len(known_ids) < _MOST_OBJECTS:
@@ -423,8 +423,8 @@ def is_program_class(kind: type) -> bool:
 
 
 def object_key(value: Any) -> Any:
-    """Return a key of a hashable object: of one whose class says what is equal, its attributes as well, which need not
-    be equal then."""
+    """Return a key of a hashable object. If its class defines equality, the key includes the attributes, which may
+    differ between equal objects."""
     cls = type(value)
     if not isinstance(cls.__eq__, types.FunctionType) or not is_of_program(value):
         return cls, value

@@ -21,15 +21,15 @@ def expanding(
     is_array: Callable[[Any], bool],
     part: Callable[[Any], Any] = lambda x: x,
 ) -> Callable[[Any], Flattened]:
-    """Return a function that flattens arguments, objects with arrays in them as well: their parts follow the other
-    leaves.
+    """Return a function that flattens arguments, including objects that contain arrays: the parts of objects follow the
+    other leaves.
 
     Arguments:
         flatten: flattens containers.
-        atoms: classes of leaves that are no objects.
-        is_whole: tells what is not entered.
+        atoms: classes whose instances are leaves.
+        is_whole: tells which objects are not entered.
         is_array: tells arrays.
-        part: makes the leaf that stands for a part that is no array.
+        part: makes the leaf for a part that is no array.
     """
 
     def flatten_arguments(tree: Any) -> Flattened:

@@ -229,7 +229,7 @@ class TracedFunction:
 
     @staticmethod
     def _is_inside() -> bool:
-        """Return True inside another trace or a transform, which then sees the function as a part of its own."""
+        """Return True inside another trace or a transform, which includes the function in its own trace."""
         raise NotImplementedError
 
     def _first_call(
@@ -253,7 +253,8 @@ class TracedFunction:
     # ---- traces ------------------------------------------------------------------------------------------------------
 
     def _key(self, fast_key: Sequence[Any], objects: list[Any], backend: Backend) -> Any:
-        """The same for all calls that a trace of this one may serve: plain values by what they are."""
+        """Return a key that is equal for all calls that one trace may serve: it has the values of plain Python
+        values."""
         return backend, fast_key[0], keys_of(objects), *fast_key[1 + len(objects) :]
 
     def _remember(self, fast_key: Sequence[Any], objects: list[Any], known: Sequence[Any]) -> None:

@@ -26,23 +26,23 @@ class Libraries:
         return len(self._modules)
 
     def add(self, module: types.ModuleType) -> Iterator[types.ModuleType]:
-        """Add a module; yield those that it stands for (`torch.backends`)."""
+        """Add a module; yield the modules that it represents (`torch.backends`)."""
         self._modules.append(module)
         if type(module) is not types.ModuleType:
             modules = (value for value in vars(module).values() if isinstance(value, types.ModuleType))
             yield from (inner for inner in modules if inner.__name__ == module.__name__)
 
     def mention(self, names: Collection[str]) -> Iterator[tuple[str, Any]]:
-        """Set the names that functions mention; yield modules and functions of the program among what these are, with
-        their names."""
+        """Set the names that functions mention; yield (name, module or function of the program) for those that refer to
+        one."""
         self._names = frozenset(names)
         for owner, name in self.entries():
             if _is_put_there(value := vars(owner)[name]):
                 yield f"{owner.__name__}.{name}", value
 
     def entries(self) -> Iterator[tuple[Any, str]]:
-        """Yield (a module, a name in it), but for what a trace itself replaces; of the classes in `PATCHED` what the
-        program has put there."""
+        """Yield (a module, a name in it), except for entries that a trace itself replaces; of the classes in `PATCHED`,
+        entries that the program has set."""
         for module in self._modules:
             yield from ((module, name) for name in sorted(self._names & vars(module).keys() - REPLACED))
         for cls in PATCHED:

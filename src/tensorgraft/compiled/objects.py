@@ -1,5 +1,5 @@
-"""Results of compiled functions that are objects (dataclasses, distributions, subclasses of containers): made anew at
-every call, with the arrays of that call in them."""
+"""Results of compiled functions that are objects (dataclasses, distributions, subclasses of containers): they are
+created at every call, with the arrays of that call in them."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Template:
         return template
 
     def make(self, arrays: Sequence[Any], old: Sequence[Any] | None = None) -> Any:
-        """Return a copy with other arrays in it. `old`: what stands for `self.old` at this call."""
+        """Return a copy with other arrays in it. `old`: the objects that replace `self.old` at this call."""
         memo: dict[int, Any] = dict(zip(map(id, self.arrays), arrays, strict=True))
         memo.update(zip(map(id, self.old), self.old if old is None else old, strict=True))
         try:
@@ -150,7 +150,8 @@ class CopiedObjects:
     def extract(
         cls, leaves: Sequence[Any], is_array: Callable[[Any], bool], is_old: Callable[[Any], bool]
     ) -> tuple[CopiedObjects, list[Any]]:
-        """Return the objects of a trace, and its leaves with None for each object and the arrays in these behind.
+        """Return the objects of a trace, and its leaves with None in place of each object, followed by the arrays in
+        the objects.
 
         Arguments:
             leaves: of the trace.
@@ -246,14 +247,14 @@ def has_objects_of_calls(
     known: Collection[int],
     arguments: Collection[int],
 ) -> bool:
-    """Say whether there are objects among results that each call has of its own: new ones, its arguments, or what is
-    behind these.
+    """Return True if results include objects that differ from call to call: new ones, arguments, or objects that these
+    refer to.
 
     Arguments:
         leaves: the results, flattened.
         is_array, is_old: as of `Template`.
-        known: the identities of what the function reaches, containers among them.
-        arguments: those of what it reaches by its arguments.
+        known: the identities of all objects, including containers, that the function reaches.
+        arguments: the identities of those that it reaches through its arguments.
     """
     objects = [x for x in leaves if not (is_array(x) or is_plain(x))]
     if any(id(x) in arguments or not is_old(x) for x in objects):
@@ -274,7 +275,7 @@ def _refers_to_old(x: Any, is_old: Callable[[Any], bool]) -> bool:
 
 
 def _with_cells(fn: types.FunctionType, memo: dict[int, Any]) -> types.FunctionType:
-    """Return the same function with the variables around it that `memo` has in the place of its own."""
+    """Return a copy of a function whose closure has the variables that `memo` has in place of its own."""
     cells = tuple(memo[id(cell)] for cell in fn.__closure__ or ())
     new_function = types.FunctionType(fn.__code__, fn.__globals__, fn.__name__, None, cells)
     new_function.__qualname__, new_function.__doc__ = fn.__qualname__, fn.__doc__

@@ -1,8 +1,9 @@
-"""State of packages that a program changes between two calls: functions of modules that it replaces, attributes of
-their classes, registries.
+"""Guards for the state of packages that a program changes between two calls: functions of modules that it replaces,
+attributes of their classes, registries.
 
-Packages (other than frameworks and the standard library) are large, so that only what runs is looked at: functions that
-the program mentions, methods that read an attribute while a function is traced, and what these mention in turn.
+Packages (other than frameworks and the standard library) are large, so only code that runs is examined: functions that
+the program mentions, methods that read an attribute while a function is traced, and the functions that these mention in
+turn.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ def _is_of_package(file: str) -> bool:
 
 
 def _is_of_layers(file: str) -> bool:
-    """Say whether a file is one of those in which a framework has layers, which call functions of its own."""
+    """Return True for a file that defines a framework's layers, which call functions of the program."""
     return _LAYERS in file and not file.endswith(_LAYERS + "module.py")
 
 
 class Packages:
-    """The values that functions of packages mention, as they were when the functions were first met."""
+    """The values that functions of packages mention, as of the first time that each function was found."""
 
     def __init__(self) -> None:
         self._codes: set[types.CodeType] = set()

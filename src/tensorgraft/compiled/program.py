@@ -155,7 +155,7 @@ class ProgramInputs:
 
     @property
     def fed(self) -> bool:
-        """Return True if some inputs come from the host, anew for each call."""
+        """True if some inputs are computed by the host at each call."""
         return bool(self._feeds)
 
     def forget_traced(self) -> None:
@@ -191,8 +191,8 @@ class ProgramInputs:
         return arrays
 
     def run(self, program: Any, leaves: Leaves) -> tuple[Array, ...]:
-        """Run a program that takes memory only of arrays that nobody else holds (`TracedProgram.compile`): storages let
-        go of theirs for the time."""
+        """Run a program that takes over the memory of arrays without other references (`TracedProgram.compile`):
+        storages drop their references while it runs."""
         arrays = self(leaves)
         cells = self._storages(leaves)
         sole = {

@@ -119,8 +119,8 @@ class PythonState:
             change.apply(change.table.of, change.new)
 
     def undo(self) -> None:
-        """Put everything back as it was before the trace, which is given up. `repeat` does again what it has changed,
-        where the error is the function's own."""
+        """Restore the state before the trace, which is discarded. `repeat` applies its changes again, if the error is
+        the function's own."""
         if self._world is not None:
             with contextlib.suppress(RunsUncompiled):
                 self._changes = [change for change in self._world.changes() if all(map(is_plain, change.new))]

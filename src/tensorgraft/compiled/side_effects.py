@@ -103,7 +103,7 @@ def _of_library(cls: type) -> bool:
 
 
 class Reachable:
-    """Everything mutable that a function reaches, as it was when it was asked about."""
+    """All mutable objects that a function reaches, with their contents when they were first examined."""
 
     def __init__(self, fn_roots: Iterable[Named], call: Call = ((), {})) -> None:
         self.tables: dict[int, Table] = {}
@@ -150,8 +150,8 @@ class Reachable:
         self._dice = states_of(self.generators)
 
     def _walk_spaces(self) -> dict[str, Any]:
-        """Look at the attributes of classes and Python modules that functions mention, and at what is behind these,
-        until there are no further functions; return the names that all of them mention."""
+        """Examine the attributes of classes and Python modules that functions mention, and the objects that these refer
+        to, until there are no further functions; return the names that all of them mention."""
         known = -1, -1, -1, -1
         while known != (known := (len(self.codes), len(self._spaces), len(self._strings), len(self.libraries))):
             names = dict.fromkeys(name for code in self.codes for name in sorted(names_of(code)))
@@ -206,7 +206,7 @@ class Reachable:
                 self._links[id(value)] = [link for link in links if not is_scalar(link[1])]
 
     def _entries_behind(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, Find | None]]:
-        """Note a value; yield what is behind it."""
+        """Note a value; yield the values that it refers to."""
         if isinstance(value, type | types.ModuleType):
             self._one_time_objects += [(f"{name}.{clock}", clock) for clock in _CLOCKS.get(value.__name__, ())]
             yield from self._space(name, value)
@@ -388,8 +388,8 @@ class Reachable:
             self._dice += map(state_of, self.generators[known:])
 
     def substituted(self, call: Call, new_of: dict[int, Any]) -> Call:
-        """Put other objects (by the identity of those that they stand for) into a call and into everything mutable
-        behind it, until `undo`; return the call."""
+        """Replace objects (a table by identity) in a call and in everything mutable that it refers to, until `undo`;
+        return the call."""
         if not new_of:
             return call
         for table in self.tables.values():
@@ -493,7 +493,7 @@ class Reachable:
                 cached.cache_clear()
 
     def undo(self) -> None:
-        """Put every table and random state back as it was."""
+        """Restore every table and random state."""
         for table in self.tables.values():
             table.restore()
         set_states(self._dice, self.generators)
@@ -507,7 +507,8 @@ class Reachable:
         return uses == {"written"} and change.order is None and not (isinstance(table.of, set) and table.before)
 
     def written_as_before(self, changes: Iterable[Change]) -> Iterator[tuple[Table, list[Any]]]:
-        """Yield (a table, keys) of entries that the function may have set to what they were, which is no change."""
+        """Yield (a table, keys) of entries that the function may have set to their previous values, which is no
+        change."""
         changed = {id(change.table): change for change in changes}
         stored = {name for code in self.codes if code.co_name not in MAKING for name in stored_attributes(code)}
         for table in self.named:
@@ -542,7 +543,7 @@ def _writes_blindly(of: Any) -> bool:
 
 
 def functions_of(member: Any) -> list[types.FunctionType]:
-    """Return the functions behind an entry of a class: a method, of any kind, or what a property calls."""
+    """Return the functions of an entry of a class: a method of any kind, or the functions of a property."""
     names = ("__func__", "fget", "fset", "fdel", "func", "__wrapped__")
     inner = [member, *(getattr(member, name, None) for name in names)]
     return [fn for fn in inner if isinstance(fn, types.FunctionType)]

@@ -58,7 +58,7 @@ def quoted(file: str, line: int) -> str:
 
 
 def program_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame, from `frame` outwards, that is not tensorgraft's own."""
+    """Return the innermost frame, from `frame` outwards, whose code is not tensorgraft's."""
     while frame is not None and frame.f_code.co_filename.startswith(OURS):
         frame = frame.f_back
     return frame

@@ -70,16 +70,16 @@ class StraightCall(StraightLine):
         return self._flat
 
     def add_array(self, k: int, cell: str, look: str) -> None:
-        """Note the variable of the storage behind the leaf number `k`, and the condition on how its array, `{array}`,
-        looks."""
+        """Note the variable of the storage of leaf number `k`, and the condition on the properties of its array,
+        `{array}`."""
         self._arrays[k] = cell, self.let(f"{cell}.array"), look
 
     def cell(self, k: int) -> str:
-        """Return the variable of the storage behind a leaf."""
+        """Return the variable of the storage of a leaf."""
         return self._arrays[k][0]
 
     def array(self, k: int) -> str:
-        """Return the variable of the array behind a leaf."""
+        """Return the variable of the array of a leaf."""
         if k not in self._arrays:
             raise NotStraight
         return self._arrays[k][1]
@@ -90,8 +90,8 @@ class StraightCall(StraightLine):
             self.require(look.format(array=array))
 
     def call_trace(self, trace: Callable[[Any], Any]) -> None:
-        """Return what a trace gives for the leaves. Nothing here holds their arrays then: a program may take the memory
-        of those alone that nobody but their storage holds."""
+        """Return the result of a trace for the leaves. The written code keeps no reference to their arrays, because a
+        program may take over the memory only of arrays that have no reference but their storage's."""
         self.require_looks()
         leaves = self.flattened()
         if self._arrays:

@@ -1,9 +1,9 @@
-"""The surroundings of a compiled function, which it reads and a trace cannot see being read: lists and dictionaries,
-variables of the functions that it calls, arrays of frameworks other than its own.
+"""Guards for mutable state that a compiled function reads outside of its arguments: lists and dictionaries, variables
+of the functions that it calls, arrays of other frameworks.
 
-They are constants of a trace, so that it holds only as long as they are what they were: containers by the identity of
-what is in them (plain values by value), arrays that somebody can write by their contents. So are attributes of classes
-and of Python modules, of the names that the function mentions. What it only writes is not looked at (`side_effects`).
+They are constants of a trace, which is valid only while they are unchanged: containers are compared by the identity of
+their items (plain values by value), writable arrays by their contents. Attributes of classes and of Python modules are
+compared, too, for the names that the function mentions. State that it only writes is not compared (`side_effects`).
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Surroundings:
         self._reported = 0
 
     def new_objects(self) -> list[Any]:
-        """The objects of the program's classes that have been met since this was asked."""
+        """Return the objects of the program's classes that were found since the last call of this."""
         new = self._objects[self._reported :]
         self._reported = len(self._objects)
         return new
@@ -149,7 +149,7 @@ class Surroundings:
                 self._objects.append(x)
 
     def _take(self, name: str, array: Any, framework: str) -> None:
-        """Look at an array that somebody can write. Raises TracedValueError for a large one."""
+        """Remember the contents of a writable array. Raises TracedValueError for a large one."""
         self._arrays.append(Contents(name, array, framework))
 
     def written(self) -> str | None:
@@ -157,7 +157,7 @@ class Surroundings:
         return next((one.name for one in (*self._arrays, *self._watched) if not one.holds()), None)
 
     def functions(self) -> list[types.FunctionType]:
-        """Return the functions that have been met."""
+        """Return the functions that were found."""
         return [x for x in self._visited.values() if isinstance(x, types.FunctionType)]
 
     def look_up(self, name: str, lookups: Lookups) -> None:
@@ -259,7 +259,7 @@ class Surroundings:
     def _settle_containers(
         self, world: Reachable, changed: Mapping[Any, Change], slot: Callable[[Any], Replaceable | None]
     ) -> None:
-        """Keep the containers that are looked at, all of their entries in a few lists, which are compared at once."""
+        """Collect the entries of all containers in a few lists, which are compared at once."""
         left = []
         for container in self._containers:
             change = changed.get(_identity(container.of))
@@ -290,7 +290,7 @@ class Surroundings:
             self.add(f"{name}.{key}", value)
 
     def _add_libraries(self, world: Reachable) -> None:
-        """Look at attributes of libraries, and at the functions that the program has put there."""
+        """Add attributes of libraries, and the functions that the program has set there."""
         entries = [(vars(owner), name) for owner, name in world.libraries.entries()]
         entries += world.packages.places()
         self._namespaces = world.packages.namespaces()
@@ -304,7 +304,7 @@ class Surroundings:
                 self.add(name, table[name])
 
     def _add_called(self, world: Reachable) -> None:
-        """Look at the variables of the methods that what is looked at may call, by the names that it mentions."""
+        """Add the variables of methods that the examined functions may call, by the names that these mention."""
         known = -1
         while known != (known := len(self._visited)):
             names = {name for fn in self.functions() for name in names_of(fn.__code__)}
@@ -428,7 +428,7 @@ def _identity(of: Any) -> int:
 
 
 def _is_plain_result(result: Any, key: Any) -> bool:
-    """Say whether what is remembered is a plain value; a cache of limited size has it in a link of its own."""
+    """Return True if a remembered result is a plain value; a cache of limited size wraps it in a link."""
     if type(result).__name__ == "_lru_list_elem":
         return all(is_plain(of) for of in gc.get_referents(result) if of is not key and not isinstance(of, type))
     return is_plain(result)

@@ -22,7 +22,7 @@ Find = Callable[[Call], Any]
 class Table:
     """A mutable object whose entries a function may change, with its entries before a trace.
 
-    `find` gives the object that stands in its place at another call: itself, unless it comes with the arguments.
+    `find` returns the corresponding object at another call: the same one, unless it belongs to the arguments.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Namespace:
     def __init__(
         self, of: Any, names: Iterable[str], stored: Collection[str] = (), requested: Collection[str] = ()
     ) -> None:
-        """`stored`: names that the functions may add; `requested`: those that count though they are not there."""
+        """`stored`: names that the functions may add; `requested`: names whose absence counts."""
         self.of = of
         classes = [*of.__mro__[:-1], *inspect.getmro(type(of))[:-2]] if isinstance(of, type) else [of]
         above = [vars(cls) for cls in classes]

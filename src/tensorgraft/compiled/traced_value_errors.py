@@ -246,8 +246,8 @@ def short_name(node: Any) -> str:
 
 
 def _condition(node: Any, is_call: bool) -> tuple[Any, Any]:
-    """Return (what decides, its condition) of the expression whose truth is asked for, by a function where one is
-    `is_call`: Python's own `bool`, `all`, `any`."""
+    """Return (the deciding value, the condition) of the expression whose truth value is needed; for `bool`, `all` and
+    `any` the expression is their argument."""
     if node is None or isinstance(node, ast.Constant):  # as in `case 1:`
         return None, None
     if isinstance(node, _DECIDING):
@@ -262,7 +262,7 @@ def _condition(node: Any, is_call: bool) -> tuple[Any, Any]:
 
 
 def _needed_expression(frame: FrameType | None, node: Any, x: TracedArray, unnamed: str) -> str:
-    """The part of an expression whose value is asked for."""
+    """Return the part of an expression whose value is needed."""
     if frame is None or node is None:
         return unnamed
     if (name := expression_of(frame, node, x.value)) is not None:

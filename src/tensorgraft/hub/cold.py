@@ -1,7 +1,7 @@
-"""The hub's operations on the cold tier of a backend: on the host's memory, until compiling them would have paid.
+"""Operations of the hub on the cold tier of a backend: on the host's memory, until compiling them is worth its cost.
 
-A whole composite, or a kernel of a front end, is one step: its operands are lent once, and its results adopted. Where
-the cold backend refuses, the backend itself is asked, so that errors are its own.
+A whole composite, or a kernel of a front end, is one step: its operands are lent once, and its results adopted. If the
+cold backend raises an error, the backend itself is called, so that errors are the backend's.
 """
 
 from __future__ import annotations

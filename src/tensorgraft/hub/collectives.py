@@ -1,4 +1,4 @@
-"""Collectives: what devices of several processes compute together, each with one array of its own.
+"""Collectives: computations of the devices of several processes together, each with its own array.
 
 A `World` is the processes of a program, each with one device, in the order of their ranks; a `Group` is some of them.
 The operations are those of StableHLO (`Backend.collective`).

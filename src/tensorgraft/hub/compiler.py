@@ -35,10 +35,10 @@ class TracedProgram(Protocol):
         """Return a compiled function from the captured arrays (in order, or others of their shapes and dtypes) to the
         results.
 
-        `donate`: positions whose memory may be reused. Where that asks that nobody else holds the arrays, the function
-        has `takes`, these positions, and `take(list of arrays)`, which takes them out of the list; on an exception they
-        are in it again. Where another thread may compile, the function has `prepare(arrays)`, which returns a function
-        that compiles for such arrays and runs nothing; it does not keep them.
+        `donate`: positions whose memory may be reused. If donation requires that the arrays have no other references,
+        the function has `takes`, these positions, and `take(list of arrays)`, which removes them from the list, and
+        restores them on an exception. If another thread may compile, the function has `prepare(arrays)`, which returns
+        a function that compiles for such arrays without running; it keeps no reference to them.
         """
 
     def analyse(self, donate: Sequence[int] = ()) -> Analysis:
@@ -91,8 +91,8 @@ class Compiler:
         return contextlib.nullcontext()
 
     def abstract(self, shape: tuple[int, ...], dtype: np.dtype, placement: Placement | None = None, /) -> Array:
-        """An array that has no memory, and lies where the placement says: a trace takes it as it does any other, and
-        the program can be analysed, not run."""
+        """Return an array with a placement and without memory. A trace accepts it like any other array; the program can
+        be analysed, but not run."""
         raise TypeError(f"the backend {self.name} has no abstract arrays")
 
     def stand_in(self, x: Array, /) -> Array:
@@ -112,11 +112,10 @@ class Compiler:
     # ---- backends that record only ---------------------------------------------------------------------------------
 
     def is_hot(self, operation: Any, /) -> bool:
-        """Return whether the operation that comes next is to be recorded, since what it is part of has come back, or to
-        be computed cold: for a backend that records, where it has a cold tier. The operation is hashable, and is
-        counted."""
+        """Count an operation (a hashable description). Return True if a backend with a cold tier is to record it, since
+        the piece of the program that it belongs to has recurred; False if it is to be computed cold."""
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Tell a backend that records that a value is asked for."""
+        """Tell a backend that records operations that a value is read."""
         return None

@@ -16,16 +16,6 @@ _MOST_BYTES = 1 << 28  # of the copies that one device's arrays have
 counts: Counter[str] = Counter()
 
 
-def copy_counts() -> Counter[str]:
-    """Return how many arrays the cold tier has copied "to the host" and "to the device", on devices whose memory the
-    host cannot read. Raises nothing.
-
-    >>> import tensorgraft as tg
-    >>> copies = tg.torch.copy_counts()
-    """
-    return Counter(counts)
-
-
 class HostCopies:
     """The host's copies of the arrays of a device, which nobody writes."""
 

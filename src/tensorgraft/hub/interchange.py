@@ -15,7 +15,7 @@ from tensorgraft.hub.primitive import primitive
 
 
 class Differentiable(Protocol):
-    """A function of flat arrays, in operations of the hub, whose derivatives are its own.
+    """A function of flat arrays, in operations of the hub, that defines its own derivatives.
 
     Cotangents are transposed, not conjugated, and given for the inexact results, in order; `argnums` are positions of
     inexact arguments, `xp` is a `Backend`.
@@ -103,7 +103,7 @@ class Interchange:
         return dtype
 
     def seed_words(self, key: Any, /) -> Array:
-        """Return uint32 (2,): the seed that a random key of the framework stands for. Here: an int, or two integers."""
+        """Return the seed of a random key of the framework, as uint32 (2,). Here a key is an int, or two integers."""
         if isinstance(key, int | np.integer):
             return self.asarray(np.array([int(key) >> 32 & 0xFFFFFFFF, int(key) & 0xFFFFFFFF], np.uint32))
         words = self.asarray(np.array(key)) if isinstance(key, list | tuple) else self.operand(key)

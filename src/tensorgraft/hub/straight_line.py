@@ -82,7 +82,7 @@ class StraightLine:
             self.require(f"not any({self.name(containers)})")
 
     def require_equal(self, ask: Callable[[Any], Any], objects: Sequence[Any], expected: Sequence[Any]) -> None:
-        """Require that what is asked of each of the objects is what is expected."""
+        """Add the condition that each of the objects has its expected value."""
         if not objects:
             return
         values = f"map({self.name(ask)}, {self.name(objects)})"

@@ -1,7 +1,7 @@
 """`Wrapper`: a backend that computes on another one.
 
-What becomes of each method is said once: operations are what the wrapper makes of them, and of the other parts every
-method stands in one of three lists. A method that is new to `Backend` and stands in none is an error of the import.
+The treatment of each method is declared once: operations are defined by the wrapper, and every method of the other
+parts is in one of three lists. A method of `Backend` that is in none of them is an error at import.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class LinearOperator(ABC):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Return (out_size, in_size), of the matrix that it stands for."""
+        """Return (out_size, in_size), the shape of the matrix that the operator represents."""
         return self.out_size, self.in_size
 
     @property

@@ -165,7 +165,7 @@ class GMRES(Iterative):
     """GMRES, preconditioned from the right and restarted (Saad and Schultz 1986; Saad, algorithm 9.5).
 
     Arguments:
-        restart: the dimension of the Krylov space after which it begins anew.
+        restart: the dimension of the Krylov space at which it restarts.
     """
 
     name = "gmres"

@@ -119,7 +119,7 @@ def of_inverse(tags: Tags) -> Tags:
 
 
 def of_scaled(tags: Tags, scalar: Any) -> Tags:
-    """`scalar`: a Python number, or "real" or "complex" of an array whose value is not looked at."""
+    """`scalar`: a Python number, or "real" or "complex" for an array, whose value is not read."""
     if isinstance(scalar, str):
         real, sign = scalar == "real", None
     else:

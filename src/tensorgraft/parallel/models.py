@@ -15,11 +15,11 @@ from tensorgraft.parallel.plans import Output, Plan
 
 
 def shard_(model: Any, mesh: Mesh, plan: Plan) -> Any:
-    """Spread the weights of a model over a mesh: all of them or, on an error, none.
+    """Place the weights of a model over a mesh: all of them or, on an error, none.
 
-    Parameters stay the objects that they are: tied ones stay tied, optimizers made before keep them, and the state that
-    such optimizers have, and will have, lies as the parameters do; so do gradients. A step, `load_state_dict`, any
-    write does not move them. Functions of `tg.jit` are traced again.
+    Parameters remain the same objects: tied ones stay tied, and existing optimizers keep them. Gradients, and the
+    present and future state of optimizers, have the placement of their parameters. Steps, `load_state_dict` and other
+    writes do not change placements. Functions of `tg.jit` are traced again.
 
     Arguments:
         model: a `torch.nn.Module` on the mesh's device, or on the CPU, from which parameters, buffers and what

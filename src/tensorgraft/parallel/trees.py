@@ -13,7 +13,7 @@ from tensorgraft.arrays import framework_of
 
 
 def jax_of(tree: Any) -> ModuleType | None:
-    """JAX, where a tree holds arrays of it: it is JAX's to take apart then."""
+    """Return JAX if a tree contains arrays of it, and is therefore to be flattened by JAX; otherwise None."""
     jax = sys.modules.get("jax")
     holds = jax is not None and any(framework_of(x) == "jax" for x in jax.tree.leaves(tree))
     return jax if holds else None

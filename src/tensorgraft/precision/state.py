@@ -112,7 +112,8 @@ class autocast_policy:
 
 
 class autocast:
-    """A region of mixed precision, as a context or a decorator: products in `dtype`, what needs range in float32.
+    """A region of mixed precision, as a context or a decorator: products are computed in `dtype`, and operations that
+    need more range in float32.
 
     On PyTorch's device `graft` this is `torch.autocast("graft", ...)` (where PyTorch was imported before the region was
     entered), by the table of the policy; `precision.autocasting(xp)` is a backend of the hub under it. Functions of

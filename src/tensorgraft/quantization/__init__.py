@@ -1,7 +1,7 @@
-"""Quantised tensors that behave as tensors: `tg.quantize`, `tg.dequantize`, and what happens where an operation has no
+"""Quantised tensors that behave as tensors: `tg.quantize`, `tg.dequantize`, and the setting for operations without a
 rule for codes.
 
-What is asked for here is imported then: the modules beside this one, which front ends are built on, know nothing of it.
+Names are imported when they are read: front ends are built on other modules of this package, which do not depend on it.
 """
 
 import importlib

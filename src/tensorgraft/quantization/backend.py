@@ -201,7 +201,7 @@ class QuantizingBackend(_Operations):
     # ---- programs ----------------------------------------------------------------------------------------------------
 
     def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
-        """Codes and scales are arguments of their own."""
+        """Compile with codes and scales as separate arguments."""
         known: dict[Any, _Compiled] = {}
 
         def run(*args: Any) -> tuple[Any, ...]:
@@ -308,7 +308,8 @@ def quantizing(xp: Backend) -> QuantizingBackend:
 
 
 def common(a: Backend, b: Backend) -> Backend | None:
-    """The backend for operands of two: the one that knows of quantised arrays, if only that is the difference."""
+    """Return the backend for operands of two backends: that with quantised arrays, if the other one is its inner
+    backend."""
     if a is b:
         return a
     for first, other in ((a, b), (b, a)):

@@ -98,7 +98,7 @@ class _Histogram:
         self.counts += np.bincount(np.clip(at, 0, _BINS - 1), minlength=_BINS)
 
     def outermost(self, part: float, with_zero: bool) -> tuple[float, float]:
-        """Return (low, high) between which a `part` of the numbers lies, as `observers` counts them."""
+        """Return (low, high) that contain a `part` of the numbers, as `observers` count them."""
         half = _BINS // 2
         counts = self.counts.copy()
         counts[half] += self.zeros

@@ -283,7 +283,7 @@ class BoundMethod(Module):
 class Partial(Module):
     """`functools.partial` as a pytree: the function and its arguments are children.
 
-    Positional arguments of a call come behind those given here.
+    Positional arguments of a call follow those given here.
     """
 
     func: Callable[..., Any]

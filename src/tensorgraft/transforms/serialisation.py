@@ -39,8 +39,8 @@ def tree_serialise_leaves(
 ) -> None:
     """Write the arrays of a pytree, of any framework, and its Python numbers (0-dimensional arrays) to a file.
 
-    Each is named by its path, as `layers.0.weight`; other programs read the file as any other of the format. It is
-    complete, or as it was before: it is written beside and then renamed.
+    Each is named by its path, as `layers.0.weight`; other programs can read the file. A previous file is replaced only
+    when the new one is complete: it is written under another name and then renamed.
 
     Arguments:
         filter_spec: which leaves, as `filter` takes it. Others are left out.
@@ -69,7 +69,7 @@ def tree_deserialise_leaves(
     filter_spec: Any = is_array_like,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> Any:
-    """The pytree `like` with the arrays and numbers of a file, in the framework and on the device of its own.
+    """Return the pytree `like` with the arrays and numbers of a file, in the framework and on the device of its leaves.
 
     Arguments:
         like: a pytree like the one that was saved; of arrays only shape, dtype and place count. Leaves that have a

@@ -1,4 +1,5 @@
-"""JAX while nobody has needed it: on the CPU, the cold tier computes, and importing JAX takes half a second."""
+"""JAX as a deferred backend: nothing is imported until JAX is needed. On the CPU, the cold tier computes first, and
+importing JAX takes half a second."""
 
 from __future__ import annotations
 

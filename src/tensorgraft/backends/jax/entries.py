@@ -45,7 +45,7 @@ class Entries:
         return None
 
     def put(self, key: str, value: bytes) -> None:
-        """Raises OSError where it cannot be written, of which JAX makes a warning: nothing is there then."""
+        """Raises OSError, which JAX turns into a warning, if the entry cannot be written; no partial entry remains."""
         file = self._file(key)
         if file.exists():
             return

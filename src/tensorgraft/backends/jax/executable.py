@@ -1,10 +1,9 @@
-"""Compiled programs, called with less on the way than `jax.jit` has.
+"""Compiled programs that are called with less overhead than `jax.jit`.
 
-`jax.jit` finds out at every call, of every argument, what it is and where, before it runs what it has compiled: half of
-what a call costs (at 100 arguments 37 us, of which 19). A program of ours is called with arrays of the same kind again
-and again. After some calls it is handed to the runtime at once, where its arguments have the shapes and dtypes that
-they had; the runtime itself refuses other devices and several shards. What it does not look at is layouts, so that no
-array of another than the usual one comes in (`ordinary`).
+Before it runs a program, `jax.jit` examines the type and device of every argument, which is half of the cost of a call
+(19 of 37 us at 100 arguments). These programs are called with arrays of the same kind many times. After some calls,
+arguments with the same shapes and dtypes are passed to the runtime directly. The runtime itself refuses other devices
+and several shards, but does not check layouts, so arrays with unusual layouts are excluded (`ordinary`).
 """
 
 from __future__ import annotations
@@ -57,9 +56,9 @@ class _Executable:
 
 
 def _executable(cached: KeptProgram, args: Sequence[Any], scope: Callable[[], Any]) -> _Executable | None:
-    """Return what runs a program that has been compiled for such arguments; None where JAX itself has to.
+    """Return a function that runs the program compiled for such arguments, or None if JAX itself has to call it.
 
-    Raises NotSmall where these are others than before: it is about to be compiled anew."""
+    Raises NotSmall for arguments of other kinds than before, for which the program is about to be compiled again."""
     if not hasattr(cached.jitted, "lower"):  # it was dropped, or has run in traces alone
         return None
     if not all(a.__class__ is ArrayImpl and a.sharding.__class__ is SingleDeviceSharding for a in args):

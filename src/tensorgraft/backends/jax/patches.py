@@ -85,7 +85,7 @@ def rewritten(
 
 
 def _pieces(x: Array, at: Ints, at_step: Ints, size: Ints, step: Ints) -> Iterator[Array]:
-    """Yield, for every point of the grid `at`, row-major, the grid of extents `size` that begins there."""
+    """Yield, in row-major order, the grid of extents `size` that begins at each point of the grid `at`."""
     lead = x.shape[:2]
     for point in np.ndindex(*at):
         start = tuple(p * s for p, s in zip(point, at_step, strict=True))

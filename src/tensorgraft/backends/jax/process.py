@@ -28,15 +28,15 @@ def _threads() -> int:
 
 @functools.cache
 def keep_memory() -> None:
-    """The C library keeps the memory in which programs compute from one call to the next.
+    """Let the C library keep the memory in which programs compute from one call to the next.
 
-    XLA for the CPU asks for the memory of a program's intermediate results at each call. glibc maps blocks of 32
-    MiB, and those of threads of 64 MiB, anew each time, and the kernel clears them page by page: 25 of the 145 ms
-    of a training step (ResNet-18, 59 MB), the same of 220 (an LSTM, 66 MB). From one arena, which alone grows
-    beyond 64 MiB, blocks are taken again as they are.
+    XLA for the CPU allocates the memory of a program's intermediate results at each call. glibc maps blocks of 32 MiB
+    or more (64 MiB in threads) each time, and the kernel clears them page by page: 25 of the 145 ms of a training step
+    (ResNet-18, 59 MB), the same of 220 (an LSTM, 66 MB). With a single arena, which may grow beyond 64 MiB, freed
+    blocks are reused.
 
-    For all of the process, before XLA has threads; where others have begun before, their arenas stay, and XLA's
-    threads would get those: then nothing is set.
+    The setting is for the whole process and is made before XLA has threads. If other threads already have arenas, XLA's
+    threads would share those, and nothing is set.
     """
     if _threads() > 1:
         return

@@ -1,9 +1,9 @@
-"""Compiled programs in memory: as many as are in use, the least recently used ones go.
+"""A cache of compiled programs in memory, which releases the least recently used ones.
 
-XLA keeps 1.2 to 3 MB of the host's memory for each program that it has compiled or loaded, however small (jaxlib
-0.10.2 on a CPU), and `jax.jit` lets go of none before there are thousands. A `KeptProgram` that has not been called for
-long gives up what is compiled of it, and is compiled again, or loaded from the cache on disk, when it is called. Where
-programs come back that had gone, more are kept: a training step of 600 operators is not compiled anew at every step.
+XLA keeps 1.2 to 3 MB of the host's memory for each program that it has compiled or loaded, however small (jaxlib 0.10.2
+on a CPU), and `jax.jit` releases none before there are thousands. A `KeptProgram` that has not been called for long
+releases its compiled form, and is compiled again, or loaded from the cache on disk, at its next call. When released
+programs are called again, the limit is raised, so that a training step of 600 operators is not compiled at every step.
 """
 
 from __future__ import annotations

@@ -63,7 +63,8 @@ def _root(graph: Any) -> ClosedGraph | None:
 
 
 def mark_effect() -> None:
-    """Mark the graph that is being traced as having an operation whose results nobody reads."""
+    """Note that the graph being traced has an operation with side effects, which has to run although its results are
+    not used."""
     root = _root(tf.compat.v1.get_default_graph())
     if root is not None:
         root.calls_host = True

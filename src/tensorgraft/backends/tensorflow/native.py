@@ -165,7 +165,8 @@ def _inexact(arrays: Sequence[Array]) -> tuple[int, ...]:
 
 
 def _differentiable_inputs(arrays: Sequence[Array]) -> tuple[int, ...]:
-    """The inexact ones by which somebody may differentiate: of a graph somebody may later."""
+    """Return the inexact inputs for which gradients may be requested: those that a tape watches, or in a graph all of
+    them, as it may be differentiated later."""
     inexact = _inexact(arrays)
     return tuple([i for i in inexact if order_of(arrays[i : i + 1])]) if tf.executing_eagerly() else inexact
 
@@ -183,7 +184,7 @@ class _Recorded:
     the whole needs) are TensorFlow's own, compiled programs as well."""
 
     def __init__(self, fn: Callable[..., Sequence[Array]], order: int = 0) -> None:
-        """`order`: how many derivatives somebody else gives."""
+        """`order`: the number of times that the function has been differentiated by its own derivative."""
         self._fn, self._program, self._order = fn, CompiledFunction(fn), order
         self._operation = tf.custom_gradient(self._run)
         self._count = 0  # of arguments

@@ -142,13 +142,13 @@ def _host_scalar(value: Any, dtype: np.dtype) -> np.ndarray:
 
 
 def mark_weak(x: Array) -> Array:
-    """Note that a tensor of a graph stands for a Python scalar: in operations it takes the dtype of the arrays."""
+    """Mark a tensor of a graph as representing a Python scalar, which takes the dtype of the arrays in operations."""
     x.tensorgraft_weak = True
     return x
 
 
 def is_weak(x: Any) -> bool:
-    """Return True if `x` is a Python scalar or stands for one."""
+    """Return True for a Python scalar, and for a tensor marked as representing one."""
     kind = type(x)
     return kind is not EagerTensor and (kind in SCALARS or getattr(x, "tensorgraft_weak", False))
 

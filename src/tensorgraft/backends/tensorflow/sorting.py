@@ -52,7 +52,7 @@ def _take_along_axis(x: Array, at: Array) -> Array:
 
 
 def _as_rows(x: Array, axis: int) -> tuple[Array, tuple[int, ...], tuple[int, ...]]:
-    """Return (rows, n), the shape with the axis at the end, and the permutation that put it there."""
+    """Return (the array as (rows, n), the shape with the axis last, the permutation that moved the axis there)."""
     shape = shape_of(x)
     perm = (*(a for a in range(len(shape)) if a != axis), axis)
     if perm != tuple(range(len(shape))):

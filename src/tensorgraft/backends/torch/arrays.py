@@ -21,8 +21,8 @@ _NUMPYS_OWN = "biufc"
 
 
 def default_platform() -> str:
-    """Return the platform of arrays if none is named: CUDA where there is a device of it. (MPS has no float64, so it is
-    used only where it is asked for.)"""
+    """Return the platform of arrays if none is named: CUDA if it has a device, else the CPU. (MPS lacks float64, and is
+    used only if it is named.)"""
     return "cuda" if device_count("cuda") else "cpu"
 
 
@@ -38,7 +38,7 @@ def device_count(platform: str) -> int:
 
 
 def find_device(index: int, platform: str | None) -> torch.device:
-    """Raises ValueError, which says what there is, for a device that is not there."""
+    """Raises ValueError, which lists the available devices, for a device that does not exist."""
     kind = {"gpu": "cuda"}.get(platform, platform) if platform else default_platform()
     count = device_count(kind)
     if not 0 <= index < count:
@@ -200,7 +200,7 @@ def lent(x: Tensor) -> np.ndarray | None:
 
 
 def is_traced(x: Tensor) -> bool:
-    """Return True if `x` has no values: it stands for what a program will compute."""
+    """Return True if `x` is a placeholder without values in a trace."""
     if isinstance(x, StandIn):
         return x.known is None or now.recorder is not None
     return x.device.type == "meta" or isinstance(x, torch._subclasses.fake_tensor.FakeTensor)

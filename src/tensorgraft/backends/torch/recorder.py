@@ -77,7 +77,7 @@ class StandIn(Tensor):
 
 
 def known(x: Any) -> Any:
-    """The tensor that a stand-in stands for. Raises TracedValueError where that is not known."""
+    """Return the tensor that a placeholder represents. Raises TracedValueError if its value is not known."""
     if not isinstance(x, StandIn):
         return x
     if x.known is None:
@@ -89,7 +89,7 @@ def known(x: Any) -> Any:
 
 
 class Module(fx.GraphModule):
-    """A graph as a module whose source goes when it does: FX keeps all sources for tracebacks, for good."""
+    """A graph module whose source is freed with it. FX keeps all sources for tracebacks for the life of the process."""
 
     def recompile(self) -> Any:
         code = super().recompile()
@@ -230,7 +230,7 @@ class Recorder:
         return Module(self.root, self.graph)
 
     def attach(self, module: fx.GraphModule) -> fx.Node:
-        """A node that stands for a sub-graph."""
+        """Add a node that represents a sub-graph."""
         name = f"part_{len(self.root)}"
         self.root[name] = module
         # a graph checks its attributes against the module that it is to belong to, which is made at the end

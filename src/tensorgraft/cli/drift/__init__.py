@@ -1,9 +1,9 @@
-"""`tensorgraft doctor --drift`: what a framework has that is new, gone or changed since the version that was tested.
+"""`tensorgraft doctor --drift`: lists what is new, removed or changed in a framework since the tested version.
 
-A snapshot (`tested.json.gz`) has for each framework its version and, for each kind of thing that we build on, names
-with eight digits of a hash of what each is: its signature, or its text where that is what counts. It is written anew,
-of the frameworks that are installed, by `python -m tensorgraft.cli.drift`. Each framework is asked in a process of its
-own (`python -m tensorgraft.cli.drift torch`).
+A snapshot (`tested.json.gz`) has the version of each framework and, for each kind of interface that tensorgraft uses,
+its names, each with eight digits of a hash of its signature or source. `python -m tensorgraft.cli.drift` writes the
+snapshot of the installed frameworks. Each framework is examined in a separate process (`python -m tensorgraft.cli.drift
+torch`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The file: what it says of itself, imports, helpers, functions, and how weights are loaded; formatted."""
+"""The text of a generated file: its docstring, imports, helpers, functions and the loading of weights, formatted."""
 
 from __future__ import annotations
 

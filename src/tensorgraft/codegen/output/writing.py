@@ -1,8 +1,8 @@
-"""A function as statements of Python: what is written as one expression, and what gets which name.
+"""The statements of a function: which values are written as one expression, and the names of the others.
 
 A value that is used once and has no name in the user's program is written where it is used; the others are assigned, to
-the names that the user gave them. A name is used again, as people do (`x = x + attention(x)`), where nobody needs what
-it was.
+the names that the user gave them. A name is assigned again, as people do (`x = x + attention(x)`), if its previous
+value is not used any more.
 """
 
 from __future__ import annotations

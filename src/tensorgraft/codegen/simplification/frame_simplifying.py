@@ -33,7 +33,7 @@ class _Simplifier:
         trace.written = self.replaced(trace.written)
 
     def frame(self, frame: Frame) -> None:
-        """Simplify the frames inside first, as this one goes on with what their results became."""
+        """Simplify a frame after the frames inside, because it uses their results."""
         xp = program_backend()
         uses_inside = Counter[Var]()
         for step in steps(frame):

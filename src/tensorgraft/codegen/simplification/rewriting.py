@@ -1,13 +1,13 @@
-"""Recorded steps as people would write them: a program of calls is rewritten by rules until none applies.
+"""Rewriting of recorded programs into idiomatic calls: rules are applied until none matches.
 
-A rule is a function of a `Rewriting` and a step. It returns None (it does not apply), a `New` call in the place of the
-step, or the `Var` or number that the step's only result is. Patterns (`idiom`) are rules that are written as
+A rule is a function of a `Rewriting` and a step. It returns None (it does not apply), a `New` call that replaces the
+step, or a `Var` or number that equals the step's only result. Patterns (`idiom`) are rules that are written as
 expressions:
 
     idiom("softmax(x, axis=a)", "divide((e := exp(subtract(x, max(x, a, True)))), sum(e, a, True))")
 
-Names in a pattern stand for arrays and static values; one that occurs twice stands for the same one. What was matched
-and is used no more is dropped with all else that nobody uses.
+Names in a pattern match arrays and static values; a name that occurs twice matches equal ones. Matched calls whose
+results are not used any more are removed with all other unused calls.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def _used(calls: Iterable[Call]) -> Iterable[Var]:
 
 
 def without_unused(calls: list[Call], results: Any) -> list[Call]:
-    """Return the calls without those whose results nobody uses."""
+    """Return the calls whose results are used."""
     used = set(variables(results))
     used_calls = []
     for call in reversed(calls):
@@ -326,8 +326,9 @@ class Match:
 def idiom(
     new: str, *patterns: str, when: Callable[[dict[str, Any]], Any] | None = None, sole_use: bool = True
 ) -> list[tuple[str, Rule]]:
-    """Rules for `new`, a call whose arguments are names in the patterns and literals. `when` is asked of what the names
-    stand for, and may add names to it. With `sole_use` nothing else may use what is inside."""
+    """Return rules that replace the patterns by `new`, a call whose arguments are names of the patterns and literals.
+    `when` receives {name: what it matched}, decides whether the rule applies, and may add names. With `sole_use`, inner
+    results must not be used elsewhere."""
     target = ast.parse(new, mode="eval").body
     rules: list[tuple[str, Rule]] = []
     for text in patterns:

@@ -140,7 +140,7 @@ def scaled_twice(state: Rewriting, call: Call) -> New | None:
 
 
 def same_shape(state: Rewriting, call: Call) -> Any:
-    """Moves that change nothing; of moves by what was moved there."""
+    """Remove reshapes and transpositions that change nothing, and merge two consecutive ones."""
     named = bound(call)
     x = named["x"]
     if type(x) is Var and x.shape == call.results.shape and call.method in _MOVES:
@@ -202,7 +202,7 @@ def _with_kept_axes(state: Rewriting, x: Any, shape: tuple[int, ...]) -> Any:
 
 
 def outward(state: Rewriting, call: Call) -> Any:
-    """Move new leading axes (1, 1, n) of the operands behind an operation, to a reshape of its result."""
+    """Move new leading axes (1, 1, n) of the operands after an operation, to a reshape of its result."""
     named = bound(call)
     shape = call.results.shape
     new: dict[str, Any] = {}

@@ -17,7 +17,7 @@ from tensorgraft.codegen.trace import Block, Call, Frame, SourceStep, SourceTrac
 
 
 class Extent(int):
-    """A number that depends on the sizes of the arguments: its value in each trace; the first one is its own."""
+    """A number that depends on the sizes of the arguments. It has a value for each trace, and equals the first one."""
 
     values: tuple[int, ...]
 
@@ -71,7 +71,7 @@ def equal_sizes(a: Any, b: Any) -> bool:
 
 
 class Merger:
-    """Walks along several trees at once, and makes one of them, with arrays of its own."""
+    """Traverses corresponding trees of several traces, and builds one tree with new arrays."""
 
     def __init__(self, trace_count: int = 1, ranks: bool = False) -> None:
         """`trace_count`: how many values a number of one tree has already. `ranks`: arrays may differ in their ranks;

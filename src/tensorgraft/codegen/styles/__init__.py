@@ -73,7 +73,7 @@ class Style:
         return None
 
     def written(self, functions: list[SourceFunction]) -> list[SourceFunction]:
-        """Return the functions that have a text of their own."""
+        """Return the functions that are written with a body of their own."""
         return functions
 
     def parameter_name(self, path: str) -> str:

@@ -276,7 +276,8 @@ def is_empty(x: Var) -> bool:
 
 
 def sizes_of_split(x: Var, sizes: Sequence[Any], axis: int) -> tuple[bool, list[Any], bool]:
-    """Return (all pieces are as long, where they end but for the last, something is left behind them)."""
+    """Return (the pieces have equal lengths, the ends of all pieces but the last, elements remain after the last
+    piece)."""
     ends: list[Any] = []
     at: Any = 0
     for n in sizes:

@@ -1,4 +1,4 @@
-"""Comparison of a generated file with its program: both are run, the file in a process of its own."""
+"""Comparison of a generated file with its program: both are run, the file in a separate process."""
 
 from __future__ import annotations
 

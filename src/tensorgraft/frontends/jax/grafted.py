@@ -61,7 +61,7 @@ class Grafted:
     def run(
         self, args: Any, kwargs: Any, objects: Objects | None = None, values: Sequence[Any] = ()
     ) -> tuple[Any, Mapping[int, Array]]:
-        """Return (the results, what has become of those `values` of held objects that were written)."""
+        """Return (the results, the new values of those `values` of held objects that were written)."""
         call = JaxCall(args, kwargs, self.operand, objects, values)
         family = self._traces.family(call, self.name, f"an array of {self.xp.name}")
         signature = self._of_open_extents(call, family) if family.is_open else family.get(call, self._signature)

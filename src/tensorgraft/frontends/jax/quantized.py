@@ -24,7 +24,7 @@ from tensorgraft.quantization.scheme import Scheme
 
 
 class QuantizedJaxArray(Codes):
-    """An array of approximate numbers for programs of JAX, made by `tg.quantize`; a pytree of what it is made of.
+    """A quantised array for programs of JAX, made by `tg.quantize`; a pytree of its codes, scales and zero points.
 
     Operators, methods and indexing are those of `jax.Array`: products, views and look-ups compute on codes, everything
     else on dense numbers, which is counted. Functions of `jax.numpy` and `jax.lax` take it and make it dense, too;
@@ -78,7 +78,7 @@ class QuantizedJaxArray(Codes):
         return jax.core.ShapedArray(self.shape, self.dtype)
 
     def dequantize(self) -> jax.Array:
-        """The numbers that it stands for, dense."""
+        """Return the dense array of the numbers."""
         return dense_of(self)
 
     # ---- as an array of JAX, and of the host -------------------------------------------------------------------------

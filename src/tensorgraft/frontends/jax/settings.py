@@ -70,7 +70,7 @@ class JaxSettings:
 
 
 def checks() -> bool:
-    """Return whether results are to be looked at for what `jax_debug_nans` and `jax_debug_infs` do not allow."""
+    """Return True if results are to be checked for values that `jax_debug_nans` and `jax_debug_infs` forbid."""
     return bool(_current("debug_nans") or _current("debug_infs"))
 
 

@@ -127,7 +127,7 @@ def _computed(primitive: Any, operands: Sequence[Value], params: dict[str, Any])
 
 
 def _is_near(x: Value) -> bool:
-    """Return True for a value of the host, or an array of JAX that lies on one device in the host's memory."""
+    """Return True for a value of the host, or an array of JAX on one device in the host's memory."""
     if not isinstance(x, jax.Array):
         return True
     return {device.platform for device in x.devices()} == {"cpu"} and len(x.devices()) == 1

@@ -26,7 +26,8 @@ _first = ctypes.c_void_p.from_address
 
 
 def view(tensor: tf.Tensor) -> np.ndarray:
-    """Return a tensor's value in its own memory, which stays as it is: TensorFlow writes what nobody else holds."""
+    """Return a tensor's value in the tensor's memory. It does not change: TensorFlow writes only memory without other
+    references."""
     return np.asarray(tensor._numpy())
 
 

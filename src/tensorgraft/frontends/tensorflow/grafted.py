@@ -142,8 +142,8 @@ _STATIC = (bool, int, float, complex, str, bytes, type(None))
 
 
 def _with_defaults_captured(fn: Any) -> Any:
-    """Return a `tf.function` that captures those defaults of arguments which are tensors, variables, composites or data
-    sets: as arguments of a graph nobody would hand them over. `fn` itself where there are none."""
+    """Return a `tf.function` that captures defaults of arguments that are tensors, variables, composites or data sets,
+    because a graph would take them as arguments that no call passes. Return `fn` if there are none."""
     try:
         parameters = inspect.signature(getattr(fn, "python_function", fn)).parameters.values()
     except (TypeError, ValueError):
@@ -252,7 +252,7 @@ class GraphSignature:
 
     def __call__(self, leaves: Sequence[Array | None]) -> Any:
         xp, variables = self.xp, self.traced.variables
-        self.traced.begin_anew()
+        self.traced.reseed_if_needed()
         group = self._group if tf.executing_eagerly() else None
         arguments: list[Any] = [leaves[i] for i in self.order]
         values = group.read() if group else [value_of(xp, v) for v in variables.values()]
@@ -267,7 +267,8 @@ class GraphSignature:
 
     @functools.cached_property
     def _group(self) -> VariableGroup | None:
-        """The variables, where their values can be kept as arrays that nobody writes; None where they are copied."""
+        """The group of variables whose values are kept as arrays between calls, or None if values are copied at each
+        call."""
         variables = [*self.traced.variables.values()]
         if not variables or self.xp.mutable or self.xp.operand(variables[0]) is not None:
             return None

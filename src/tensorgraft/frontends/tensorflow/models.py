@@ -42,9 +42,9 @@ class PureModel(NamedTuple):
 
 
 def graft_model(model: Any, xp: Backend) -> Any:
-    """A module of the framework, where it has such; a `PureModel` for JAX; for NumPy a function that can be saved.
+    """Return a model in the form that its backend has: a module, a `PureModel` (JAX) or a `RecordedModel` (NumPy).
 
-    The values of the variables are copied. A Keras model is built before (called once).
+    The values of the variables are copied. Raises ValueError for a Keras model that is not built.
     """
     return graft_call(call_of_model(model, xp))
 
@@ -53,8 +53,8 @@ def graft_call(call: ModelCall, copied: dict[int, Array] | None = None, written_
     """Return the form that a model, or a part of one, has on its backend: see `graft_model`.
 
     Arguments:
-        copied: the values of variables, by the identity of these, for the parts of one model to share.
-        written_names: variables that a call is known to write, which are no parameters of a pure function.
+        copied: {id of a variable: its copied value}, which several parts of one model share; it is extended.
+        written_names: variables that the call writes: a pure function has them as buffers.
     """
     xp = call.xp
     if xp.grafted_as == "program":
@@ -111,11 +111,12 @@ def call_of_model(model: Any, xp: Backend) -> ModelCall:
 
 
 class ModelCall:
-    """The function that a module calls: it returns results, and the new values of variables by name.
+    """The function that a module calls: it takes the values of variables by name, and returns the results and the new
+    values of variables by name.
 
     Arguments:
         fn: a function of TensorFlow.
-        variables: those that the module has, by its names.
+        variables: {name in the module: variable}.
         has_modes: whether `fn` takes `training=`.
     """
 
@@ -126,15 +127,17 @@ class ModelCall:
         self._grafted = _ModelGraph(fn, xp, {id(v.handle): n for n, v in variables.items()})
 
     def on(self, xp: Backend) -> ModelCall:
-        """The same on another backend."""
+        """Return the call of the same function on another backend."""
         return type(self)(self.fn, self.variables, xp, self.name, self.has_modes)
 
     @property
     def training(self) -> dict[str, bool]:
-        """The modes that a module has."""
+        """The initial `training` of each part of the model that has the mode, by name: a model of TensorFlow has one
+        mode, that of the whole model, whose name is empty."""
         return {"": False} if self.has_modes else {}
 
     def in_modes(self, training: Mapping[str, bool], arrays: Arrays, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Call the function with the module's current mode, unless the user passes `training=`."""
         return self(arrays, *args, **{"training": training[""], **kwargs})
 
     def __call__(self, arrays: Arrays, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Array]]:
@@ -149,11 +152,11 @@ class ModelCall:
         return results, {name: new_values.get(name, x) for name, x in buffers.items()}
 
     def __deepcopy__(self, memo: Any) -> ModelCall:
-        return self  # which holds no state
+        return self  # it has no state
 
 
 class _ModelGraph(GraftedGraph):
-    """The call of a model, for variables that are somebody else's."""
+    """A grafted function whose variables belong to a module: values are passed in, and new values returned."""
 
     def __init__(self, fn: Any, xp: Backend, names: Mapping[int, str], compiled: bool = False) -> None:
         super().__init__(fn, xp, compiled)
@@ -163,10 +166,10 @@ class _ModelGraph(GraftedGraph):
         with self.xp.native_scope():
             signature, arrays = self.signature(args, kwargs)
             traced = signature.traced.variables
-            signature.traced.begin_anew()
+            signature.traced.reseed_if_needed()
             values = [as_array(self.xp, given[n]) if n in given else value_of(self.xp, v) for n, v in traced.items()]
             results, became = signature.run(values, arrays)
-            for name in became.keys() - self.names.values():  # no variables of the model's: states of random kernels
+            for name in became.keys() - self.names.values():  # the states of random kernels: no variables of the model
                 writing(self.xp, traced[name], became.pop(name))()
             return results, became
 
@@ -175,8 +178,8 @@ class _ModelGraph(GraftedGraph):
 
 
 class RecordedModel(Function):
-    """A model as a function of arrays, with its variables as they are now. It is recorded when it is called with
-    arguments that look new; `save` writes what was recorded, which `tg.load` runs without TensorFlow."""
+    """A model as a function of arrays, with the current values of its variables. It is recorded at the first call with
+    each signature; `save` writes the recorded programs, which `tg.load` runs without TensorFlow."""
 
     def __init__(self, call: ModelCall) -> None:
         weights = {name: np.array(v.numpy()) for name, v in call.variables.items()}
@@ -185,7 +188,7 @@ class RecordedModel(Function):
         self._in_regions: dict[Any, RecordedModel] = {}
 
     def __call__(self, *args: Any, seed: Any = None, **kwargs: Any) -> Any:
-        """Call the recorded program; within a region of autocast, programs are recorded apart, and not saved."""
+        """Call the recorded program. Each region of autocast has programs of its own, which are not saved."""
         region = current()
         if region is None:
             return super().__call__(*args, seed=seed, **kwargs)

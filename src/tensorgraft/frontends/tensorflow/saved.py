@@ -195,7 +195,7 @@ def dotted_names(variables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Objects:
-    """A SavedModel that TensorFlow 2 loads: functions with variables of their own."""
+    """A SavedModel of TensorFlow 2: functions with their variables."""
 
     graph = None
 

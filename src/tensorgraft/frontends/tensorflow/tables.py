@@ -8,10 +8,10 @@ import numpy as np
 
 
 class LookupTable:
-    """Keys and values, which never are arrays of a backend: a rule takes them as constants.
+    """The keys and values of a lookup table, which are never arrays of a backend: rules take them as constants.
 
     Arguments:
-        handle: TensorFlow's, of a table that is initialised.
+        handle: the handle of an initialised table of TensorFlow.
         frozen: whether it is as it was when it was first read; otherwise a table that can be written is read at each
             look-up, and refused where a program is compiled.
     """

@@ -112,8 +112,8 @@ class TracedFunctionGraph:
             counts[key] += 1
         return names
 
-    def begin_anew(self) -> None:
-        """Kernels begin with their seeds again after `tf.random.set_seed`, as TensorFlow's do."""
+    def reseed_if_needed(self) -> None:
+        """Give random kernels their first state again if `tf.random.set_seed` was called, as TensorFlow does."""
         if self._seeded and self._since is not (current_seeding := _seeding()):
             self._since = current_seeding
             for name, state in self._seeded.items():
@@ -137,7 +137,7 @@ class TracedFunctionGraph:
         )
 
     def _call(self, arguments: Tensors) -> list[tf.Tensor]:
-        """The function of flat tensors, in somebody's trace."""
+        """Call the function of flat tensors inside another trace."""
         signature = self.concrete.structured_input_signature
         remaining = iter(arguments)
         leaves = tf.nest.flatten(signature, expand_composites=True)

@@ -28,8 +28,8 @@ def is_known(x: Any) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class CountedRows:
-    """An array of which a traced program finds out how many rows it has: those of `array` before `count` (an int64),
-    whatever lies behind them. What no rule of `counted` takes is an error."""
+    """An array whose number of rows is computed by a traced program: the rows of `array` before `count` (an int64) are
+    valid, the others are padding. Operations without a rule in `counted` raise an error."""
 
     array: Any
     count: Any

@@ -1,8 +1,8 @@
-"""Values of variables on the backend: kept from call to call, and found to be out of date by where they lie in memory.
+"""A cache of the values of variables on the backend, which is validated by their addresses in memory.
 
-After a call every variable holds its value, in the memory of the backend's array, so that TensorFlow reads and writes
-as ever. It writes into memory that nobody else holds: while the tensor that a variable was given is kept here, another
-value lies elsewhere. So a variable whose value lies where it was put has not been written.
+After a call every variable holds its value in the memory of the backend's array, so that TensorFlow reads and writes as
+usual. TensorFlow writes only memory without other references: while the tensor that was assigned to a variable is kept
+here, a new value has another address. A variable whose value has the same address therefore has not been written.
 """
 
 from __future__ import annotations

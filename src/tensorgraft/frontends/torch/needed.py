@@ -9,4 +9,4 @@ import torch  # noqa: E402, F401  (it imports `torch_entry`, of which no module 
 
 from tensorgraft.frontends.torch_entry import extensions  # noqa: E402
 
-extensions.require_the_place()
+extensions.require_free()

@@ -237,8 +237,8 @@ def boxed(op: schema.Overload, *args: Any, **kwargs: Any) -> Any:
 
 
 def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
-    """An operator met for the first time without a kernel: a kernel out of PyTorch's decomposition of it, or of the
-    functional overload that it is the in-place or `out=` form of; or that overload itself. None: there is nothing."""
+    """Return an entry for an operator without a kernel, at its first call: a kernel made from PyTorch's decomposition
+    of it, or of the functional overload that it is the in-place or `out=` form of; or that overload itself; or None."""
     if op.namespace != "aten":
         return None
     decomposition = None if schema.is_out(op) else fallback.decompositions().get(op)  # `out=` is resized by a plan

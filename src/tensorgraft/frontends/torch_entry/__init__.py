@@ -31,13 +31,13 @@ def autoload() -> None:
         from tensorgraft.frontends.torch_entry import extensions, hooks, loading
 
         loading.set_front_end(FRONT_END)
-        if extensions.may_take_the_place(wanted=on is not None):
+        if extensions.may_register(wanted=on is not None):
             hooks.register()
     except Exception as error:  # of whatever kind: a program that only has us installed is to run
         _disable(error)
         return
     if on is not None:
-        extensions.require_the_place()
+        extensions.require_free()
         importlib.import_module(COMMAND).take_over(on)
 
 

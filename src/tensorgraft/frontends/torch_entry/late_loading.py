@@ -1,7 +1,7 @@
-"""Functions of PyTorch's that meet the device without its C++ knowing: what loads the front end there.
+"""Functions of PyTorch that can receive the device before the front end is loaded, and load it.
 
-Which they are stands in the table (`patches`). Each hands on, to PyTorch's own until the front end is there; then
-PyTorch's are put back, and the front end replaces what it has to.
+The table `patches` lists them. Each calls PyTorch's function until the front end is loaded; then PyTorch's functions
+are restored, and the front end applies its own changes.
 """
 
 from __future__ import annotations

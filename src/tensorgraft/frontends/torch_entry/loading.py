@@ -49,7 +49,7 @@ def module(name: str) -> str:
 
 
 def when_loaded(function: Callable[[], object]) -> None:
-    """Call `function` once the front end is there."""
+    """Call `function` when the front end is loaded, or at once if it is."""
     if _loaded:
         function()
     else:

@@ -82,7 +82,7 @@ def apply(rows: Iterable[Patch]) -> None:
 
 
 def undo(rows: Sequence[Patch]) -> None:
-    """Take changes back, but for those that somebody has put theirs around."""
+    """Undo changes, except those that other code has wrapped since."""
     for row in reversed(rows):
         for change in _applied.pop(row, []):
             _put_back(*change)
@@ -123,8 +123,8 @@ def _make(row: Patch, replacement: Any, owner: Any, name: str, original: Any) ->
 
 
 def allow_for_uninitialized(original: Any, replacement: Any) -> None:
-    """`lazy_module.to(device)`: PyTorch lists the methods that parameters without a shape have, and asks for what is
-    there under the name of a method of its own."""
+    """Allow `lazy_module.to(device)`: PyTorch lists the methods that parameters without a shape may have, and looks the
+    device's method up by name."""
     allowed: list[Any] = UninitializedTensorMixin._allowed_methods
     if callable(replacement) and original in allowed and replacement not in allowed:
         allowed.append(replacement)

@@ -45,11 +45,11 @@ class _Operations(ByTape, Wrapper, operation=_operation):
 
 
 class RecordedBackend(_Operations):
-    """Arrays are `Node`s. Operations are recorded, with shapes and dtypes (and errors) that the backend `inner` gives
-    them; what was recorded is compiled by `inner`, and run, when a value is asked for.
+    """A backend whose arrays are `Node`s. Operations are recorded, with the shapes, dtypes and errors of the backend
+    `inner`; when a value is read, `inner` compiles and runs the recorded operations.
 
-    Graphs are known again by their structure: calls, shapes, dtypes, and which results are wanted. Python scalars are
-    inputs. `compile`d functions are recorded as one call each.
+    Compiled graphs are found again by their structure: calls, shapes, dtypes, and which results are needed. Python
+    scalars are inputs. `compile`d functions are recorded as one call each.
     """
 
     compiles = False  # a function is recorded with the rest, and compiled with it
@@ -152,7 +152,7 @@ class RecordedBackend(_Operations):
         return recorded
 
     def end_of_piece(self) -> None:
-        """Run what was recorded; what comes next is another piece."""
+        """Run the recorded operations; the next one begins another piece."""
         self._pieces.end()
         self.run()
 
@@ -212,7 +212,7 @@ class RecordedBackend(_Operations):
             )
 
     def materialize(self, x: Array, /) -> Array:
-        """The array of the inner backend that `x` stands for, which may then be known to others."""
+        """Return the array of the inner backend that `x` represents. It may have other references afterwards."""
         if not isinstance(x, Node):
             return x
         self._pieces.end()

@@ -115,7 +115,7 @@ def free_variables(block: Block) -> Iterator[Var]:
 
 
 def pruned(block: Block) -> Block:
-    """Return the block without calls whose results nobody uses (all operations are pure)."""
+    """Return the block without calls whose results are not used (all operations are pure)."""
     used = set(variables(block.result))
     used_calls = []
     for call in reversed(block.calls):

@@ -195,8 +195,8 @@ def save(program: Program, directory: Path) -> None:
 
 
 def save_with_arrays(file: Path, data: dict[str, Any], arrays: Mapping[str, Mapping[str, np.ndarray]]) -> None:
-    """JSON, and beside it the arrays, in `<name>.npz` or, where there is one, in a file of another name that the JSON
-    says. What was there before goes once the JSON has taken the place of that before."""
+    """Write a JSON file, and its arrays to `<name>.npz`, or, if that exists, to a file of another name that the JSON
+    contains. The previous arrays are removed when the new JSON file has replaced the previous one."""
     directory = file.parent
     directory.mkdir(parents=True, exist_ok=True)
     named = {key: f"{key}.npz" for key in arrays}

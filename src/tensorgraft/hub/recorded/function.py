@@ -116,9 +116,8 @@ class Function:
     # ---- files -----------------------------------------------------------------------------------------------------
 
     def save(self, directory: str | Path) -> None:
-        """Write the programs that were recorded so far, for the arguments the function was called with. Raises
-        ValueError where there are none. A function that was saved there before is replaced; after an error it is there
-        as it was."""
+        """Write the programs that were recorded so far, for the arguments with which the function was called. Raises
+        ValueError if there are none. A function saved there before is replaced; after an error it is unchanged."""
         if not self.programs:
             raise ValueError(
                 f"{self.__name__} has not been called yet, so that there is no recorded program to save: call it"

@@ -27,7 +27,7 @@ class Figures:
 
 
 class Node:
-    """An array: a result of a recorded call, or, once `value` is set, one whose values are there."""
+    """An array: a result of a recorded call, or, once `value` is set, an array with values."""
 
     __slots__ = ("__weakref__", "dtype", "graph", "number", "owner", "shape", "shared", "value")
 

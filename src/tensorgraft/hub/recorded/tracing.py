@@ -1,4 +1,4 @@
-"""`record`: the program of a function, by running it on arrays that have a shape and a dtype and no values.
+"""`record`: the program of a function, recorded by running it on arrays that have a shape and a dtype and no values.
 
     program = record(lambda xp, x, w: [xp.matmul(x, w)], [ShapeDtype((2, 3), float32), ShapeDtype((3, 4), float32)])
     print(program)                       # def program(xp, constants, x0, x1): ...

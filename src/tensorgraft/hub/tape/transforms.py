@@ -12,7 +12,7 @@ from tensorgraft.hub.transforms import Function, Transforms
 
 
 class ByTape(Transforms):
-    """Derivatives of a backend whose framework has none of its own."""
+    """Derivatives for a backend whose framework has none, by the hub's tape."""
 
     def vjp(
         self, fn: Function, /, *primals: Array

@@ -1,9 +1,9 @@
 """Comparison of the collectives that the processes of a group call, before anything is exchanged.
 
-XLA exchanges what it is given. Where shapes differ, or collectives, that is a wrong result, a wait, or the end of a
-process. So the processes compare in words what they are about to call, by way of JAX's coordination service, the first
-time that one of them calls it: that takes some milliseconds. Later calls that look the same are compared where they
-have waited for some seconds (`collective_timeout`), and with TORCH_DISTRIBUTED_DEBUG=DETAIL always.
+XLA does not check that processes call the same collective with the same shapes; otherwise the result is wrong, or a
+process waits or crashes. Before the first call of each kind, the processes therefore compare descriptions of it through
+JAX's coordination service, which takes some milliseconds. Later calls of the same kind are compared if they have waited
+for some seconds (`collective_timeout`), or always with TORCH_DISTRIBUTED_DEBUG=DETAIL.
 """
 
 from __future__ import annotations

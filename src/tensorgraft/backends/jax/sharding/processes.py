@@ -123,7 +123,8 @@ def _joined() -> None:
 
 
 def _exit_without_waiting() -> None:
-    """A process that ends with an error waits for nobody: the others are where it will not come, and notice its end."""
+    """Do not wait for other processes at exit after an error: they wait for this process elsewhere, and will notice
+    that it has ended."""
     if not processes.failing:
         return
     atexit.unregister(api.clean_up)

@@ -1,5 +1,5 @@
-"""A process that compiles one program for simulated devices, and says what XLA tells of it. Run as a file: of this
-package it imports nothing."""
+"""A process that compiles one program for simulated devices, and reports XLA's analysis of it. It is run as a file, and
+imports nothing of this package."""
 
 from __future__ import annotations
 

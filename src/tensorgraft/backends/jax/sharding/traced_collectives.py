@@ -1,7 +1,7 @@
 """Collectives between processes inside a program that is being traced.
 
-A process's program is traced as any other; where it meets a collective, `lax` is told of the axes along which the
-group's processes lie. The trace done, it runs on the devices of a mesh that has the axes which were met.
+A program of a process is traced as usual; at a collective, `lax` receives the mesh axes of the group's processes. After
+the trace, the program runs on the devices of a mesh with all axes that occurred.
 """
 
 from __future__ import annotations

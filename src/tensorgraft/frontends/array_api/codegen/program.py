@@ -34,7 +34,7 @@ PARAMETERS = frozenset({"params", "parameters", "weights", "model", "state_dict"
 
 
 class ArrayRecorder(ScopedRecorder):
-    """Records functions of arrays; what they have from around them (`held`, by identity) has names."""
+    """Records functions of arrays. Arrays that they capture (`held`, by identity) have names."""
 
     def __init__(self) -> None:
         super().__init__()

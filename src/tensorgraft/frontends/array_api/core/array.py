@@ -31,8 +31,8 @@ _whole = functools.lru_cache(maxsize=4096)(contiguous_geometry)
 class Array(Operators):
     """An array of the Array API standard, on a device of any backend.
 
-    Indexing with integers and slices, `.T`, `reshape` where strides allow, `broadcast_to` and the like give views:
-    they share memory with what they are views of. Made by functions of `tensorgraft.array_api`, not by the class.
+    Indexing with integers and slices, `.T`, `reshape` where strides allow, `broadcast_to` and the like return views,
+    which share memory with the array. Arrays are made by functions of `tensorgraft.array_api`, not by the class.
     """
 
     __slots__ = ("__weakref__", "_cell", "_geometry")
@@ -289,7 +289,7 @@ class Array(Operators):
     # ---- views and writes --------------------------------------------------------------------------------------------
 
     def _cells(self) -> tuple[Storage, ...]:
-        """The storages behind it."""
+        """Return the storages of the array."""
         return (self._cell,)
 
     def _view(self, geometry: Geometry) -> Array:
@@ -336,7 +336,8 @@ kinds: dict[type[Backend], Callable[..., Array]] = {}
 
 
 def new_array(array: Any, xp: Backend, *sources: Array) -> Array:
-    """A new array around one of the backend. `sources`: the operands whose own array it may be, to be copied then."""
+    """Return a new `Array` of an array of the backend. `sources`: operands; if one of them has this array itself, it is
+    copied."""
     if (kind := kinds.get(type(xp))) is not None:
         return kind(array, xp, *sources)
     if any(array is x._cell.array for x in sources):

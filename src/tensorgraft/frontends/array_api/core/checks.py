@@ -1,5 +1,5 @@
-"""Conditions that must not hold, judged on the host: at once where their values are known, else when the program that
-computes them has run. A trace carries them to its end as results of its own."""
+"""Conditions that are errors, checked on the host: at once if their values are known, otherwise when the program that
+computes them has run. A trace returns them as additional results."""
 
 from __future__ import annotations
 
@@ -64,6 +64,6 @@ class Repeated:
         return xp.full((), 0, dtypes.int32)
 
     def verify(self, xp: Backend, code: Any) -> None:
-        """Check, behind the loop, the number that it has carried."""
+        """Check, after the loop, the number that it has carried."""
         for message, number in self.numbers.items():
             check(xp, xp.equal(code, number), message)

@@ -62,11 +62,11 @@ COMBINE = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "maxim
 
 
 def put(x: Array, key: Any, value: Any, /, mode: str = "set") -> None:
-    """Write into the array, seen through every view of it. The value is converted to its dtype, and broadcast; other
-    modes combine it with what is there (`tg.scatter_update`).
+    """Write into the array; every view of it sees the new values. The value is converted to its dtype, and broadcast;
+    other modes combine it with the present values (`tg.scatter_update`).
 
-    Raises TypeError for a value of a kind that the dtype cannot hold, ValueError where the shape does not broadcast,
-    IndexError; nothing has been written then.
+    Raises, before anything is written, TypeError for a value of a kind that the dtype cannot hold, ValueError if the
+    shape does not broadcast, IndexError.
     """
     items, advanced = _parse(x, key)
     if tracing.now.capture is not None and isinstance(cell := getattr(value, "_cell", None), Storage):
@@ -151,8 +151,8 @@ def _on_different_backends(a: Array, b: Array) -> bool:
 
 
 def _parse(x: Array, key: Any) -> tuple[list[Any], bool]:
-    """Return (what stands for each axis, ... replaced; whether there are arrays). Raises IndexError for a wrong
-    number."""
+    """Return (the index of each axis, with ... replaced; whether any are arrays). Raises IndexError for a wrong number
+    of them."""
     keys = key if isinstance(key, tuple) else (key,)
     items: list[Any] = []
     used, dots, advanced = 0, None, False

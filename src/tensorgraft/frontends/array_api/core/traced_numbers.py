@@ -1,9 +1,10 @@
-"""Python numbers among the arguments of a compiled function: inputs of the program, unless its value is looked at.
+"""Python numbers among the arguments of a compiled function: inputs of the program, unless the function reads their
+values.
 
-While `tg.jit` traces, such an argument is a `Number`. To Python it is the int, float or complex that it stands for:
-every operation of those types works, and remembers that the value was looked at, so that the program is for this value
-alone. What takes it without looking (operators and functions of `Array`s, `tensorgraft.random.key`) uses `converted`
-or `array`, an input of the program.
+While `tg.jit` traces, such an argument is a `Number`. It is an int, float or complex for Python: every operation of
+these types works, and notes that the value was read, which makes it a constant of the program. Operators and functions
+of `Array`s, and `tensorgraft.random.key`, use `converted` or `array`, an input of the program, without reading the
+value.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class Number:
 
 
 def plain_number(x: Any) -> Any:
-    """A number as Python has it, looked at."""
+    """Return the plain Python number, and note that its value was read."""
     return x.observe() if isinstance(x, Number) else x
 
 

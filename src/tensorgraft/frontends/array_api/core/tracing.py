@@ -37,7 +37,7 @@ def is_compiling() -> bool:
 
 @dataclass
 class LentCell:
-    """A storage, and what it was before."""
+    """A storage and its state before a trace."""
 
     cell: weakref.ref[Storage]
     array: Any

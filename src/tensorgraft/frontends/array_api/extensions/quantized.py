@@ -100,7 +100,7 @@ class QuantizedArray(Array):
         return Quantized.of([x._value() for x in self._parts()], self.base, self._full_geometry(), self.scheme)
 
     def dequantize(self) -> Array:
-        """The numbers that it stands for, dense."""
+        """Return the dense array of the numbers."""
         xp = self.codes._cell.backend
         with xp.scope(), policy.allowed():
             value = dense(xp, self._quantized())

@@ -166,9 +166,9 @@ def _bernoulli(xp: Backend, key: Any, p: Any, shape: Any, dtype: np.dtype) -> An
 
 
 def permutation(key: Array, x: int | Array, axis: int = 0, independent: bool = False) -> Array:
-    """0, ..., x - 1 in a random order (int64), or an array in a random order along an axis: the same one for every
-    line, or with `independent` one for each. Raises TypeError for what is no key, ValueError for a negative number, and
-    AxisError, which is one, for an axis that is not there."""
+    """Return 0, ..., x - 1 in a random order (int64), or an array in a random order along an axis: the same order for
+    every line, or with `independent` one for each. Raises TypeError for a `key` that is none, ValueError for a negative
+    number, and AxisError (a ValueError) for an axis out of range."""
     xp = _backend("permutation", key)
     if not isinstance(x, Array) or not x.ndim:
         (n,) = shape_of("permutation", x)
@@ -244,9 +244,10 @@ def gumbel(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
 
 
 def categorical(key: Array, logits: Array, axis: int = -1, shape: Shape | None = None) -> Array:
-    """Positions along `axis`, int64, with the probabilities `softmax(logits, axis)`, with replacement. `shape` (None:
-    that of `logits` without the axis) ends in that. Raises TypeError for what is no key, and logits that are not real
-    floating-point, ValueError for another shape, and AxisError, which is one, for an axis that is not there."""
+    """Draw positions along `axis` (int64), with replacement, with the probabilities `softmax(logits, axis)`. `shape`
+    ends in the shape of `logits` without the axis, which is the default. Raises TypeError for a `key` that is none and
+    logits that are not real floating-point, ValueError for another shape, and AxisError (a ValueError) for an axis out
+    of range."""
     xp = _backend("categorical", key, logits)
     at = axis_of("categorical", logits, axis)
     _real("categorical", logits.dtype)

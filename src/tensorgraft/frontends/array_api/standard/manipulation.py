@@ -147,7 +147,7 @@ def reshape(x: Array, /, shape: Sequence[int], *, copy: bool | None = None) -> A
 
 
 def concat(arrays: Arrays, /, *, axis: int | None = 0) -> Array:
-    """Arrays one behind the other along an axis they have (None: all of their elements)."""
+    """Join arrays along an existing axis (None: flattened)."""
     arrays = list(arrays)
     if not arrays:
         raise ValueError("concat: expected at least one array")

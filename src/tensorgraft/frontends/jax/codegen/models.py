@@ -34,7 +34,8 @@ def _bases() -> list[type]:
 
 @contextlib.contextmanager
 def recorded_calls(watch: CallWatch, paths: dict[Any, str], classes: set[type]) -> Iterator[None]:
-    """Calls of modules are noted. `paths`: of an array (by `id`), or a variable that stands for it, its path."""
+    """A context in which calls of modules are recorded. `paths`: {id of an array, or of a variable that represents it:
+    its path}."""
     with contextlib.ExitStack() as stack:
         for cls in classes:
             _wrap(stack, watch, cls, paths)

@@ -190,7 +190,7 @@ def _filled_in(tree: Any, became: Mapping[Any, Any]) -> Any:
 
 
 def _library_classes() -> set[str]:
-    """Names of layers of the libraries that are there."""
+    """Return the names of the layers of the installed libraries."""
     layer_names: set[str] = set()
     for name in ("equinox.nn", "flax.linen", "flax.nnx", "haiku"):
         module = sys.modules.get(name)

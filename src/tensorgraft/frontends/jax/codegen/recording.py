@@ -45,8 +45,8 @@ class Recording:
     """A jaxpr that is run on a recorder.
 
     Arguments:
-        watch: the calls noted while it was traced; calls of compiled functions are added.
-        variables: by `id` of each captured array, the Var that stands for it.
+        watch: the calls recorded while it was traced; calls of compiled functions are added.
+        variables: {id of a captured array: the Var that represents it}.
     """
 
     def __init__(self, watch: CallWatch, variables: dict[int, Var]) -> None:

@@ -37,8 +37,8 @@ class Bridged:
     def run(
         self, args: Any, kwargs: Any, objects: Objects | None = None, values: Sequence[Any] = ()
     ) -> tuple[Any, Mapping[int, Tensor]]:
-        """Return (the results, what has become of values of held objects). Raises TypeError for static arguments that
-        are not hashable, RuntimeError for tensors on several devices."""
+        """Return (the results, the new values of held objects). Raises TypeError for static arguments that are not
+        hashable, RuntimeError for tensors on several devices."""
         call = JaxCall(args, kwargs, _operand, objects, values)
         family = self._traces.family(call, self.name, "a tensor")
         trace, program = family.get(call, lambda trace: (trace, BridgedProgram(_program(trace))))

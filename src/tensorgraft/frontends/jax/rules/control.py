@@ -31,8 +31,8 @@ def while_(
     body_jaxpr: core.ClosedJaxpr,
     **_: Any,
 ) -> list[Array]:
-    """A loop that was batched may have a condition for each of its elements: it goes on while one holds, and changes
-    only the elements for which it does."""
+    """Run a loop. A batched loop may have a condition for each element: it continues while one is true, and updates
+    only elements whose condition is true."""
     split = cond_nconsts + body_nconsts
     condition_consts, used, init = operands[:cond_nconsts], operands[cond_nconsts:split], operands[split:]
     condition, body = evaluator(xp, cond_jaxpr), evaluator(xp, body_jaxpr)

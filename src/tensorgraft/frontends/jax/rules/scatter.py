@@ -164,7 +164,7 @@ def _scatter(kind: str) -> Callable[..., Any]:
 
 
 def _apply_each(xp: Backend, x: Array, where: GatherWindows, updates: Array, function: ScalarFunction) -> Array:
-    """A function of what is there and the update, one window after the other: an index may occur twice."""
+    """Apply a function of (present value, update) one window after the other, because an index may occur twice."""
     n = where.count
 
     def step(carry: Array, row: tuple[Any, Array]) -> tuple[Array, tuple[()]]:

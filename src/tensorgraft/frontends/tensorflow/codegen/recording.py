@@ -50,8 +50,8 @@ class GraphRecorder(ScopedRecorder):
 
 
 class SizedValue(np.ndarray):
-    """A known value that was made to a size, and what stands for it in the program (`var`). A constant of equal numbers
-    is one, too: where it is used it is written as such."""
+    """A known value that was computed from sizes, and the variable that represents it in the program (`var`). So is a
+    constant of equal numbers, which is written where it is used."""
 
     var: Any = None
     is_uniform = False

@@ -1,8 +1,8 @@
 """The translation of single operations of a TensorFlow 1 graph into a function of TensorFlow 2.
 
-Variables by reference are `tf.Variable`s: an operation that writes one becomes the one on resources of the same name
-(`ScatterAdd`: `ResourceScatterAdd`), and one that takes its value reads it then. Arrays of tensors are tensor lists,
-which go where the array's flow goes.
+Variables by reference become `tf.Variable`s: an operation that writes one becomes that on resources (`ScatterAdd`:
+`ResourceScatterAdd`), and one that takes its value reads the variable at that point. A TensorArray becomes a tensor
+list, which takes the place of the array's flow value.
 """
 
 from __future__ import annotations

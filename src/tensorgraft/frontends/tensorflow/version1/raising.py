@@ -1,4 +1,4 @@
-"""A graph of TensorFlow 1, traced anew: loops as `tf.while_loop`, branches as `tf.cond`."""
+"""The trace of a TensorFlow 1 graph as a function of TensorFlow 2: loops become `tf.while_loop`, branches `tf.cond`."""
 
 from __future__ import annotations
 

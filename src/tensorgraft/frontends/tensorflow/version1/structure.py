@@ -1,7 +1,8 @@
 """Loops and branches among the nodes of a graph of TensorFlow 1.
 
-A loop is a frame: `Enter`, `Merge` (with `NextIteration`), `LoopCond`, `Switch`, `Exit`. A branch is what lies between
-`Switch`es of one predicate and a `Merge`; a node is in a branch by what it depends on, control inputs included.
+A loop is a frame: `Enter`, `Merge` (with `NextIteration`), `LoopCond`, `Switch`, `Exit`. A branch is the nodes between
+`Switch`es of one predicate and a `Merge`; a node belongs to a branch if it depends on the branch's `Switch`, control
+inputs included.
 """
 
 from __future__ import annotations

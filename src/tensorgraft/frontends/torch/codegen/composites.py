@@ -35,7 +35,7 @@ COMPOSITES: dict[str, tuple[Spec, Fits]] = {}
 
 
 def composite(name: str, accepts: Fits = lambda *_, **__: True, **options: Any) -> Callable[[Kernel], Kernel]:
-    """A kernel for calls for which `accepts` holds, which is asked with the tensors."""
+    """Register a kernel for the calls that `accepts`, a function of the tensors, allows."""
 
     def register(fn: Kernel) -> Kernel:
         COMPOSITES[name] = Spec(fn, **options), accepts

@@ -67,7 +67,8 @@ OPERATORS: dict[Any, Callable[..., Tensor]] = {
 
 
 class SameNumbers(TorchDispatchMode):
-    """A dispatch mode in which random numbers are those of this module. `others`: operators that drew their own."""
+    """A dispatch mode in which random operators use the numbers of this module. `others`: operators that drew their
+    own."""
 
     def __init__(self) -> None:
         super().__init__()

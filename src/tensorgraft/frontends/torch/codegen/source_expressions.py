@@ -18,7 +18,7 @@ _LAYERS = os.path.join(_TORCH, "nn", "modules") + os.sep
 
 
 class Spot(NamedTuple):
-    """A place in the user's program, and the names that it gives to what is evaluated there."""
+    """A position in the user's program, and the names that the program assigns to values computed there."""
 
     place: str
     names: tuple[str, ...]

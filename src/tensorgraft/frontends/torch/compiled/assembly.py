@@ -357,5 +357,5 @@ def _gradient_finder(get_leaf: Callable[[Sequence[Any]], Tensor]) -> Callable[[S
 
 
 def _toggled(t: Tensor) -> bool:
-    """Say whether a tensor was made in inference mode and the call is not, or the other way round."""
+    """Return True if exactly one of the tensor and the call is in inference mode."""
     return t.is_inference() is not torch.is_inference_mode_enabled()

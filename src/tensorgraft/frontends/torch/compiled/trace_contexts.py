@@ -174,7 +174,7 @@ def _hooks(capture: Capture, original: Any) -> Any:
 
 @contextlib.contextmanager
 def _buckets() -> Iterator[None]:
-    """`DistributedDataParallel` makes its buckets anew once, in the order that the first process tells the others."""
+    """Let `DistributedDataParallel` rebuild its buckets once, in the order that the first process broadcasts."""
     if not torch.distributed.is_available():
         yield
         return

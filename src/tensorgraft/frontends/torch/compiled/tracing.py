@@ -114,8 +114,8 @@ class Tracing:
         self._look_around(fixed)
 
     def _cut_histories(self, call: Call) -> None:
-        """Give the function arguments without the history that they came with, which is not the function's: autograd
-        goes on there later."""
+        """Pass the arguments to the function without their history, which is not part of it: autograd continues there
+        after the call."""
         new_leaves = list(self.leaves)
         self.detached: dict[int, int] = {}
         for k, (i, t) in enumerate(self.device_arguments):
@@ -254,7 +254,7 @@ class Tracing:
         if self.tape is None:
             self.host.refuse_left(flat)
         capture.forget_leaves()
-        moved = [(i, t) for i, t in self.device_arguments if capture.looking_elsewhere(t)]
+        moved = [(i, t) for i, t in self.device_arguments if capture.is_rebound(t)]
         self._refuse_moved()
         # results, too: what makes a call raise, and what arguments look at after it
         for t in (*(flag for flag, _, _ in capture.failures or ()), *(t.detach() for _, t in moved)):
@@ -311,7 +311,7 @@ class Tracing:
         arguments = [t for _, t in self.device_arguments]
         argument_ids = {id(t) for t in arguments if id(t) not in self.detached}
         for t in (*self.world.visited.values(), *arguments):
-            if isinstance(t, Tensor) and id(t) not in argument_ids and self.capture.looking_elsewhere(t):
+            if isinstance(t, Tensor) and id(t) not in argument_ids and self.capture.is_rebound(t):
                 raise refused(
                     "changes the shape, strides or storage of a tensor from outside, which now has shape"
                     f" {tuple(t.shape)} (t_(), resize_(), out= of another size, .data = ...).",
@@ -322,7 +322,7 @@ class Tracing:
     # ---- after it ----------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Note the gradients that the function leaves, and undo what it has changed."""
+        """Record the gradients that the function leaves, and undo its changes."""
         self.final_gradients = [(leaf, raw_gradient(leaf.tensor)) for leaf in self.capture.leaves.values()]
         self.capture.undo_gradients()
         self.host.undo_writes()

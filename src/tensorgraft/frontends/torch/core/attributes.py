@@ -1,9 +1,10 @@
-"""Python values behind attributes that a traced function reads: `self.scale`, `module.eps`.
+"""Guards for Python values in attributes that a traced function reads: `self.scale`, `module.eps`.
 
-They are constants of the program, so that a trace holds only as long as they do. While a function is traced, the
-attributes that it reads of modules, of the object that it is a method of, and of others that it reaches are noted. One
-that is only counted up (`self.calls += 1`) is not read: that is a side effect (`compiled/side_effects`), which each
-call repeats. One that the function changes otherwise is expected as it was before.
+They are constants of the program, so a trace is valid only while they are unchanged. While a function is traced, the
+attributes that it reads of modules, of the object whose method it is, and of other objects that it reaches are
+recorded. An attribute that is only incremented (`self.calls += 1`) is not read: that is a side effect
+(`compiled/side_effects`), which each call repeats. For one that the function changes otherwise, the guard requires the
+value before the call.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ PATCHED.append(torch.Tensor)
 @functools.cache
 def _of_optimizers() -> frozenset[str]:
     """Return the attributes that every optimizer has. PyTorch imports its compiler, which takes 3 s, when the first
-    optimizer is made, so that one is made here only after the program has made its own."""
+    optimizer is created; one is therefore created here only after the program has created its own."""
     return frozenset({*dir(torch.optim.Optimizer), *vars(torch.optim.SGD([torch.empty(0)]))})
 
 
@@ -144,7 +145,7 @@ class Reads:
                 watch_class(type(obj))
 
     def note_absent(self, owner: Any, name: str) -> None:
-        """An attribute was asked for that is not there; parts of a module are found otherwise then."""
+        """Note that an attribute was read that does not exist; parts of a module are not found this way."""
         if id(owner) not in self._keyed and not any(name in table for table in _parts_of(owner)):
             self.absent[id(owner), name] = owner
 
@@ -178,7 +179,7 @@ class Reads:
                 self._surroundings.look_up(type(owner).__name__, Lookups(places))
 
     def stored(self) -> dict[int, set[str]]:
-        """Return the names of the attributes that were set, by the identity of what they are in."""
+        """Return {id of an object: names of its attributes that were set}."""
         slotted = self._world.slotted
         places = (
             (getattr(owner, "__dict__", None), slotted.get(id(owner)), names) for owner, names in self.written.values()

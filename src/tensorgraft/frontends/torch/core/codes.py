@@ -76,6 +76,6 @@ def storage(arrays: Sequence[Any], kind: Any, backend: Backend) -> Storage:
 
 
 def plain(backend: Backend) -> Backend:
-    """The backend that computes for one that knows of quantised arrays."""
+    """Return the backend that computes for a backend with quantised arrays, or the backend itself."""
     wrapper: Any = backend
     return wrapper.inner if backend.compound else backend

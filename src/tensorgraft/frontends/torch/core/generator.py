@@ -24,7 +24,7 @@ def draw(generator: torch.Generator | None, index: int) -> Any:
 
 
 def seed_from(generator: torch.Generator | None) -> int:
-    """A new seed out of a CPU generator; None: PyTorch's own."""
+    """Return a new seed drawn from a CPU generator (None: PyTorch's default generator)."""
     return int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator).item())
 
 

@@ -87,9 +87,10 @@ class _OutsideDynamo(TorchDispatchMode):
 
 
 class OwnMode(_OutsideDynamo):
-    """A dispatch mode of a compiled function's own, for which operators stay whole: nobody watches what they do.
+    """A dispatch mode that a compiled function enables for itself. It does not require decomposed operators, unlike a
+    mode that observes them.
 
-    While one is on, PyTorch's derivatives ask for no values: they choose the formulas that tracers can follow.
+    While one is enabled, PyTorch's derivatives use formulas that read no values, as for tracers.
     """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""An overload of an ATen operator together with the kernel behind it."""
+"""An overload of an ATen operator, with its kernel."""
 
 from __future__ import annotations
 

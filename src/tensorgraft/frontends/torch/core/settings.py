@@ -31,7 +31,7 @@ def settings() -> tuple[Any, ...]:
 
 
 def fills() -> bool:
-    """Return whether memory that nobody has written yet is to be filled (`torch.utils.deterministic`)."""
+    """Return True if new memory is to be filled (`torch.utils.deterministic`)."""
     return deterministic() and bool(torch.utils.deterministic.fill_uninitialized_memory)  # type: ignore[attr-defined]
 
 
@@ -65,7 +65,7 @@ def _flags() -> list[tuple[Any, str]]:
 
 @contextlib.contextmanager
 def restored_on_error() -> Iterator[None]:
-    """Put settings back as they were where the context ends in an exception: what it was for is then done again."""
+    """A context that restores settings if it ends in an exception, because its body is then run again."""
     before, flags_before = _of_functions(), flags()
     fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     strict = deterministic(), _only_warns()

@@ -88,7 +88,7 @@ def inherit_placement(new: Tensor, like: Tensor) -> None:
 
 
 class Follow:
-    """A hook of a parameter: its gradient lies as it does."""
+    """A hook of a parameter that gives its gradient the parameter's placement."""
 
     def __init__(self, parameter: Tensor) -> None:
         self._parameter = weakref.ref(parameter)

@@ -1,6 +1,7 @@
-"""Errors for a program that asks for a value while it is only being traced.
+"""Errors for a program that reads a value while it is being traced.
 
-The program's own line comes first, then where the value became traced, then ways out that fit what was asked.
+The message begins with the program's line, followed by where the value became traced and by remedies for this kind of
+read.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ def asked_for_values(x: Tensor) -> TracedValueError:
 
 
 def unraised(x: Tensor) -> bool | None:
-    """Return the truth of `x` with which PyTorch's own code, where it asks only to raise an error, raises none, since
-    inside a compiled function nobody is there to raise it. None for any other question."""
+    """Return the truth value of `x` with which a check in PyTorch's own code raises no error, since a compiled function
+    cannot raise there. Return None if the value is used otherwise."""
     if x.dtype is not torch.bool:
         return None
     if state.now.unraised is not None:

@@ -1,9 +1,10 @@
-"""A script that asks for CUDA gets a backend: what `tensorgraft run` changes in PyTorch while it runs a program.
+"""The translation of CUDA devices in scripts: the changes that `tensorgraft run` makes in PyTorch while it runs a
+program.
 
-Only the words for a device are translated, where Python hands them over: `"cuda"`, `torch.device("cuda:0")`, an index,
-`.cuda()`. Every function of PyTorch that takes a device is replaced by one that translates it and calls the original;
-operators are not touched, so that a call without a device costs nothing more. A `torch.device("cuda")` stays what it is
-in the script's hands, which may compare its `type` with `"cuda"`; tensors are on `graft`.
+Only device arguments are translated: `"cuda"`, `torch.device("cuda:0")`, an index, `.cuda()`. Every Python function of
+PyTorch that takes a device is replaced by one that translates it and calls the original; operators are unchanged, so
+calls without a device have no overhead. A `torch.device("cuda")` of the script remains one, as the script may compare
+its `type` with `"cuda"`; tensors are on `graft`.
 
 `torch.accelerator` needs no translation: it offers `graft` to a program that runs with `$TENSORGRAFT_BACKEND`.
 """

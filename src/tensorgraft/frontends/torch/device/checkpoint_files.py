@@ -1,9 +1,9 @@
-"""Files of `torch.distributed.checkpoint`: a save that is interrupted leaves the previous checkpoint as it was,
-safetensors files hold pieces, and asynchronous saves never interfere with the program's collectives.
+"""Files of `torch.distributed.checkpoint`: an interrupted save leaves the previous checkpoint intact, safetensors files
+may contain pieces of tensors, and asynchronous saves do not interfere with the program's collectives.
 
-PyTorch's writer overwrites files that the checkpoint in the same folder consists of. Here a second save into a folder
-has files of its own; `.metadata`, which names the files of a checkpoint, replaces the previous one in one step when all
-are written, and only then are the previous files removed. (A save into a new folder has PyTorch's names.)
+PyTorch's writer overwrites the files of a checkpoint in the same folder. Here a second save into a folder uses new
+files; `.metadata`, which names the files of a checkpoint, replaces the previous one in one step when all are written,
+and only then are the previous files removed. (A save into a new folder has PyTorch's names.)
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`module.load_state_dict` on the device: all of a checkpoint, or nothing.
 
-PyTorch copies what fits, and raises for the rest when that is done. Here a module that raises is as it was before.
+PyTorch copies the entries that fit, and then raises an error for the others. Here a module is unchanged if it raises.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _MANY = 256
 
 
 class TransferredWork(dist.Work):
-    """The handle of a collective on copies: what it has written is in the tensors once somebody has waited."""
+    """The handle of a collective on copies: its results are written to the tensors when it is waited for."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class TransferredWork(dist.Work):
         return self._source
 
     def result(self) -> list[torch.Tensor]:
-        """The tensors that were written, as long as somebody else has them."""
+        """Return the tensors that were written, if they still have other references."""
         self.wait()
         return _alive(self._result)
 
@@ -98,7 +98,7 @@ def _alive(refs: list[Any]) -> list[torch.Tensor]:
 
 
 class ComputedWork(dist.Work):
-    """The handle of a collective that the device computes, as all else, in the order in which it was asked for."""
+    """The handle of a collective that the device computes, in order with its other operations."""
 
     def __init__(self, result: list[torch.Tensor]) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
 """`torch.distributed` for tensors of the device: every collective, derived from its schema.
 
 PyTorch's process groups call operators of the dispatcher (`c10d::allreduce_`, ...): `torch.distributed`'s functions,
-functional collectives, `DistributedDataParallel`'s reducer, FSDP and DTensor alike. Each has a kernel here. Where the
-devices of the group's processes compute together (`groups`), it is a rule of `exchanges`; elsewhere the kernel does
-what the group's backend for the CPU (gloo) does, on copies, and brings back what was written when somebody waits.
+functional collectives, `DistributedDataParallel`'s reducer, FSDP and DTensor alike. Each has a kernel here. If the
+devices of the group's processes compute together (`groups`), it is a rule of `collective_rules`; otherwise the kernel
+calls the group's backend for the CPU (gloo) with copies, and copies the results back when they are waited for.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def data(inherited: Any) -> property:
     def assign(self: torch.Tensor, value: torch.Tensor) -> None:
         state.looks_changed()
         if state.now.capture is not None and self.device.type == TYPE:
-            state.now.capture.looks_elsewhere(self)
+            state.now.capture.note_rebinding(self)
         if not (isinstance(value, torch.Tensor) and exchangeable(self, value)):
             with _flags_of(self, value) if self.device.type == TYPE else contextlib.nullcontext():
                 inherited.__set__(self, value)

@@ -1,4 +1,4 @@
-"""Names of `torch.cuda` behind which there is nothing on a backend: called, they say so."""
+"""Functions of `torch.cuda` that a backend has no equivalent of: calls raise an error that says so."""
 
 from __future__ import annotations
 

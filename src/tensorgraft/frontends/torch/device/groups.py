@@ -21,7 +21,7 @@ _APART = "-"  # of a process whose device has joined no others
 
 
 class _Members:
-    """The processes of the program, by what the store says of them."""
+    """The processes of the program, as read from the store."""
 
     def __init__(self, store: Any, own_rank: int | None) -> None:
         self._store = store

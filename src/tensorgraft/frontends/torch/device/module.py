@@ -166,7 +166,7 @@ def can_device_access_peer(device: Device, peer_device: Device) -> bool:
 
 
 def synchronize(device: Device = None) -> None:
-    """Wait until everything that was asked of a device is computed."""
+    """Wait until all operations on a device have finished."""
     _slot(device).backend.synchronize()
 
 
@@ -192,7 +192,7 @@ def manual_seed_all(seed: int) -> None:
 
 
 def seed() -> int:
-    """Seed the current device with a number that nobody knows; returns it."""
+    """Seed the current device with a random number; returns it."""
     manual_seed(number := state.unknown_seed())
     return number
 

@@ -1,7 +1,7 @@
-"""`torch.accelerator` on the device: what its Python functions ask of C++, answered by the device module.
+"""`torch.accelerator` on the device: calls of C++ functions are answered by the device module.
 
-PyTorch's C++ half of a Python device knows one index and has no allocator, streams or events. A process has one
-accelerator, which is ours, so the functions of `torch._C` behind `torch.accelerator` are simply replaced.
+PyTorch's C++ part of a Python device supports one index, and no allocator, streams or events. A process has one
+accelerator, which is this device, so the functions of `torch._C` that `torch.accelerator` calls are replaced.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def _with_tensors(module: Any) -> list[tuple[str, Any]]:
 
 
 def _update_reference(x: torch.Tensor, before: torch.Tensor) -> None:
-    """A tensor has moved; what it was to C++ is now `before`."""
+    """Update C++'s reference to a tensor that was moved; its former object is now `before`."""
     if _now.moved is not None:
         _now.moved.add(id(x))
     elif before._use_count() > 1:  # type: ignore[attr-defined]

@@ -51,7 +51,7 @@ class HeldPieces:
         return host.permute([self._order.index(d) for d in range(host.dim())]).contiguous()
 
     def put(self, offset: Offset, piece: Tensor) -> None:
-        """Let a CPU tensor, which nobody writes any more, be a piece."""
+        """Make a CPU tensor that is not written any more a piece."""
         xp = self._cell.backend
         with xp.scope():
             host = np.asarray(cpu_to_numpy(piece.permute(self._order)), order="C")
@@ -59,7 +59,7 @@ class HeldPieces:
 
 
 class StagedPieces:
-    """Pieces that have been brought to the host, of a tensor that goes on being written."""
+    """Pieces copied to the host, of a tensor that the program continues to write."""
 
     def __init__(self, pieces: HeldPieces) -> None:
         self._sizes = pieces.sizes()
@@ -168,7 +168,7 @@ def commit(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def staging(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A copy on the host of a tensor that is to be saved while the program goes on."""
+    """Return a copy on the host of a tensor that is saved while the program continues."""
 
     @functools.wraps(original)
     def _offload_tensor(self: Any, x: Tensor, memo: dict[int, Any], *args: Any, **kwargs: Any) -> Tensor:

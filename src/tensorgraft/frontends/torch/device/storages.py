@@ -1,7 +1,7 @@
-"""`torch.UntypedStorage` on the device: its methods in terms of tensors, where PyTorch's own would touch memory.
+"""`torch.UntypedStorage` on the device: methods that would access memory, in terms of tensors.
 
-The C++ storage has no memory behind it: a null pointer, which PyTorch's storage methods dereference or refuse. Each one
-is replaced on the Python class by a method that serves storages of ours and hands all others to the original.
+The C++ storage has a null pointer, which PyTorch's storage methods dereference or refuse. Each of these methods is
+replaced on the Python class by one that handles storages of the device, and calls the original for all others.
 """
 
 from __future__ import annotations
@@ -272,8 +272,8 @@ def byteswap(self: UntypedStorage, elem_size: int) -> None:
 
 
 class Released(UntypedStorage):
-    """The class of a storage whose memory has been given back, until it is asked for again (as FSDP does with gathered
-    parameters): tensors still look at it, and C++ goes on knowing its size."""
+    """The class of a storage whose memory was freed by `resize_(0)`, until it is resized again (as FSDP does with
+    gathered parameters): tensors still refer to it, and C++ still knows their sizes."""
 
     def nbytes(self) -> int:
         return 0

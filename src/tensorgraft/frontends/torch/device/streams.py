@@ -1,4 +1,4 @@
-"""Streams: a backend does what it is asked for in order, so there is one (`torch_entry.classes` has its class)."""
+"""Streams: a backend runs operations in order, so there is one stream (its class is in `torch_entry.classes`)."""
 
 from __future__ import annotations
 

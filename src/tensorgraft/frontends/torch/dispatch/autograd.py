@@ -53,8 +53,8 @@ def _tensor_split(x: Any, where: Any, dim: int = 0) -> Any:
 
 
 def _unchecked(op: Any, value: bool, *args: Any, **kwargs: Any) -> Any:
-    """Call an operator that PyTorch takes apart. Inside a trace its checks of values, which pass where what is asked
-    for is `value`, are not made."""
+    """Call an operator that PyTorch decomposes. Inside a trace, its checks of values are skipped: a value that is read
+    is taken to be `value`, with which they pass."""
     before, state.now.unraised = state.now.unraised, value if state.now.capture is not None else None
     try:
         return op._op_dk(_COMPOSITE, *args, **kwargs)
@@ -80,7 +80,7 @@ def _cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = N
 
 
 def _max_pool1d(*args: Any) -> Any:
-    """Compute `max_pool1d`; without a gradient the result is no view, as on the CPU, which has a kernel of its own."""
+    """Compute `max_pool1d`. Without a gradient the result is no view, as on the CPU, which has a separate kernel."""
     op = torch.ops.aten.max_pool1d.default
     out = op._op_dk(_COMPOSITE, *args)
     return out if out.requires_grad or not out._is_view() else torch.ops.aten._unsafe_view.default(out, out.shape)

@@ -1,11 +1,10 @@
-"""The cold tier of eager operators: computed without a compiler, on the memory in which a backend's arrays lie.
+"""The cold tier of eager operators, which computes without a compiler on the memory of the backend's arrays.
 
-Where the backend's arrays lie in the host's memory (`Backend.cold`), a signature seen for the first times needs no
-plan: PyTorch's own CPU kernel says shapes, strides, warnings, errors and values in one call. Where there is none, and
-for random numbers, whose bits are the device's, the kernel's program runs on the cold backend. Results are new memory,
-which their storages own (`Storage.cold`), and become arrays of the backend, without a copy, when a compiled program
-asks for them. The arrays of a backend are never written: a storage whose memory is to be written gets a copy that is
-its own.
+If the backend's arrays are in the host's memory (`Backend.cold`), the first calls of a signature need no plan:
+PyTorch's CPU kernel determines shapes, strides, warnings, errors and values in one call. Operators without such a
+kernel, and random ones, whose bits are the device's, run on the cold backend. Results are new memory, which their
+storages own (`Storage.cold`); a compiled program that reads them gets arrays of the backend without a copy. Arrays of a
+backend are never written: a storage that is written gets a copy of its own.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from tensorgraft.frontends.torch.dispatch.meta_results import has_room
 from tensorgraft.frontends.torch.dispatch.plan import Plan
 from tensorgraft.frontends.torch.dispatch.planning import device_error, make_plan
 from tensorgraft.frontends.torch.dispatch.results import conjugated
-from tensorgraft.hub import tiers
+from tensorgraft.hub import host_copies, tiers
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.tiers import tiered
 from tensorgraft.storage import ColdStorage, Storage, is_dense
@@ -84,6 +83,16 @@ def tier_counts() -> tuple[Counter[str], Counter[str]]:
         if operator.calls:
             cold[operator.name] += operator.calls
     return cold, Counter(plans)
+
+
+def copy_counts() -> Counter[str]:
+    """Return how many arrays the cold tier has copied "to the host" and "to the device", on devices whose memory the
+    host cannot read. Raises nothing.
+
+    >>> import tensorgraft as tg
+    >>> copies = tg.torch.copy_counts()
+    """
+    return Counter(host_copies.counts)
 
 
 class ColdSignature:
@@ -248,7 +257,7 @@ class ColdOperator:
     def computed(
         self, known: ColdSignature, cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """A call whose signature CPU PyTorch knows, or is asked about."""
+        """Compute a call by CPU PyTorch if its signature is known to be accepted there, or is not known yet."""
         backend = known.slot.backend
         if not backend.host_visible and known.heat.spent(*host_work(self.name, cells, args)):
             return MISS
@@ -315,8 +324,8 @@ class ColdOperator:
     def _separate(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], lowered: list[Any], named: dict[str, Any]
     ) -> tuple[list[Any], dict[str, Any], list[tuple[Tensor, Tensor]]]:
-        """The arguments with tensors that CPU PyTorch may resize for those that are written, wherever these are given;
-        each written tensor and what stands for it."""
+        """Return (the arguments, with resizable copies of tensors that are written; pairs of each written tensor and
+        its copy)."""
         outs = {}
         for name in self._operator.signature.written:
             low = named.get(name)
@@ -396,8 +405,8 @@ def _cpu_operand(t: Tensor) -> Tensor:
 
 
 def _lower(a: Any, backend: Backend | None = None, host: bool = False) -> Any:
-    """An argument as CPU PyTorch has it. Raises NotLent for a tensor that a plan has to judge: one of another backend,
-    or of the CPU, unless it is a number, or this argument may be there (`host`)."""
+    """Return an argument for CPU PyTorch. Raises NotLent for a tensor that needs a plan: one of another backend, or of
+    the CPU, unless it is a number or this argument may be on the CPU (`host`)."""
     if isinstance(a, Tensor):
         if a.device.type == TYPE:
             cell = cell_of(a)  # one of a tensor that C++ made comes with the first look
@@ -433,8 +442,8 @@ def _with_layout(compute: Callable[..., Any], meta: Callable[..., Any]) -> Calla
 
 
 def _resized(high: Tensor, low: Tensor) -> None:
-    """CPU PyTorch has resized `low`, which stands for an `out=` tensor: that gets a storage of its new size, if its own
-    has no room."""
+    """Handle an `out=` tensor, represented by `low`, that CPU PyTorch has resized: it gets a new storage if its own is
+    too small."""
     if has_room(high, tuple(low.shape), low.stride()):  # and is what CPU PyTorch has written
         set_storage(high, high.untyped_storage(), int(high.storage_offset()), tuple(low.shape), low.stride())
         return

@@ -100,8 +100,8 @@ class Replayed:
     def _recorded(
         self, xp: Backend, args: tuple[Any, ...], kwargs: dict[str, Any], pure: bool = False
     ) -> Callable[..., Any]:
-        """Record the kernel as a program; one that asks for values, or fails, is returned as it is, to raise when
-        called. So is, with `pure`, one that returns constants or what it is given."""
+        """Record the kernel as a program. Return the kernel itself if it reads values or fails, so that its call
+        raises; with `pure`, also if it returns constants or arguments."""
         structure: Any = None
         verifiers: list[Any] = []
 
@@ -153,8 +153,9 @@ class Replayed:
 
 
 class ReplayedFormula(Replayed):
-    """A kernel that is written in operators, for one plan: its third call records it, and from then on nothing of its
-    Python runs. Where `numbers` are inputs of the plan, each few that come have a program of their own."""
+    """A kernel that is written in operators, for one plan: it is recorded at the third call, and replayed without its
+    Python code afterwards. If numbers are inputs of the plan (`numbers`), there are programs for a few of their
+    values."""
 
     def __init__(self, fn: Callable[..., Any], numbers: bool) -> None:
         super().__init__(fn)

@@ -1,5 +1,5 @@
-"""The host's memory behind tensors on the device: read and owned in place where the backend's arrays lie in it, else by
-way of copies."""
+"""The host's memory of tensors on the device: read and written in place if the backend's arrays are in it, else by
+copies."""
 
 from __future__ import annotations
 
@@ -116,7 +116,8 @@ def computed(t: Tensor) -> Tensor | None:
 
 
 def hosted(slot: Slot, host: Tensor) -> Tensor:
-    """A tensor on the device with the memory of `host`, which nobody else has and which it fills, each element once."""
+    """Return a tensor on the device with the memory of `host`, which has no other reference and whose elements fill
+    it."""
     shape, strides = tuple(host.shape), host.stride()
     return attach(
         ColdStorage(None, slot.backend, host), slot, host.dtype, shape, strides, host.untyped_storage().nbytes()

@@ -185,7 +185,8 @@ def resized_though_refused(
 
 
 def has_room(out: Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Return True if the storage of `out` is large enough for the new size and strides; PyTorch keeps it then."""
+    """Return True if the storage of `out` is large enough for the new size and strides; PyTorch keeps the storage
+    then."""
     storage = out.untyped_storage().nbytes()
     extent = math.prod(size) and 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     return storage > 0 and (int(out.storage_offset()) + extent) * out.element_size() <= storage

@@ -88,7 +88,7 @@ def make_outline(
 
 
 def pointwise(tensors: Sequence[Tensor]) -> tuple[Shape, Shape] | None:
-    """Return (sizes, strides) of an elementwise operator's result; None: PyTorch has to say."""
+    """Return (sizes, strides) of an elementwise operator's result, or None if PyTorch has to determine them."""
     first = tensors[0]
     shape = tuple(first.size())
     if all(t.size() == shape for t in tensors):

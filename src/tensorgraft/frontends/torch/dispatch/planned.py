@@ -183,8 +183,8 @@ class PlannedOperator:
     def _count_versions(
         self, error: BaseException, plan: Plan | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Tell autograd of tensors that may have been written before something was raised: PyTorch counts their
-        versions after the call. Of an interrupt nobody knows where it came."""
+        """Increment the version counters of tensors that may have been written before an exception: PyTorch does so
+        only after a call, and an interrupt may come at any point."""
         if self._cold.wrote or (plan is not None and plan.writing) or not isinstance(error, Exception):
             self._cold.wrote = False
             if plan is not None:

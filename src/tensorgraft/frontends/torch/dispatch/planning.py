@@ -40,8 +40,8 @@ def make_plan(
     forms: Sequence[Form | None],
     computing: Backend | None = None,
 ) -> Plan:
-    """`forms`: of each tensor on the device, that of an offset that is an operand. `computing`: another backend than
-    that of the tensors, on arrays of its own. Raises what PyTorch raises for these arguments."""
+    """`forms`: for each tensor on the device the form of its offset, if that is an operand. `computing`: a backend
+    other than that of the tensors, with its own arrays. Raises the errors that PyTorch raises for these arguments."""
     moved = operator.spec.moved(args, kwargs)
     names, key = outline_key(operator, args, kwargs, positions=moved is not None)
     outline: Outline | None = operator.outlines.get(key)
@@ -122,7 +122,8 @@ def _elementwise(outline: Outline | None, tensors: Sequence[Tensor]) -> list[Res
 
 
 def backend_of(tensors: Sequence[Tensor], slot: Slot) -> Backend:
-    """The backend that computes on tensors of a device: where some are quantised, that which knows of such."""
+    """Return the backend that computes on tensors of a device: the one with quantised arrays, if some tensors are
+    quantised."""
     return next((xp for t in tensors if (xp := cell_of(t).backend).compound), slot.backend)
 
 

@@ -112,7 +112,8 @@ def _computation(
 
 
 def _kernel(xp: Backend, operator: Operator) -> Callable[..., Any]:
-    """Return what computes an operator on a backend: its kernel, as it is or recorded, or one of the backend's own."""
+    """Return the function that computes an operator on a backend: its kernel, unchanged or recorded, or a method of the
+    backend."""
     spec, backend_kernels = operator.spec, OWN.get(xp)
     if backend_kernels is not None:
         return backend_kernels.get(schema.short_name(operator.base or operator.op), spec.fn)

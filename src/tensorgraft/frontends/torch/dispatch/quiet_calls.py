@@ -51,7 +51,7 @@ ROOM = 1 << 20
 
 
 def to_meta(args: Any, kwargs: dict[str, Any], device: str = "meta", pad: int = 0) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments with meta tensors (or zeros, and `pad` behind them) of the same sizes, strides, dtypes."""
+    """Return the arguments with meta tensors of the same sizes, strides and dtypes (or zeros, padded by `pad`)."""
     stand_ins: dict[int, Tensor] = {}
 
     def convert(a: Any) -> Any:

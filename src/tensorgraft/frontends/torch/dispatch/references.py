@@ -1,7 +1,7 @@
-"""PyTorch's reference functions (`torch._refs`), of which its meta functions and decompositions are made.
+"""PyTorch's reference functions (`torch._refs`), which its meta functions and decompositions call.
 
-Each elementwise one is marked to be left out by Dynamo (`torch._disable_dynamo`), and the first call of any imports
-Dynamo for that, which takes one to three seconds. As long as nobody has imported it, there is nothing to leave out.
+Each elementwise one is marked to be skipped by Dynamo (`torch._disable_dynamo`), and the first call of any imports
+Dynamo for that, which takes one to three seconds. As long as Dynamo is not imported, the mark is not needed.
 
 Many of them import PyTorch's module of symbolic shapes, and SymPy with it, to compare sizes. For sizes that are numbers
 neither is needed.
@@ -62,7 +62,7 @@ def _disabled() -> Iterator[Callable[..., Any]]:
 
 
 class _Unimported(types.ModuleType):
-    """Stands for a module that nobody has imported. A name that it lacks imports that module."""
+    """A placeholder for a module that is not imported. Reading a name that it lacks imports the module."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and not (name == "__path__" and self is _sympy):  # a package

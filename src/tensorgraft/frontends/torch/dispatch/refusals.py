@@ -1,4 +1,5 @@
-"""Calls that PyTorch's CPU kernels refuse and its meta functions accept: the kernel is asked, on zeros, once a plan."""
+"""Calls that PyTorch's CPU kernels refuse and its meta functions accept: once for each plan, the kernel is called with
+zeros."""
 
 from __future__ import annotations
 
@@ -196,8 +197,8 @@ def _of_any_values(operator: Operator, refusal: Exception) -> bool:
 def check_dtypes(
     operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], all_tensors: Sequence[Tensor]
 ) -> None:
-    """Raises where PyTorch refuses tensors of these dtypes beside each other, which meta functions do not look at. Once
-    for each operator and dtypes: where all numbers are of one dtype and all indices int64, nothing is asked.
+    """Raise PyTorch's error for a combination of dtypes that it refuses, which meta functions do not check. It is
+    checked once for each operator and dtypes, and not at all if all numbers have one dtype and all indices are int64.
     `all_tensors`: the call's tensors."""
     if not operator.takes_indices and len({t.dtype for t in all_tensors}) <= 1:
         return
@@ -231,9 +232,9 @@ def check_in_place(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def check_out(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], all_tensors: Sequence[Tensor]) -> None:
-    """Raises where PyTorch refuses `out=` tensors: of another dtype than the results (elementwise operators cast, most
-    others do not, and meta functions that are written in Python cast always), of another shape where they are read,
-    too. Of large tensors (`all_tensors`: the call's) only the dtypes are looked at."""
+    """Raise PyTorch's error for `out=` tensors that it refuses: those of another dtype than the results (elementwise
+    operators cast, most others do not, and meta functions that are written in Python always cast), and those of another
+    shape that are also read. For large tensors (`all_tensors`: the call's) only the dtypes are checked."""
     if operator.kind != "out" or operator.base is None:
         return
     if rehearsal.can_rehearse(operator) and not rehearsal.is_large(operator, [t.size() for t in all_tensors]):

@@ -121,8 +121,8 @@ def _stand_in(a: Any, stand_ins: dict[int, Tensor] | None, sizes: list[torch.Siz
 
 
 def _like(t: Tensor, extra_bytes: int = 0, is_written: bool = False) -> Tensor:
-    """Zeros of the geometry of `t`, with `extra_bytes` behind those that are written. Raises where they do not fit into
-    the memory that there is for them."""
+    """Return zeros of the geometry of `t`, with `extra_bytes` after those that are written. Raises an error if they do
+    not fit into the memory reserved for them."""
     memory = _zeros.get(t.dtype)
     if memory is None:
         memory = _zeros[t.dtype] = _MEMORY.view(t.dtype)

@@ -262,8 +262,8 @@ def set_empty(x: Tensor) -> Tensor:
 def new_empty(
     size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: Any, filled: bool = False
 ) -> Tensor:
-    """A tensor whose elements are zero: no backend here has uninitialised memory. `filled`: as PyTorch fills memory
-    that nobody has written, where algorithms are to be deterministic."""
+    """Return a tensor of zeros: backends have no uninitialised memory. `filled`: with PyTorch's fill value for new
+    memory under deterministic algorithms."""
     slot = slot_of(device)
     xp = slot.backend
     n = 1 + sum((d - 1) * s for d, s in zip(size, stride, strict=True)) if 0 not in size else 0
@@ -285,8 +285,9 @@ def new_empty(
 
 
 def _rows(size: tuple[int, ...], stride: tuple[int, ...], n: int) -> tuple[int, ...]:
-    """The shape of an array of `n` elements for a storage in which a tensor lies so: its own, axes as they lie. What is
-    written there needs no other shape; between two shapes XLA computes a value twice."""
+    """Return the shape of an array of `n` elements for a storage on which a tensor has this geometry: the tensor's
+    shape, with axes in the order of memory. Writes then need no reshape; between two shapes XLA computes a value
+    twice."""
     if not n or len(size) > MOST_AXES or not is_dense(size, stride):
         return (n,)
     if stride == contiguous_strides(size):

@@ -38,8 +38,8 @@ class GraftedModule(NamedTuple):
 
 
 def graft_module(module: Any, onto: str) -> Any:
-    """A module or an exported program as `Grafted` on JAX, a `tf.Module` on TensorFlow, a `Function` on NumPy. The
-    module itself is left as it is, and is asked for its modes at each call."""
+    """Return a module or an exported program as `Grafted` (JAX), a `tf.Module` (TensorFlow) or a `Function` (NumPy).
+    The module is not changed, and each call uses its current modes."""
     slot = slot_named(onto)
     xp = slot.backend
     if xp.grafted_as is None:

@@ -56,8 +56,8 @@ class PureFunction:
     def __call__(
         self, params: Arrays, buffers: Arrays, /, *args: Any, key: Any = None, **kwargs: Any
     ) -> tuple[Any, dict[str, Array]]:
-        """Raises ValueError for other names or shapes than the module's, TracedValueError where the module asks for
-        values, draws random numbers without a key, or writes what is not its own."""
+        """Raises ValueError for other names or shapes than the module's, TracedValueError if the module reads values,
+        draws random numbers without a key, or writes tensors that are not its own."""
         out, new_values = self.call(params, buffers, args, kwargs, key)
         return out, {name: new_values.get(name, buffers[name]) for name in self.buffers}
 
@@ -209,7 +209,7 @@ class PureSignature:
 
 
 class _Wrapped(torch.nn.Module):
-    """A module that calls what it is given, during which another one may have other parameters."""
+    """A module that calls a function, so that the parameters of another module can be replaced during the call."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__()
@@ -237,7 +237,8 @@ class PureRun:
 
 
 def run(call: PureSignature, arrays: Sequence[Array], taped: bool) -> tuple[PureRun, list[Array], list[Array]]:
-    """Call the module on tensors around arrays: (what it was, results and buffers afterwards, residuals)."""
+    """Call the module on tensors around arrays. Return (the structure of the results; arrays of results, buffers and
+    residuals)."""
     try:
         return _run_once(call, arrays, taped)
     except (RuntimeError, TracedValueError) as error:

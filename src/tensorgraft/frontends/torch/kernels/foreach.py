@@ -88,7 +88,7 @@ def _lifted_check(check: Callable[..., None]) -> Callable[..., None]:
 
 
 def derive() -> None:
-    """Register what follows from the kernels that are there."""
+    """Register kernels that are derived from the existing ones."""
     for name in _functional_names():
         packet, _, overload_name = name.partition(".")
         if name in LEFT_OUT or name in SPECS:

@@ -131,7 +131,7 @@ def rebuild(
 
 
 def rebuild_with_state(arguments: tuple[Any, ...], state: dict[str, Any]) -> torch.Tensor:
-    """Rebuild a quantised tensor that has attributes of its own. Raises ValueError as `rebuild`."""
+    """Rebuild a quantised tensor with additional attributes. Raises ValueError as `rebuild`."""
     if not isinstance(arguments, tuple) or not isinstance(state, dict) or len(arguments) != 9:
         raise ValueError(f"{_WHAT} is broken: it has no attributes, or is not a tensor")
     tensor = rebuild(*arguments)

@@ -1,8 +1,8 @@
 """Operators on quantised CPU tensors (`QuantizedTensor`), by what they do:
 
-views change sizes, strides and offset, as PyTorch does, and share the storage; products, look-ups and
-what moves elements run the kernels of the device on PyTorch's own backend (`quantized_kernels.py`); everything else is
-PyTorch's own kernel on dequantised numbers, and what it writes is quantised anew (`quantized_numbers.py`).
+views change sizes, strides and offset, as in PyTorch, and share the storage; products, look-ups and operators that move
+elements run the kernels of the device on the PyTorch backend (`kernels.py`); all others run PyTorch's kernel on
+dequantised numbers, and written operands are quantised again (`numbers.py`).
 """
 
 from __future__ import annotations

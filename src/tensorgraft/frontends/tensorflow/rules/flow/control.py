@@ -11,7 +11,7 @@ import numpy as np
 
 from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.tensorflow.branch_residuals import KeptOfBranches, of_side
-from tensorgraft.frontends.tensorflow.counted_rows import of_both, of_counts, with_counts
+from tensorgraft.frontends.tensorflow.counted_rows import largest_counts, with_counts, without_counts
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Shape
 from tensorgraft.frontends.tensorflow.loop_carry import LoopCarry, abstractly, traced
 from tensorgraft.frontends.tensorflow.planning import plan
@@ -76,7 +76,7 @@ def _branch(
             sides = [functools.partial(_of_specs, graphs) for graphs in (on_true, on_false)]
             with_number = [*operands, np.asarray(0) if number is None else number]
             specs = [abstractly(xp, side, [of_side(x, k) for x in with_number])[1] for k, side in enumerate(sides)]
-            most = of_both(specs)
+            most = largest_counts(specs)
             common = {k: x for k, pair in enumerate(zip(*specs, strict=True)) if (x := all_the_same(pair)) is not None}
     residuals = KeptOfBranches(xp, branches, [*operands, np.asarray(0) if number is None else number])
     carries: list[LoopCarry] = []
@@ -105,7 +105,9 @@ def _branch(
     values = carries[0].values(arrays)
     for i, value in zip(writes, values[len(values) - len(writes) :], strict=True):
         operands[i].value = value
-    results = of_counts(residuals.merged(values[: len(values) - len(writes)], arrays[len(carries[0].arrays) :]), most)
+    results = without_counts(
+        residuals.merged(values[: len(values) - len(writes)], arrays[len(carries[0].arrays) :]), most
+    )
     return [common.get(k, x) for k, x in enumerate(results)]
 
 
@@ -232,7 +234,7 @@ def map_defun(xp: Backend, *operands: Any, f: FunctionGraph, Targuments: tuple[A
 
 @rule("FakeParam", folds=False)
 def fake_param(xp: Backend, *, shape: Shape, dtype: np.dtype) -> Array:
-    """Return zeros for what a branch that has not run would have kept: nobody reads them."""
+    """Return zeros for residuals of a branch that has not run, which are not read."""
     return xp.zeros(tuple(n or 0 for n in shape or ()), dtype)
 
 

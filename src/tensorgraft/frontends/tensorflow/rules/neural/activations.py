@@ -1,4 +1,4 @@
-"""Activations, losses, and the derivatives that TensorFlow's tapes ask for as operations of their own."""
+"""Activations, losses, and their gradients, which are operations of TensorFlow."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def _finished(
     xp: ValueBackend, total: Value, units: tuple[Value, Value], bias: Value | None, ranges: tuple[Value, ...],
     relu: bool, out_type: np.dtype, own_range: tuple[Value, Value],
 ) -> list[Value]:  # fmt: skip
-    """The sums of products, with bias, in the range that is asked for. `units`: what steps of the factors stand for."""
+    """Return the sums of products, with bias, in the requested range. `units`: the value of a step of each factor."""
     unit = xp.multiply(*units)
     if bias is not None and bias.dtype == INT32:
         bias = single(xp, bias) * unit

@@ -1,6 +1,5 @@
-"""Random operations that draw one number after the other, on the host: crops, regions of fractional pooling, normal
-numbers between bounds, places of a permutation that nobody keeps.
-"""
+"""Random operations that draw one number after the other, on the host: crops, regions of fractional pooling, truncated
+normal numbers, positions of a permutation that is not stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results with a history: the tape behind them, and those that are tensors from outside."""
+"""The histories of results: the tape of gradients, and results that are tensors from outside."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def result_finders(
         if not (isinstance(t, Tensor) and t.device.type == TYPE) or id(t) in argument_finders:
             return None
         cell = cell_of(t)
-        if id(cell) in new_storages or cell.backend.compound or capture.looking_elsewhere(t):
+        if id(cell) in new_storages or cell.backend.compound or capture.is_rebound(t):
             return None
         if id(t) in outside:
             return outside[id(t)]
@@ -87,7 +87,7 @@ def result_finders(
             and (base is None or leaf or id(cell) in replaceable)
         ):
             return _new_tensor(t, replaceable.get(id(cell)))
-        if base is None or leaf or base.grad_fn is not None or capture.looking_elsewhere(base):
+        if base is None or leaf or base.grad_fn is not None or capture.is_rebound(base):
             return None
         if t.requires_grad and not base.requires_grad:  # by an argument between the two
             return None

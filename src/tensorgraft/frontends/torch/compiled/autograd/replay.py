@@ -1,4 +1,4 @@
-"""Backward programs: autograd's graph of a traced function, walked in a trace of its own."""
+"""Backward programs: a traversal of the autograd graph of a traced function, in a trace of its own."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def saved_of_node(node: Any, name: str) -> list[tuple[Any, Tensor]]:
 
 
 def nodes(roots: Sequence[Tensor]) -> Iterator[Any]:
-    """The nodes of autograd's graph behind tensors."""
+    """Yield the nodes of the autograd graph of tensors."""
     return nodes_from([t.grad_fn for t in roots])
 
 
@@ -108,8 +108,8 @@ class Parts(NamedTuple):
 
 
 def separate_parts(roots: Sequence[Tensor], saving: dict[Any, set[int]]) -> Parts | None:
-    """Return the parts of the graph behind tensors, None if there is one. `saving`: nodes with saved tensors, and the
-    keys of their residuals."""
+    """Return the unconnected parts of the autograd graph of tensors, or None if there is only one. `saving`: nodes with
+    saved tensors, and the keys of their residuals."""
     numbers = list(range(len(roots)))
     reached: dict[Any, int] = {}
 

@@ -1,8 +1,8 @@
 """`torch.cond`, `torch.while_loop`, `scan` and `associative_scan` on the device.
 
 Eagerly they are Python's `if` and loops. Inside a compiled function they are the backend's own control flow: a branch
-or a body is traced once, whatever its length. Gradients compute it again where its derivative is asked for, so that
-what a loop keeps for its backward pass is its carries.
+or a body is traced once, whatever its length. The backward pass recomputes each step, so that a loop saves only its
+carries.
 """
 
 from __future__ import annotations

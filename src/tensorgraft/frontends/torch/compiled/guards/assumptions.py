@@ -273,8 +273,8 @@ _hooks_after: Callable[[Tensor], Any] = Tensor._post_accumulate_grad_hooks.__get
 
 
 class Rebound:
-    """Places outside that hold a tensor which the function reads and replaces by another: each call takes what is there
-    then."""
+    """Variables and attributes outside that hold a tensor which the function reads and replaces by another: each call
+    reads the current one."""
 
     def __init__(self, world: Reachable, changes: Sequence[Change], argument_storages: Collection[int]) -> None:
         """`argument_storages`: storages of arguments."""

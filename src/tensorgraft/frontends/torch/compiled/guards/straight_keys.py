@@ -91,11 +91,11 @@ def _geometry(code: StraightCall, variable: str, t: Tensor) -> str:
 
 
 def _write_geometries(code: StraightCall, geometries: Sequence[tuple[str, str]]) -> None:
-    """Write conditions on how tensors look at their storages, for those that are others than in the call before, or
-    where some tensors look elsewhere since.
+    """Write conditions on the geometries of tensors. They are checked for tensors that differ from those of the
+    previous call, and for all if some tensor has been rebound since.
 
-    A tensor is told by the empty table of its attributes, which nobody else has (a weak reference would be in the way
-    of `torch.utils.swap_tensors`)."""
+    A tensor is identified by its empty `__dict__`, which is its own (`torch.utils.swap_tensors` refuses tensors with
+    weak references)."""
     n = len(geometries)
     no_tables: list[Any] = [None] * n
     last_tables = [*no_tables, state.looks]

@@ -1,8 +1,8 @@
-"""`tg.jit` of functions of plain CPU tensors, which stay PyTorch's own.
+"""`tg.jit` of functions of plain CPU tensors, which remain PyTorch tensors.
 
-Autograd and in-place writes of CPU tensors are PyTorch's, so it is PyTorch that captures them: Dynamo, whose guards
-know whatever a function reads, and AOTAutograd. Their graphs are computed by the default device on the same memory
-(`dynamo`), as those of `torch.compile(backend="tensorgraft")` are; what is in none runs as it is.
+PyTorch implements autograd and in-place writes of CPU tensors, and therefore captures these functions: by Dynamo, with
+guards for everything that a function reads, and AOTAutograd. The default device computes their graphs on the same
+memory (`dynamo`), as for `torch.compile(backend="tensorgraft")`; code outside of a graph runs unchanged.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class CpuCall:
     """Calls with arguments of one structure, in the place of a trace."""
 
     class guards:
-        """Dynamo has its own."""
+        """No guards: Dynamo has its own."""
 
         @staticmethod
         def hold(leaves: Sequence[Any]) -> bool:

@@ -72,7 +72,7 @@ def _needs_number(what: str) -> Callable[..., Any]:
 
 
 def _asking(method: Callable[[Tensor, Any], Tensor]) -> Callable[[Any, Any], Any]:
-    """Make a comparison: its truth is asked for."""
+    """Return a comparison method, which reads the truth value of its result."""
 
     def compare(self: Any, other: Any) -> Any:
         real = is_scalar(other) or isinstance(other, bool | int | float)

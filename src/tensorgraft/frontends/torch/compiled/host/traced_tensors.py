@@ -84,7 +84,7 @@ class HostWatch(OwnMode):
         targets = written_by(func, args, kwargs) if writes else []
         before = self._begin_write(func, args, kwargs, targets, live) if targets else None
         if torch.Tag.inplace_view in func.tags and args[0].device.type == TYPE:  # t_, squeeze_, set_, ...
-            self.capture.looks_elsewhere(args[0])
+            self.capture.note_rebinding(args[0])
         random = torch.Tag.nondeterministic_seeded in func.tags
         is_read = bool(live) and not random and _reads_values(func, args)
         for t in host if is_read else ():
@@ -165,7 +165,7 @@ class HostWatch(OwnMode):
         return live
 
     def note_gradient(self, leaf: Tensor, gradient: Tensor) -> None:
-        """A tensor from outside is asked for its gradient, which may be another one at each call."""
+        """Called when the gradient of a tensor from outside is read, which may differ at each call."""
         if id(gradient) not in self.capture.fed_tensors and not self._is_constant(leaf):
             self._feed(gradient, GradientOfOutside(leaf))
             self.guards.append(GeometryGuard(leaf, gradient=True))

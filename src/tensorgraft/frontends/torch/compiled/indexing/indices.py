@@ -1,8 +1,8 @@
 """Indices that are values of a traced function: `cache[:, step]`, `y[mask] *= 2`, `x[mask].mean()`.
 
-PyTorch asks for the value of an integer tensor without axes that is an index, and for a mask to know how much it
-chooses. Inside a trace nobody knows. A row that such an integer chooses is gathered, and written back where it is
-written, for it is a view in PyTorch; what a mask chooses is a `MaskedSelection`.
+PyTorch reads the value of an integer tensor without axes that is an index, and counts the true elements of a mask. A
+trace does not have these values. A row at such an index, which is a view in PyTorch, is gathered, and written back
+after writes; a selection by a mask is a `MaskedSelection`.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class TracedCalls(TorchFunctionMode):
 
 
 class _Row:
-    """A tensor that in PyTorch is a view at a place which is not known here: a copy, written back when it is written,
-    and taken anew when what it is a view of was written."""
+    """A tensor that is a view at a traced position in PyTorch. Here it is a copy, which is written back when it is
+    written, and read again when its base was written."""
 
     def __init__(self, tensor: Tensor, base: Tensor, indices: Sequence[Tensor | None]) -> None:
         self.tensor = weakref.ref(tensor)
@@ -90,8 +90,8 @@ class _Row:
         self._own_version, self._base_version = _version(tensor), _version(base)
 
     def before(self, used: set[int]) -> None:
-        """Take the row anew before a function uses these storages, where its tensor was written. Raises
-        TracedValueError for a row with a history."""
+        """Read the row again before a function uses these storages, if its base was written. Raises TracedValueError
+        for a row with a history."""
         tensor = self.tensor()
         if tensor is None or id(self._cell) not in used or not _changed(self._base, self._base_version):
             return

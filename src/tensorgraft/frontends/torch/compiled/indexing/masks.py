@@ -1,5 +1,5 @@
-"""Selections by a mask in a traced function (`x[mask]`): nobody knows how many elements these are, but elementwise
-operations, reductions and losses do without."""
+"""Selections by a mask in a traced function (`x[mask]`), whose number of elements is unknown; elementwise operations,
+reductions and losses do not need it."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class OptimizerGuard:
         self._hooks = step_hooks(self.optimizer)
 
     def holds(self) -> bool:
-        """Return True if the optimizer is as it was when the trace was made."""
+        """Return True if the optimizer has the state that the trace was made with."""
         if self.grown or step_hooks(self.optimizer) != self._hooks:
             return False
         groups = self.optimizer.param_groups
@@ -164,7 +164,8 @@ def optimizers_traced(capture: Capture, schedule: Schedule, optimizer_guards: li
 
 
 class _TracedSteps:
-    """The steps of optimizers in one trace: what they have to find before, and what is put back after them."""
+    """The steps of optimizers in one trace: the state that they require before it, and the state to restore after
+    it."""
 
     def __init__(self, capture: Capture, schedule: Schedule, optimizer_guards: list[OptimizerGuard]) -> None:
         self._capture, self._schedule, self._guards = capture, schedule, optimizer_guards

@@ -175,7 +175,7 @@ for _side in ("left", "right"):
 
 
 def _zero(number: Any) -> bool:
-    """Return True for the integer 0: a Python number, or a CPU tensor that stands for one."""
+    """Return True for the integer 0: a Python number, or a CPU tensor that represents one."""
     if isinstance(number, torch.Tensor):
         known = number.device.type == "cpu" and not number.dim() and not number.is_floating_point()
         return known and not number.is_complex() and number.item() == 0

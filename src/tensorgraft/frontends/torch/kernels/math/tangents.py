@@ -1,4 +1,4 @@
-"""Forward-mode derivatives that PyTorch has as operators of their own."""
+"""Forward-mode derivatives that are operators of PyTorch."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def _meta(x: torch.Tensor, w: torch.Tensor, bias: Any, stride: Any, padding: Any
 def _laid_out(
     result: torch.Tensor, x: torch.Tensor, w: torch.Tensor, stride: Any, transposed: bool, margin: Any, groups: int
 ) -> torch.Tensor:
-    """Lay a result out with channels last where an operand has them last; of one dimension, where the weight does as an
+    """Return a result with channels last if an operand has them last. In one dimension only the weight counts, as an
     image of one row: the CPU makes `x` contiguous there."""
     if w.dim() == 3:
         return formatted(result.unsqueeze(2), w.unsqueeze(2)).squeeze(2)

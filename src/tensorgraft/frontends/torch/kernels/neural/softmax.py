@@ -63,7 +63,8 @@ def _log_softmax_backward(xp: Any, grad: Value, out: Value, dim: int, input_dtyp
 def _masked_meta(
     x: torch.Tensor, mask: torch.Tensor, dim: int | None = None, mask_type: int | None = None
 ) -> torch.Tensor:
-    """PyTorch has none. Where the operator refuses its arguments the CPU is asked for the words."""
+    """Return the metadata of the result: PyTorch has no meta function here. If the operator refuses its arguments, the
+    CPU raises its error."""
     fits_shape = mask.shape == x.shape if mask_type == ELEMENTS or x.dim() != 4 else mask.dim() == 2
     if mask.dtype != torch.bool or mask_type not in (PAIRS, PLACES, ELEMENTS) or not fits_shape:
         raise RuntimeError("_masked_softmax: the mask does not match the input")
