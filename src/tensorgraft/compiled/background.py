@@ -19,7 +19,7 @@ from typing import Any, Literal
 from tensorgraft.compiled import patience
 from tensorgraft.compiled.function import Report, call_of, one_at_a_time
 from tensorgraft.compiled.program import ProgramInputs
-from tensorgraft.compiled.uncompiled import KEEPS_VALUE_OF_BODY
+from tensorgraft.compiled.uncompiled import first_run
 
 When = Literal["first", "recurring", "background"]  # a signature of a function of `tg.jit` is compiled
 At = int | Literal["ready"]
@@ -138,14 +138,7 @@ class BackgroundTrace:
             self._report.cold += 1
             return self._run(*call_of(leaves))
         self._switch()
-        trace = self._trace
-        try:
-            return trace(leaves)
-        except Exception:
-            if trace.ran or not trace.changes:
-                raise
-        self._known.remove(trace)
-        return self._uncompiled(self._known, leaves, KEEPS_VALUE_OF_BODY)
+        return first_run(self._trace, self._trace, self._known, leaves, self._uncompiled)
 
     def _is_ready(self) -> bool:
         return self._compilation is None or self._compilation.is_finished

@@ -326,15 +326,15 @@ class Reachable:
     def _attributes(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, Find | None]]:
         cls = type(value)
         package = cls.__module__.partition(".")[0]
-        made_in_python = is_python_class(cls)
+        is_python = is_python_class(cls)
         if package in _OF_STANDARD and package not in _OWN_MODULES and not is_namespace(value):
-            if made_in_python and isinstance(attributes := getattr(value, "__dict__", None), dict):
+            if is_python and isinstance(attributes := getattr(value, "__dict__", None), dict):
                 self._add(name, attributes, None)
                 self.standard[id(value)] = value
             return
         if package in _OWN_MODULES:
             return
-        if made_in_python:
+        if is_python:
             yield cls.__name__, cls, None
         attributes = getattr(value, "__dict__", None)
         if isinstance(attributes, dict):
@@ -344,7 +344,7 @@ class Reachable:
                 self.named.append(self.tables[id(attributes)])
         if is_of_program(value):
             self.owners.append(value)
-        if made_in_python and (slots := slots_of(cls)):
+        if is_python and (slots := slots_of(cls)):
             table = self.slotted[id(value)] = Slots(value, slots)
             find_slots = None if find is None else lambda call: Slots(find(call), slots)
             for key, child in self._add(name, table, find_slots).items():

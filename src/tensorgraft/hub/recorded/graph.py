@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import weakref
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub.array import NativeArray as Array
+from tensorgraft.hub.array import Sized
 
 Scalar = bool | int | float | complex
 
@@ -26,7 +26,7 @@ class Figures:
     programs: int = 0  # different graphs among them, each compiled once
 
 
-class Node:
+class Node(Sized):
     """An array: a result of a recorded call, or, once `value` is set, an array with values."""
 
     __slots__ = ("__weakref__", "dtype", "graph", "number", "owner", "shape", "shared", "value")
@@ -38,15 +38,7 @@ class Node:
         self.value = value
         self.graph: Graph | None = None
         self.number = -1
-        self.shared = False  # its memory is known outside: never to be given to another array
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
+        self.shared = False  # True: its memory has references outside, and must not be reused for another array
 
     def __dlpack__(self, **options: Any) -> Any:
         return self.owner.materialize(self).__dlpack__(**options)

@@ -20,7 +20,7 @@ from tensorgraft.compiled.function import MOST_TRACES, Boxed, TracedFunction, fl
 from tensorgraft.compiled.outside_calls import muted
 from tensorgraft.compiled.straight_calls import StraightCall
 from tensorgraft.compiled.surroundings import OfAnother
-from tensorgraft.compiled.uncompiled import KEEPS_VALUE_OF_BODY, RunsUncompiled, Uncompiled, warn_uncompiled
+from tensorgraft.compiled.uncompiled import RunsUncompiled, Uncompiled, first_run, warn_uncompiled
 from tensorgraft.compiled.values import exact, is_plain, keys_of
 from tensorgraft.frontends.array_api.core import tracing
 from tensorgraft.frontends.array_api.core.array import Array
@@ -128,25 +128,21 @@ class Jitted(TracedFunction):
                 " from call to call. Pass values that change as arrays, and keep shapes the same (by padding)."
             )
         with one_at_a_time:
-            trace = next((t for t in known if t.guards.hold(leaves)), None)
+            trace = entry = next((t for t in known if t.guards.hold(leaves)), None)
             if trace is None:  # nor has another thread made one
                 try:
                     with muted() if self._is_background else contextlib.nullcontext():
                         trace = self._traced(xp, leaves, structure, objects)
                 except RunsUncompiled as why:
                     return self._uncompiled(known, leaves, str(why))
-                checked = self._checked(trace, known, xp, structure, objects)
+                entry = self._checked(trace, known, xp, structure, objects)
                 if self._is_background:
-                    trace = checked = self._begun(trace, checked, known, leaves)
-                known.append(checked)
+                    trace = entry = self._begun(trace, entry, known, leaves)
+                known.append(entry)
                 self.report.traces += 1
-        try:
+        if self._is_background:
             return trace(leaves)
-        except Exception:
-            if not trace.changes:
-                raise
-        known.pop()
-        return self._uncompiled(known, leaves, KEEPS_VALUE_OF_BODY)
+        return first_run(trace, entry, known, leaves, self._uncompiled)
 
     def _is_cold(self, key: Any, known: list[Any], leaves: list[Any]) -> bool:
         """Count a call that there is no trace for, and say whether it is the first of its signature."""

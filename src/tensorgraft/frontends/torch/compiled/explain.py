@@ -44,7 +44,7 @@ Tensor = torch.Tensor
 def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
     fn, compiled, new = _unwrapped(fn, args, kwargs)
     probe = _Probe(fn)
-    flat, structure = pytrees.flatten((args, kwargs))
+    flat, _ = pytrees.flatten((args, kwargs))
     leaves = Leaves(flat, (args, kwargs))
     inferred = home_of(fn, probe._captures.current(), leaves)
     if inferred.backend is None:
@@ -62,7 +62,7 @@ def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     with unchanged([value for _, value in objects]), watch.active():
         start = time.perf_counter()
         try:
-            probe.trace(backend, leaves, structure, inferred.sure)
+            probe.trace(backend, leaves, inferred.sure)
         except OnlyTheHost:
             raise _of_the_cpu(fn) from None
         seconds = time.perf_counter() - start
@@ -118,15 +118,15 @@ def _unwrapped(
 
 
 class _Probe(Compiled):
-    """A compiled function that keeps what a trace was made of."""
+    """A compiled function that keeps the parts of which a trace was made."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         super().__init__(fn, reported=False)
 
-    def trace(self, backend: Backend, leaves: list[Any], structure: Any, on_device: bool) -> None:
+    def trace(self, backend: Backend, leaves: list[Any], on_device: bool) -> None:
         try:
             try:
-                traced = self._trace(backend, leaves, structure, on_device)
+                traced = self._trace(backend, leaves, on_device)
             except RunsUncompiled as why:
                 raise TracedValueError(f"{self.report.name} {why}, so that tg.jit runs it uncompiled") from None
         finally:

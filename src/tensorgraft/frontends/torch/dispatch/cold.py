@@ -21,7 +21,14 @@ from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_of, slot_of_backend
 from tensorgraft.frontends.torch.core.modes import without_autocast
 from tensorgraft.frontends.torch.core.nested import tensors_in
-from tensorgraft.frontends.torch.core.new_tensors import _NAME, Header, _capsule, _import, header, imported
+from tensorgraft.frontends.torch.core.new_tensors import (
+    CAPSULE_NAME,
+    Header,
+    header,
+    import_capsule,
+    imported,
+    make_capsule,
+)
 from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator, keep
 from tensorgraft.frontends.torch.core.scalars import SYMBOLIC
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, numpy_dtype, numpy_to_cpu, set_storage
@@ -206,7 +213,7 @@ class ColdOperator:
         if self._is_fresh:
             like = _headers.get((backend, out.dtype, out.shape, out.stride()))
             if like is not None:
-                tensor = _import(_capsule(like.address, _NAME, None))  # as `imported` does
+                tensor = import_capsule(make_capsule(like.address, CAPSULE_NAME, None))  # as `imported` does
                 tensor.untyped_storage().cell = ColdStorage(None, backend, out)  # type: ignore[attr-defined]
                 return tensor
         if self._returned is None:
