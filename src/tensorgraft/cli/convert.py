@@ -69,7 +69,8 @@ def _of_tensorflow(model: Any, weights: str | None, training: bool) -> dict[str,
         from safetensors.numpy import load_file
 
         variables, values = held_by(model).variables, load_file(weights)
-        seeds = {name for name in variables if name.endswith("seed_generator_state")}  # of random numbers: no weights
+        # states of random generators, which are no weights
+        seeds = {name for name in variables if name.endswith("seed_generator_state")}
         if strange := sorted(values.keys() ^ (variables.keys() - seeds)):
             raise ValueError(f"{weights} does not match the variables of the program: {', '.join(strange)}")
         for name, value in values.items():

@@ -30,7 +30,7 @@ class FrontEnd:
     """A framework that a program may be written for."""
 
     name: str
-    package: str  # whose presence says that it can be used
+    package: str  # the package that has to be installed
     use: str
 
 
@@ -152,7 +152,7 @@ def _devices_of(info: registry.BackendInfo, process: subprocess.Popen[str]) -> s
         process.kill()
         process.communicate()
         return f"[red]does not work[/red]: it has not started after {_LIMIT} s"
-    if process.returncode:  # a broken installation may fail in any way, and is what a doctor is asked about
+    if process.returncode:  # a broken installation may fail in any way, which the doctor is to report
         lines = err.strip().splitlines() or [f"exit code {process.returncode}"]
         return f"[red]does not work[/red]: {escape(lines[-1])}"
     names = json.loads(out.splitlines()[-1])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 NAMES = {"tensorflow", "keras", "tf_keras"}
 _MOST_ROWS = 20
-_switches: list[Any] = []  # of this process: one, once TensorFlow is there
+_switches: list[Any] = []  # of this process: one, once TensorFlow is imported
 
 
 def imports(program: Sequence[str], module: bool = False) -> set[str]:

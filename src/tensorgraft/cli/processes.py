@@ -42,5 +42,5 @@ def launch(count: int, arguments: Sequence[str]) -> int:
         except ChildFailedError as error:
             print(error, file=sys.stderr)
             code = next(iter(error.failures.values())).exitcode
-            return code if code > 0 else 128 - code  # of a signal as a shell says it
+            return code if code > 0 else 128 - code  # the exit status of a shell for a signal
     return 0

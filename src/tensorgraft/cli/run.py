@@ -59,7 +59,7 @@ def run_program(
         os.environ["TENSORGRAFT_CACHE"] = "1" if compile_cache else "0"
     # JAX hides its own frames and says so in a note; here the frames are cut, and the note would be one of ours.
     os.environ.setdefault("JAX_TRACEBACK_FILTERING", "off")
-    os.environ.pop(CONTINUED, None)  # of a program that has started this one: what it says is said anew
+    os.environ.pop(CONTINUED, None)  # set by a program that started this one; messages are shown again
     imported = functions.imports(program, module)
     of_tensorflow = bool(functions.NAMES & imported)
     if of_tensorflow or "torch" not in imported:  # PyTorch's own writer of TensorBoard's files imports TensorFlow, too
@@ -83,8 +83,9 @@ def run_program(
         _refuse('this runs PyTorch programs, and PyTorch is not installed: pip install "tensorgraft[torch]"')
         return USAGE_ERROR
 
-    gc.freeze()  # what is there now stays: the program's own collections need not go through it
-    if not _taken_over(on, at_once=lazy or ":" in on):  # whether there is such a device is said before the program runs
+    gc.freeze()  # objects that exist now stay, and need not be examined by the program's garbage collections
+    # an error for a device that does not exist is raised before the program runs
+    if not _taken_over(on, at_once=lazy or ":" in on):
         return USAGE_ERROR
     return _executed(program, module, on, jit_report, lazy)
 

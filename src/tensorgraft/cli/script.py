@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from types import TracebackType
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-# Our frames, but what they call is what the program called: see `_own_frames`.
+# Frames of tensorgraft that call code on behalf of the program: see `_own_frames`.
 WRAPPERS = (os.path.join(PACKAGE, "frontends", "torch", "device", "accelerator.py"), os.path.abspath(__file__))
-INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
+INTERRUPTED = 130  # the exit status of a shell for a program that was ended by Ctrl-C
 
 
 def refusal(program: Sequence[str], module: bool = False) -> int | None:

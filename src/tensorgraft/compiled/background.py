@@ -66,7 +66,7 @@ class Compilation:
     def __init__(self, prepare: Callable[[], None]) -> None:
         self._prepare: Callable[[], None] | None = prepare
         self._process = os.getpid()
-        self._begun = threading.Lock()  # held from then on, by whoever compiles
+        self._begun = threading.Lock()  # acquired by the thread that compiles, and not released
         self._finished = threading.Event()
         self._error: Exception | None = None
         self.seconds = 0.0

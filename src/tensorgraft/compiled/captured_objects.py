@@ -27,7 +27,8 @@ from tensorgraft.hub.straight_line import StraightLine
 
 Named = tuple[str, Any]
 Call = tuple[tuple[Any, ...], dict[str, Any]]  # the arguments of a call
-MOST, _MOST_OBJECTS = 1 << 14, 100_000  # objects, and elements of one container: what lies beyond is not looked at
+# limits of the numbers of objects and of elements of a container; further ones are not examined
+MOST, _MOST_OBJECTS = 1 << 14, 100_000
 _LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 FRAMEWORKS = frozenset(
     ("torch", "jax", "jaxlib", "numpy", "scipy", "tensorflow", "keras", "tensorgraft", "optree", "ml_dtypes")
@@ -211,7 +212,7 @@ def arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
     try:
         signature = inspect.signature(getattr(fn, "forward", fn))
         bound = signature.bind(*args, **kwargs).arguments
-    except (TypeError, ValueError):  # the call itself says what is wrong; some built-in functions have no signature
+    except (TypeError, ValueError):  # the call itself raises the error; some built-in functions have no signature
         return [*((f"args[{i}]", a) for i, a in enumerate(args)), *kwargs.items()]
     flat: list[Named] = []
     for name, value in bound.items():
@@ -357,7 +358,8 @@ def is_compiled_function(value: Any) -> bool:
 def _variables_around(fn: types.FunctionType) -> ContainerContents:
     """The variables of a function that are not its own, its code and its defaults."""
     names = [n for n in dict.fromkeys(_names(fn.__code__)) if n in fn.__globals__]
-    names += sorted(global_names(fn.__code__) & vars(builtins).keys() - fn.__globals__.keys())  # which may hide them
+    # a global may be defined later and hide them
+    names += sorted(global_names(fn.__code__) & vars(builtins).keys() - fn.__globals__.keys())
     run_with = [n for n in _RUN_WITH if getattr(fn, n) is not None]
     imported = [n for n in imported_modules(fn.__code__) if n in sys.modules]
     entries = [*((fn.__globals__, n) for n in names), *((sys.modules, n) for n in imported)]
@@ -416,7 +418,7 @@ def is_program_class(kind: type) -> bool:
     if not is_python_class(kind) or callable(getattr(kind, "__torch_function__", None)):
         return False
     package = kind.__module__.partition(".")[0]
-    # where `exec` has no module to name it is the second; distributions are made of a program's tensors
+    # a class made by `exec` without a module name is in "builtins"; distributions consist of a program's tensors
     if package in ("__main__", "builtins") or kind.__module__.startswith("torch.distributions."):
         return True
     return not (package in sys.stdlib_module_names or package in FRAMEWORKS)

@@ -23,7 +23,7 @@ from tensorgraft.hub.straight_line import MISSED, NotStraight
 Structure = Any  # hashable; of a call without containers its number of arguments
 Flattened = tuple[list[Any], Structure]
 MOST_TRACES = 32
-# While a function is traced, storages that it reads hold what stands for their arrays, which another trace would take
+# While a function is traced, storages that it reads hold stand-ins for their arrays, which another trace would take
 # for something that was written. Held until they are as before.
 one_at_a_time = threading.RLock()
 _MOST_KEYS = 256
@@ -40,9 +40,9 @@ class Report:
     cold: int = 0  # calls that ran as eager code: with signatures that had not come back, or were being compiled
     switched: list[int] = field(default_factory=list)  # the calls from which on signatures ran what a thread compiled
     trace_seconds: float = 0.0
-    compile_seconds: float = 0.0  # of the first calls of the traces, which compile
-    operations: list[int] = field(default_factory=list)  # of each traced program
-    reasons: list[list[str]] = field(default_factory=list)  # of each trace: what was new
+    compile_seconds: float = 0.0  # of the first calls of traces, which compile
+    operations: list[int] = field(default_factory=list)  # the number of operations of each traced program
+    reasons: list[list[str]] = field(default_factory=list)  # for each trace, what was new
 
 
 class Leaves(list[Any]):
@@ -123,7 +123,7 @@ class KnownCalls:
     def __init__(self, objects: list[Any], traces: Sequence[Any]) -> None:
         self.objects, self.traces = objects, traces
         self.hits = 0  # calls that were looked up
-        self.lines: list[tuple[Any, Callable[..., Any]]] = []  # of traces, the calls in straight line
+        self.lines: list[tuple[Any, Callable[..., Any]]] = []  # pairs of a trace and its straight-line call
 
     def line(self, trace: Any) -> Callable[..., Any] | None:
         """Return the call in straight line that was written for a trace; None where it is to be written."""
@@ -189,7 +189,7 @@ class TracedFunction:
             with other.context:
                 return self.looked_up(args, kwargs)
         before, known = self._last
-        if fast_key != before:  # to compare takes half of what it takes to look up
+        if fast_key != before:  # a comparison takes half as long as a lookup
             known = self._by_fast_key.get(tuple(fast_key))
             if known is not None:
                 self._last = fast_key, known

@@ -17,7 +17,7 @@ class _Absent:
         return "nothing"
 
 
-ABSENT = _Absent()  # stands for an entry that is not there, and for what a variable has before it is bound
+ABSENT = _Absent()  # the value of an entry that does not exist, or of an unbound variable
 _content = attrgetter("cell_contents")
 _MOST = 64  # lookups that are written one by one
 

@@ -26,7 +26,7 @@ def collecting_new_objects() -> Iterator[frozenset[int]]:
     """Context that restricts the garbage collector to objects made inside: to scan all takes as long as a trace. Yields
     the identities of older objects that it scans nevertheless."""
     if program_freezes():
-        old_objects = gc.get_objects()  # which live on: a new object would else have the identity of a dead one
+        old_objects = gc.get_objects()  # kept alive: a new object could otherwise have the id of a freed one
         yield frozenset(map(id, old_objects))
         del old_objects
         return
@@ -76,7 +76,7 @@ class Template:
         self._copied = False  # something is in it that has to be copied
         self._find(value, is_array, is_old)
         if self._copied:
-            self.make(self.arrays)  # what cannot be copied is found out while the function is traced
+            self.make(self.arrays)  # raises, while the function is traced, for objects that cannot be copied
 
     def _find(self, value: Any, is_array: Callable[[Any], bool], is_old: Callable[[Any], bool]) -> None:
         for x in reachable_objects(value, lambda x: is_array(x) or is_old(x)):

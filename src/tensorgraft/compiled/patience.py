@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-_SECONDS = 5.0  # of silence before it, and nothing is said where nobody looks (no terminal)
+_SECONDS = 5.0  # of silence first; nothing is shown without a terminal
 _CLEAR = "\r\x1b[K"
 
 

@@ -210,7 +210,7 @@ _TABLES = (dict, OrderedDict)
 @functools.cache
 def _own_of_library(kind: type) -> frozenset[str]:
     """Return the private attributes that methods of a library's classes assign (the flat weights of an LSTM)."""
-    derived = kind.__mro__[:-2]  # of the class of all modules itself nothing is hidden
+    derived = kind.__mro__[:-2]  # without `type` and `object`, which hide nothing
     classes = [cls for cls in derived if in_library(getattr(sys.modules.get(cls.__module__), "__file__", None) or "")]
     methods = [f for cls in classes for f in vars(cls).values() if isinstance(f, types.FunctionType)]
     names = {name for f in methods if f.__name__ != "__init__" for name in stored_attributes(f.__code__)}

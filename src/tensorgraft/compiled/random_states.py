@@ -15,7 +15,7 @@ def states_of(generators: Sequence[Any]) -> list[Any]:
     return [*random_states(), *map(state_of, generators)]
 
 
-_DRAW = ("bit_generator", "random_raw", "get_state")  # what generators of NumPy have one of
+_DRAW = ("bit_generator", "random_raw", "get_state")  # NumPy's generators have one of these
 
 
 def is_generator(value: Any) -> bool:

@@ -62,7 +62,7 @@ class ReplayedLoops:
             assert self._program is not None
             try:
                 native = self._natives[xp] = NativeProgram(self._program, xp)
-            except SyntaxError:  # of loops within twenty others, which Python's compiler refuses
+            except SyntaxError:  # Python's compiler refuses more than twenty nested blocks
                 self._is_refused = True
         return native
 

@@ -69,7 +69,7 @@ from tensorgraft.compiled.values import is_scalar
 _MOST = 100_000  # objects
 _MOST_STRINGS = 1000
 _OPAQUE: list[type] = [types.BuiltinFunctionType, types.GenericAlias, types.CodeType, types.FrameType]
-# of loggers the level is looked at, of generators the random state
+# of loggers the level is compared, of generators the random state
 _OWN_MODULES = ("tensorgraft", "jax", "jaxlib", "numpy", "optree", "ml_dtypes", "logging", "random")
 _OF_STANDARD = frozenset(sys.stdlib_module_names) - {"types", "collections", "__main__", "builtins"}
 
@@ -92,9 +92,9 @@ def with_hooks(
 
 _STREAMED = ("write", "writelines", "read", "readline", "readlines", "readinto", "seek", "truncate")
 _IMPORTING = ("import_module", "__import__", "modules")
-_DYNAMIC = {"globals", "eval", "exec", "dir"}  # reach what no name in the code tells of
+_DYNAMIC = {"globals", "eval", "exec", "dir"}  # names that can reach objects which the code does not mention
 
-# by the name of a module or class: `time` itself is mentioned wherever the module is
+# by the name of a module or class: `time` is mentioned wherever the module is used
 _CLOCKS = {"datetime": ("now", "today", "utcnow"), "date": ("today",)}
 
 
@@ -107,26 +107,26 @@ class Reachable:
 
     def __init__(self, fn_roots: Iterable[Named], call: Call = ((), {})) -> None:
         self.tables: dict[int, Table] = {}
-        self.visited: dict[int, Any] = {}  # every object that was met, held so that its identity is its own
-        self.finders: dict[int, Find] = {}  # of objects behind arguments
+        self.visited: dict[int, Any] = {}  # every object that was found, kept alive so that its id is unique
+        self.finders: dict[int, Find] = {}  # finders of objects that arguments refer to
         self.codes: list[types.CodeType] = []
         self.is_new: Callable[..., bool] = lambda *values: False  # made inside the trace that is under way
-        self.methods: list[tuple[str, bool, types.FunctionType]] = []  # of classes; `called_by_name` reads them
+        self.methods: list[tuple[str, bool, types.FunctionType]] = []  # methods of classes; `called_by_name` reads them
         self.owners: list[Any] = []  # objects of the program's classes
         self.standard: dict[int, Any] = {}  # objects of the standard library's classes, by identity
         self.slotted: dict[int, Slots] = {}  # the attributes of objects whose classes have `__slots__`
         self.outside: list[tuple[dict[str, Any], str]] = []  # global variables that are watched functions
-        self.hooks: list[Any] = []  # of tensors and optimizers
+        self.hooks: list[Any] = []  # hooks of tensors and optimizers
         self.of_tensors: list[Table] = []  # attributes of tensors that are no arguments
-        self.named: list[Table] = []  # variables and attributes of what is no argument
-        self.stored: dict[int, set[str]] = {}  # by tables' identity: attributes that were seen being set
+        self.named: list[Table] = []  # variables, and attributes of objects that are no arguments
+        self.stored: dict[int, set[str]] = {}  # {id of a table: attributes that were set}
         self.libraries, self.packages = Libraries(), Packages()
         self._spaces: list[tuple[str, Any]] = []
         self.generators: list[Any] = []
-        # functions that remember results, how often they have, and what they have remembered
+        # functions that cache results: their name, the cache, the number of results, and these
         self._caches: list[tuple[str, Any, Any, frozenset[Any]]] = []
-        self._strings: set[str] = set()  # by which the function may ask for attributes and modules
-        # while other threads run, which may change something, too: what is behind each value, with the attributes that
+        self._strings: set[str] = set()  # strings by which the function may read attributes and modules
+        # if other threads run, which may change state, too: the contents of each value, with the attributes in which
         # it is found by, and what the walk began with
         self._links: dict[int, list[tuple[str | None, Any]]] | None = {} if threading.active_count() > 1 else None
         self._starts: list[Any] = []
@@ -182,7 +182,7 @@ class Reachable:
     def _walk(self, roots: Iterable[tuple[str, Any, Find | None]]) -> None:
         queue = deque(roots)
         if self._links is not None:
-            # numbers lead nowhere, and one that stands for an input of the trace must not be kept alive
+            # numbers refer to nothing, and one that represents an input of the trace must not be kept alive
             self._starts += [value for _, value, _ in queue if not is_scalar(value)]
         seen_objects = self.visited
         while queue and len(seen_objects) < _MOST:
@@ -201,7 +201,7 @@ class Reachable:
             children = list(self._entries_behind(name, value, find))
             queue.extend(children)
             if self._links is not None:
-                owned = is_of_program(value)  # whose attributes are seen being used
+                owned = is_of_program(value)  # uses of its attributes are observed
                 links = [(its_name.rpartition(".")[2] if owned else None, child) for its_name, child, _ in children]
                 self._links[id(value)] = [link for link in links if not is_scalar(link[1])]
 
@@ -503,7 +503,7 @@ class Reachable:
         uses, table = self._uses(change.table), change.table
         if uses == {"counted"}:
             return change.counts is not None and change.counts.keys() == set(change.keys)
-        # what is added to a set may have been in it
+        # an element that is added to a set may have been in it
         return uses == {"written"} and change.order is None and not (isinstance(table.of, set) and table.before)
 
     def written_as_before(self, changes: Iterable[Change]) -> Iterator[tuple[Table, list[Any]]]:

@@ -35,7 +35,7 @@ class Place(NamedTuple):
     def node(self) -> ast.AST | None:
         """The expression (or statement) that the instruction evaluates, None where the source does not tell."""
         lines = linecache.getlines(self.file)
-        version = linecache.cache.get(self.file, (0, 0))[:2]  # a file may be written anew
+        version = linecache.cache.get(self.file, (0, 0))[:2]  # a file may be rewritten
         return _nodes(self.file, version, len(lines)).get(_positions(self.code)[self.instruction // 2])
 
     @property

@@ -109,7 +109,7 @@ class Surroundings:
         self._visited: dict[int, Any] = {}
         self._objects: list[Any] = []  # of the program's classes
         self._lookups, self._lookup_values = Lookups(), list[Any]()
-        self._growing: list[ContainerContents] = []  # containers that are asked for their elements
+        self._growing: list[ContainerContents] = []  # containers whose elements are read
         self._lengths: list[int] = []
         self._elements: list[Any] = []
         self._bare: list[dict[str, Any]] = []  # of tensors and functions without attributes

@@ -184,7 +184,7 @@ def _linear_lowered(ctx: Any, *xs: Any, **params: Any) -> Any:
 
 def _linear_jvp(primals: Sequence[Array], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
     known = params["known"]
-    if any(type(t) is not ad.Zero for t in tangents[:known]):  # of the rule itself
+    if any(type(t) is not ad.Zero for t in tangents[:known]):  # the rule's own tangents
         moving = [
             (jnp.zeros(x.shape, x.dtype) if type(t) is ad.Zero else t) if _smooth(x) else np.zeros(x.shape, float0)
             for t, x in zip(tangents, primals, strict=True)

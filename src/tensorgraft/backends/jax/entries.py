@@ -28,7 +28,7 @@ class Entries:
         self.path.mkdir(parents=True, exist_ok=True)
 
     def _file(self, key: str) -> Path:
-        return self.path / f"{key}-cache"  # which another library may have made
+        return self.path / f"{key}-cache"  # another library may have written it
 
     def get(self, key: str) -> bytes | None:
         """None for what is not there, and for what is no whole file, which is deleted."""

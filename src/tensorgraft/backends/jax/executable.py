@@ -30,7 +30,7 @@ debug_nans, debug_infs, default_precision = jax.debug_nans, jax.debug_infs, jax.
 _OFTEN = 8  # calls after which a program is worth the third of a millisecond that it takes to ask for what runs it
 _OTHERS = (AttributeError, TypeError, jax.errors.JaxRuntimeError)  # raised for no arrays, or others than before
 _avals = attrgetter("aval")
-_and_where = attrgetter("aval", "sharding")  # of an array of several processes this one may have one piece
+_and_where = attrgetter("aval", "sharding")  # an array of several processes may have one piece in this process
 
 
 def ordinary(x: Array) -> Array:
@@ -47,12 +47,12 @@ class _Executable:
     """A compiled program as the runtime runs it, and the arguments that it takes."""
 
     execute: Any
-    handlers: Any  # of the outputs
-    wanted: list[int] | None  # of the arguments; None for all
+    handlers: Any  # for the outputs
+    wanted: list[int] | None  # positions of the arguments that are used; None for all
     single: bool  # one array comes out, and no tuple
-    looks: attrgetter[Any]  # what of arguments has to be the same
-    avals: list[Any]  # which they are
-    precision: Any  # of products, which was compiled in
+    looks: attrgetter[Any]  # reads the properties of arguments that must not change
+    avals: list[Any]  # their values
+    precision: Any  # the precision of products that was compiled in
 
 
 def _executable(cached: KeptProgram, args: Sequence[Any], scope: Callable[[], Any]) -> _Executable | None:
@@ -111,7 +111,9 @@ def often_called(cached: KeptProgram, run: Callable[..., Any], scope: Callable[[
                 is_match = found == direct.avals and find_top_trace(()) is EAGER
                 if is_match and not (debug_nans.value or debug_infs.value):
                     cached.used = True
-                    direct.avals = found  # what one call gives the next one takes: these very objects, compared at once
+                    # the results of a call are often the arguments of the next one: these very objects are compared at
+                    # once
+                    direct.avals = found
                     operands = args if direct.wanted is None else [args[k] for k in direct.wanted]
                     outputs = direct.execute(operands).consume_with_handlers(direct.handlers)
                     return outputs[0] if direct.single else tuple(outputs)

@@ -44,7 +44,7 @@ def _few_places(positions: int, taps: int, outputs: int) -> bool:
 
 
 # With a window of one place, a product for each image, whose layout stays, is better than one for all of them, for
-# which images are turned, if the weights have at most so many numbers for each place of an image (measured).
+# images are transposed if the weights have at most this many numbers for each pixel (measured)
 FORWARD, IMAGES, WEIGHTS = 256, 128, 512
 
 

@@ -55,11 +55,11 @@ class KeptProgram:
         self._options = options
         self._full: Any = None
         self._small = not options.get("donate_argnums") and not options.get("compiler_options")
-        self.signatures: set[Signature] = set()  # that are compiled
-        self.gone: set[Signature] = set()  # that were
+        self.signatures: set[Signature] = set()  # compiled signatures
+        self.gone: set[Signature] = set()  # signatures that were compiled and released
         self.used = True
         self.jitted: Any = None
-        self.direct: Any = None  # what runs what is compiled, where it is called often
+        self.direct: Any = None  # the function that runs the compiled program directly, if it is called often
         self.calls = 0  # before that
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -14,7 +14,7 @@ from jax import lax
 from tensorgraft.backends.jax import effort
 from tensorgraft.hub.array import NativeArray as Array
 
-_WIDE = 64  # elements beside the axis that keep a step busy
+_WIDE = 64  # elements along the other axes, with which a step is efficient
 _WIDER = {np.dtype(np.float32): np.dtype(np.float64), np.dtype(np.complex64): np.dtype(np.complex128)}
 _LONG = 16_384  # an axis from this length on is scanned in blocks if it is not wide
 

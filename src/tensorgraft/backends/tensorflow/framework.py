@@ -20,7 +20,7 @@ _MESSAGE = re.compile(rb"(WARNING: All log messages before absl|[IWE](?=\d{4} ))
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Suppress log messages below TF_CPP_MIN_LOG_LEVEL; whatever else goes to the standard error comes at the end."""
-    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":  # what JAX sets where nobody has
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":  # "1" is what JAX sets if the variable is unset
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     level = os.environ["TF_CPP_MIN_LOG_LEVEL"]
     if not level.isdigit() or int(level) == 0:
@@ -43,7 +43,7 @@ def quiet() -> Iterator[None]:
                     os.write(2, line)
 
 
-# TensorFlow takes all of a GPU's memory, unless told otherwise: PyTorch and JAX may be in the same process.
+# TensorFlow allocates all of a GPU's memory by default, but PyTorch and JAX may be in the same process.
 os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 if "torch" in sys.modules:
     load_triton()

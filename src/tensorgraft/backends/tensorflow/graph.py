@@ -27,7 +27,7 @@ class ClosedGraph(tf.__internal__.FuncGraph):
 
     def __init__(self) -> None:
         super().__init__(f"tensorgraft_{next(_numbers)}")
-        self.calls_host = False  # an operation that is run for what it does
+        self.calls_host = False  # True for a graph with an operation that has side effects
 
     def capture(self, tensor: Array, name: str | None = None, shape: Any = None) -> Array:
         if isinstance(tensor, EagerTensor):

@@ -29,7 +29,8 @@ class _ProgramWithState:
         self.state: dict[str, Any]
         state_arrays = {**parameters, **constants}
         state = {name: tf.Variable(x, trainable=name in parameters, name=name) for name, x in state_arrays.items()}
-        tf.Module.__setattr__(self, "state", state)  # which notes it for checkpoints; Keras's does not
+        # tf.Module tracks it for checkpoints; Keras's `__setattr__` does not
+        tf.Module.__setattr__(self, "state", state)
 
     @tf.autograph.experimental.do_not_convert
     def _run(self, *args: Any, **kwargs: Any) -> Any:
@@ -47,7 +48,7 @@ class _ProgramWithState:
         function = self.__dict__.get("__call__")
         if function is None:
             function = tf.function(self._run, autograph=False)
-            # under this name SavedModel finds it: what is loaded can be called
+            # SavedModel looks it up by this name, so that a loaded model can be called
             self.__dict__["__call__"] = function
         return function.get_concrete_function(*args, **kwargs)
 
@@ -101,7 +102,7 @@ def _layer_class(keras: Any) -> Any:
                 return super().__call__(*args, **kwargs)
             return self._run(*args, **kwargs)
 
-        # as in any `tf.Module`; those of Keras, which share their values, are `weights`, `trainable_weights`
+        # as in any `tf.Module`; Keras's variables, which share the values, are `weights` and `trainable_weights`
         @property
         def trainable_variables(self) -> tuple[Any, ...]:
             return tuple([v for v in self.state.values() if v.trainable]) if self.trainable else ()

@@ -162,7 +162,7 @@ def weak_input(value: Any) -> Array:
 # ---- ranks -----------------------------------------------------------------------------------------------------------
 
 MOST_BROADCAST = 5  # axes that TensorFlow's elementwise kernels broadcast over
-MOST_AXES = 8  # that slices, pads and reversals take
+MOST_AXES = 8  # the limit of slices, pads and reversals
 
 
 def broadcast_to(x: Array, shape: Shape) -> Array:
@@ -185,7 +185,7 @@ def broadcast_to(x: Array, shape: Shape) -> Array:
     x = raw.Reshape(tensor=x, shape=ints(old_shape))
     if len(old_shape) <= MOST_BROADCAST:
         x = raw.BroadcastTo(input=x, shape=ints(new_shape))
-    else:  # which has no kernel for some narrow integers; Tile has none for uint16
+    else:  # BroadcastTo lacks kernels for some narrow integers, Tile lacks one for uint16
         multiples = ints([n if m != n else 1 for m, n in zip(old_shape, new_shape, strict=True)])
         if dtype_of(x) == dtypes.uint16:
             x = raw.Bitcast(

@@ -91,7 +91,7 @@ def strided_view(
     x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, dtype: torch.dtype
 ) -> Tensor:
     """See `Backend.strided_view`."""
-    if 0 in shape:  # may begin behind the end of the memory
+    if 0 in shape:  # the offset may be after the end of the memory
         return x.new_empty(shape, dtype=dtype)
     x = x.contiguous()  # a view, where a kernel looks at what no storage has yet
     if x.dtype == dtype:

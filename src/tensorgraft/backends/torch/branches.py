@@ -28,7 +28,7 @@ class Branch:
         self.carry = [recorder.argument(outer.lift(x)[1]) for x in like]
         with recorder.recording():
             leaves, self.tree = optree.tree_flatten(fn(*self.carry))
-            # results are of their own memory, and lie row by row, as every step and branch is to have them
+            # results have memory of their own, row-major, which every step and branch must return
             self.results = [_copied(recorder, x) for x in leaves]
         self.fakes: list[Any] = [x.fake for x in self.results]
 

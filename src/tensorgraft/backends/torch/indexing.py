@@ -76,7 +76,7 @@ class TorchIndexing:
         at = _positions(indices)
         if len(at) == 1 and at[0].ndim == 1:
             return _selected(x, 0, at[0])
-        if any(not i.ndim for i in at):  # whose value PyTorch would ask for
+        if any(not i.ndim for i in at):  # PyTorch would read their values
             gathered = x[tuple(i if i.ndim else i.unsqueeze(0) for i in at)]
             return gathered if any(i.ndim for i in at) else gathered.squeeze(0)
         return x[at] if at else x

@@ -120,7 +120,7 @@ def _compiled(module: fx.GraphModule, inputs: Sequence[Tensor]) -> Callable[...,
 
     # shapes are constants; loops count in symbols, which a mode without an environment has not
     mode = FakeTensorMode(shape_env=ShapeEnv())
-    # what is narrower than float32 is rounded where the program rounds it, as kernels do that run one by one
+    # floats narrower than float32 are rounded where the program rounds them, as kernels that run one by one do
     with warning_filters.remembered():
         compiled: Any = compile_fx(
             module,

@@ -16,7 +16,7 @@ Shape = tuple[int, ...]
 Tensor = torch.Tensor
 
 _flipped = elementwise_move(torch.flip)
-_EXACT = frozenset((torch.int64, torch.int32, torch.float32, torch.float64))  # that `arange` fills by itself
+_EXACT = frozenset((torch.int64, torch.int32, torch.float32, torch.float64))  # dtypes that `arange` supports
 
 
 def _padded(x: Tensor, value: Any, config: Sequence[tuple[int, int, int]]) -> Tensor:

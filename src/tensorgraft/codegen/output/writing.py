@@ -29,7 +29,7 @@ from tensorgraft.codegen.trace import Block, HubName, SourceStep, Var, variables
 from tensorgraft.hub.recorded.block import leaves
 
 LONGEST = 76  # characters of an expression that is written inside another one
-SHORT = 44  # of one that has a name in the hub
+SHORT = 44  # columns of an expression that has a name in the hub
 _RESERVED = frozenset({*keyword.kwlist, *dir(builtins), "_"})
 _NOUNS = {"matmul": "product", "sum": "total", "add": "total", "subtract": "difference", "multiply": "product"}
 _NAMES = {
@@ -91,14 +91,14 @@ class FunctionWriter:
 
     def __init__(self, function: SourceFunction, style: Style, named: set[Var], root: bool, pinned: set[Var]) -> None:
         self.is_root = root
-        self.pinned = pinned  # whose names stay theirs: somebody asks for their sizes later
+        self.pinned = pinned  # variables that keep their names, because their sizes are used later
         self.function, self.style, self.target, self.named = function, style, style.target, named
         self.statements: list[Statement] = []
-        self.names: dict[Var, str] = {}  # of what is assigned
-        self.holder: dict[str, Var] = {}  # what a name is now
+        self.names: dict[Var, str] = {}  # of assigned variables
+        self.holder: dict[str, Var] = {}  # {name: the variable that it has now}
         self.pending: dict[Var, tuple[ast.expr, frozenset[Var]]] = {}
         self.spent: set[Var] = set()
-        self.refs: set[Var] = set()  # what the expression that is being written looks at
+        self.refs: set[Var] = set()  # variables that the expression being written reads
         self.remaining: Counter[Var] = Counter()
         self.current: SourceStep | None = None
         self.read_from_outside: set[str] = set()  # in bodies of loops: names that stay those of the function around
@@ -384,7 +384,7 @@ class FunctionWriter:
         holes = {k: None if v is None else self(v) for k, v in arguments.items()}
         for k in repeated(template):
             if isinstance(arguments.get(k), Var):
-                self(arguments[k])  # what is written twice gets a name
+                self(arguments[k])  # an expression that is written twice gets a name
         return fill(template, **holes)
 
     def call_outcome(self) -> Any:
@@ -563,7 +563,7 @@ class FunctionWriter:
         self.current = first
         carry = {j: k for k, j in row.carried}
         names: dict[int, str] = {}
-        for j, k in carry.items():  # what goes round has one name
+        for j, k in carry.items():  # a value that is carried around the loop has one name
             v = first.args[j]
             hint = next((c.names[k] for c in row.invokes if k < len(c.names) and c.names[k]), "")
             at = None if v in self.pending or v in self.function.parameters else self.names.get(v)

@@ -20,7 +20,7 @@ from tensorgraft.codegen.styles.modules import Multiple
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.trace import SourceStep, SourceTrace, Var, variables
 
-Scope = dict[str, ast.expr]  # what arguments of a constructor are written as
+Scope = dict[str, ast.expr]  # {argument of a constructor: its expression}
 
 
 class TwoWaysError(NotExpressibleError):
@@ -59,7 +59,7 @@ class Member:
 class Classes(Style):
     base = "nn.Module"
     method = "forward"
-    first_line = "super().__init__()"  # of a constructor; "" for none
+    first_line = "super().__init__()"  # the first line of a constructor; "" for none
     missing = "None"  # in the place of a module of a list that is not used
     holder = "nn.Module()"  # an object that holds others
     indexed = False  # classes of modules in a row have these by number
@@ -70,7 +70,8 @@ class Classes(Style):
         super().__init__(target, trace, functions)
         self.taken |= {"self"}
         self.functions = functions
-        self.stored: dict[SourceFunction, set[str]] = {f: set() for f in functions}  # what methods ask of constructors
+        # attributes that methods read, which constructors have to set
+        self.stored: dict[SourceFunction, set[str]] = {f: set() for f in functions}
         self.trees = _trees(functions)
         self.order = {p: i for i, p in enumerate([*trace.parameters, *trace.buffers, *trace.containers])}
         self.check_paths()

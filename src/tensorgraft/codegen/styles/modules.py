@@ -196,7 +196,7 @@ class ModuleForms:
                 if isinstance(invoke, Invoke):
                     invoke.config = {k: argument_of(v, _hint(k, invoke)) for k, v in invoke.config.items()}
         order = {name: i for i, name in enumerate(attributes[0])} if attributes else {}
-        for name in sorted(config, key=lambda k: order.get(k, len(order))):  # as in the source
+        for name in sorted(config, key=lambda k: order.get(k, len(order))):  # in the order of the source
             config[name] = config.pop(name)
 
 

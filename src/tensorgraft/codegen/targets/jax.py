@@ -251,7 +251,8 @@ def _conv_channels_last(
 
 
 def _pads(padding: Any, lhs_dilation: Any = ()) -> Any:
-    plain = any(map(any, padding)) or rules.gaps(lhs_dilation) is not None  # JAX takes no name beside gaps
+    # JAX accepts no padding by name together with dilation
+    plain = any(map(any, padding)) or rules.gaps(lhs_dilation) is not None
     return tuple(map(tuple, padding)) if plain else "VALID"
 
 

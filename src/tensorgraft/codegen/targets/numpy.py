@@ -12,7 +12,7 @@ from tensorgraft.codegen.targets import Rule, Target, Var, Writing, numpylike, r
 from tensorgraft.codegen.targets.helpers import numpy as helpers
 from tensorgraft.hub import dtypes
 
-_FOREIGN = (dtypes.bfloat16, *dtypes.FLOAT8)  # of ml_dtypes: Python scalars do not take them
+_FOREIGN = (dtypes.bfloat16, *dtypes.FLOAT8)  # dtypes of ml_dtypes, which Python scalars do not adopt
 _NARROW = (dtypes.float16, *_FOREIGN)  # in which NumPy adds up with a rounding each time
 _NAMES = {dtypes.bool_: "bool", **{t: t.name for t in _FOREIGN}}
 

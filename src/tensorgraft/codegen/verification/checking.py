@@ -21,8 +21,9 @@ from tensorgraft.codegen.verification.testing import test_of
 from tensorgraft.hub import dtypes
 
 FORWARD, GRADIENT = 1e-5, 1e-4  # relative to the largest entry of an array
-ROUNDINGS = 2, 8  # of a 16-bit float: frameworks round in other places, and sums of derivatives add up
-LEAST = 2e-2  # of the largest gradient: below it gradients are rounding (a bias before a normalisation has none)
+ROUNDINGS = 2, 8  # roundings of a 16-bit float: frameworks round at other points, and gradients are sums
+# relative to the largest gradient: smaller ones are rounding errors (such as a bias before a normalisation)
+LEAST = 2e-2
 
 Example = tuple[str, tuple[Any, ...], dict[str, Any]]  # sizes in words, arguments
 
@@ -53,7 +54,7 @@ class Checked:
     function: str
     wide: bool
     limits: tuple[float, float]
-    notes: list[str]  # what was not compared, and why
+    notes: list[str]  # comparisons that were not made, and why
 
     def test(self, model: str) -> str:
         """The text of a test of the file `MODEL.py`."""
@@ -90,7 +91,7 @@ def check(
         examples_with_results, notes = _evaluated(program, examples, target.trains, random)
         for k, ((_, args, kwargs), _) in enumerate(examples_with_results):
             arrays = [program.numpy(x) for x in program.flatten(args, kwargs)[0]]
-            if key:  # the last argument of what is written: where its random numbers come from
+            if key:  # the last argument of a written function: the key of its random numbers
                 arrays.append(np.array([0, 1], target.key))
             wide |= any(map(_is_wide, arrays))
             requests = {"gradients": not k and target.trains, "buffers": stateful, "numbers": random, "key": key}

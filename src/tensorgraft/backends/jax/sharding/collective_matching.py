@@ -22,9 +22,9 @@ from tensorgraft.backends.jax.sharding import processes
 from tensorgraft.backends.jax.sharding.collective_timeout import watched
 
 _lock = threading.Lock()
-_calls: Counter[tuple[int, ...]] = Counter()  # of each group, by its devices
+_calls: Counter[tuple[int, ...]] = Counter()  # {devices of a group: number of calls}
 _agreed: dict[tuple[int, ...], set[Hashable]] = {}
-_compared: dict[tuple[int, ...], str] = {}  # of each group, where the service has the last comparison
+_compared: dict[tuple[int, ...], str] = {}  # {devices of a group: where the service has its last comparison}
 _NOTHING = "nothing within {:g} s"
 _MARGIN = 5.0  # seconds that the others wait for the first of them longer than that one does
 

@@ -33,7 +33,8 @@ def without_connections() -> Iterator[None]:
             captured_output.seek(0)
             lines = captured_output.readlines()
             dropped = [line for line in lines if any(words in line for words in _SAID)]
-            torn = b"".join(dropped).count(_SAID[0]) - len(dropped)  # of two in one line the second ends an empty one
+            # if two are in one line, the second one ends an empty line
+            torn = b"".join(dropped).count(_SAID[0]) - len(dropped)
             for line in lines:
                 if line in dropped:
                     continue

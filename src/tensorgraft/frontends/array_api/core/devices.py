@@ -93,7 +93,7 @@ def resolve(device: Any) -> Device:
     if isinstance(device, Device):
         return device
     if isinstance(device, str):
-        return device_named("numpy" if device == "cpu" else device)  # what other libraries call the host
+        return device_named("numpy" if device == "cpu" else device)  # the name that other libraries use for the host
     if (name := foreign.name_of(device)) is not None:  # a torch.device that `tg.device` made
         return device_named(name)
     raise TypeError(f"device: expected a name such as 'jax', tg.device(...), or the device of an array, got {device!r}")

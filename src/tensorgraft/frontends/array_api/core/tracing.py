@@ -59,18 +59,19 @@ class ArrayCapture:
         self.outer = outer
         self.inner = inner
         self.reads = reads
-        self.name = name  # of the transform
-        self.fn = fn  # what is transformed
+        self.name = name  # the name of the transform
+        self.fn = fn  # the function that is transformed
         self.before: ArrayCapture | None = None
         self.lent_cells: list[LentCell] = []
         self.insides: set[int] = set()  # ids of their arrays, which other storages may hold, too
-        self.inputs: set[int] = set()  # ids of storages that are known to come from outside
-        self.arguments: set[int] = set()  # ids of those that are arguments of `fn`, or stand for them
-        self.origins: weakref.WeakKeyDictionary[Storage, Place] = weakref.WeakKeyDictionary()  # what was made where
-        self.new_storages: weakref.WeakSet[Storage] = weakref.WeakSet()  # where `reads`: all that was made since
+        self.inputs: set[int] = set()  # ids of storages that come from outside
+        self.arguments: set[int] = set()  # ids of storages of arguments of `fn`, or of their stand-ins
+        # {storage: where it was made}
+        self.origins: weakref.WeakKeyDictionary[Storage, Place] = weakref.WeakKeyDictionary()
+        self.new_storages: weakref.WeakSet[Storage] = weakref.WeakSet()  # with `reads`: all new storages
         self.results: list[weakref.ref[Storage]] = []
-        self.checks: list[tuple[Any, str]] = []  # flags of `inner` that are to be false, what is wrong where not
-        self.aliases: dict[Device, Backend] = {}  # of `inner`: devices to which the program has moved arrays
+        self.checks: list[tuple[Any, str]] = []  # (a flag of `inner` that must be false, the message if it is not)
+        self.aliases: dict[Device, Backend] = {}  # {device to which the program has moved arrays: its alias of `inner`}
 
     def on(self, device: Device) -> Backend:
         """Return the backend of this level for arrays that are on a device: `inner`, or an alias of it."""

@@ -130,7 +130,7 @@ class QuantizedArray(Array):
 def made_of(array: Any, xp: Any, *sources: Array) -> Array:
     """A new array around what an operation on quantised operands gave. What moves codes keeps the arrays of their
     scales, into which a write into either would go."""
-    inner: Backend = xp.inner  # of a `QuantizingBackend`
+    inner: Backend = xp.inner  # xp is a `QuantizingBackend`
     if isinstance(array, Quantized):
         if inner.mutable:
             source_arrays = [part._cell.array for x in sources if isinstance(x, QuantizedArray) for part in x._parts()]
@@ -172,7 +172,7 @@ def _flatten(q: Any) -> tuple[tuple[Any, ...], Any, None]:
 
 def _unflatten(aux: Any, children: Any) -> Any:
     instance = QuantizedArray.__new__(QuantizedArray)
-    instance._set(children, *aux)  # as they are: stand-ins while something is traced, batches of scales
+    instance._set(children, *aux)  # without checks: children may be stand-ins in a trace, or batches of scales
     return instance
 
 

@@ -122,7 +122,7 @@ def randint(key: Array, shape: Shape, minval: Any, maxval: Any, dtype: Any = Non
 def _randint(xp: Backend, key: Any, *rest: Any) -> Any:
     *arrays, shape, dtype, low, high = rest
     bounds = iter(arrays)
-    # of dtypes narrower than 32 bits JAX draws 32, so that the remainder is nearly without bias
+    # like JAX, 32 bits are drawn for narrower dtypes, so that the remainder has nearly no bias
     wide = dtype if dtype.itemsize >= 4 else dtypes.int32
     most = int(np.iinfo(dtype).max) + (wide is not dtype)
 

@@ -249,7 +249,7 @@ def _log1p(xp: Backend, x: Any) -> Any:
 # kernels that correct the hub's operation of their name
 REFINED = {"expm1", "floor_divide", "log1p", "remainder"}
 
-# name -> (kinds of dtype, kernel or None for the hub's method of that name, kinds returned as they are)
+# name: (kinds of dtype, kernel or None for the hub's method of that name, kinds that are returned unchanged)
 _AS_IN_THE_HUB = """
     acos acosh asin asinh atan atanh bitwise_invert cos cosh exp imag log log10 log2 logical_not negative reciprocal
     sign signbit sin sinh sqrt square tan tanh

@@ -220,7 +220,8 @@ def cells_of(fn: Callable[[], Any], known: Any = (), by_value: bool = False) -> 
         tracing.now.capture = before
     before.checks += watch.checks
     from_outside = {id(x._cell) for x in optree.tree_leaves(known) if isinstance(x, Array)}
-    alive = [cell for ref in watch.cells.values() if (cell := ref()) is not None]  # those made inside are gone
+    # storages made inside have been freed
+    alive = [cell for ref in watch.cells.values() if (cell := ref()) is not None]
     return [cell for cell in alive if id(cell) not in from_outside]
 
 

@@ -83,7 +83,7 @@ class ArrayFunction:
             ]
             results = [x._value() for x in outputs if isinstance(x, Array)]
             self.count = len(results)
-            x = leaves = out = outputs = None  # storages made inside are gone: those that are left were there before
+            x = leaves = out = outputs = None  # frees storages made inside: the remaining ones existed before
             written_cells = capture.written()
             self.written = [cell for cell, _ in written_cells]
             self.rewritten = [

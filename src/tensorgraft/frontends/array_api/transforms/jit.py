@@ -146,7 +146,7 @@ class Jitted(TracedFunction):
 
     def _is_cold(self, key: Any, known: list[Any], leaves: list[Any]) -> bool:
         """Count a call that there is no trace for, and say whether it is the first of its signature."""
-        numbers = known[-1].guards.numbers if known else ()  # that decide, as the function looks at them
+        numbers = known[-1].guards.numbers if known else ()  # numbers whose values the function reads
         signature = (key, len(known), *(exact(leaves[i]) for i in numbers))
         self._calls[signature] += 1
         return self._calls[signature] < TRACED or self.programs >= MOST_TRACES

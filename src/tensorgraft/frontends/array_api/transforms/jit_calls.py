@@ -62,7 +62,7 @@ class ArrayGuards:
     """Guards of a trace: conditions on the numbers among the arguments and on objects outside of the function."""
 
     numbers: dict[int, Any]  # numbers whose values the function has read, by the index of their leaf
-    bounds: dict[int, tuple[float, float]]  # of the others, where they have to fit into a dtype
+    bounds: dict[int, tuple[float, float]]  # {other number: the range that its dtype requires}
     outside: list[weakref.ref[Storage]]  # storages that are no arguments
     surroundings: Surroundings | None
     keys: list[Any]  # of dictionaries among the arguments
