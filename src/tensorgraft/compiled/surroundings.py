@@ -107,12 +107,12 @@ class Surroundings:
         self._arrays: list[Contents] = []
         self._watched: list[Contents] = []
         self._visited: dict[int, Any] = {}
-        self._objects: list[Any] = []  # of the program's classes
+        self._objects: list[Any] = []  # objects of the program's classes
         self._lookups, self._lookup_values = Lookups(), list[Any]()
         self._growing: list[ContainerContents] = []  # containers whose elements are read
         self._lengths: list[int] = []
         self._elements: list[Any] = []
-        self._bare: list[dict[str, Any]] = []  # of tensors and functions without attributes
+        self._bare: list[dict[str, Any]] = []  # `__dict__`s of tensors and functions without attributes
         self._namespaces = Namespaces(())
         self._reported = 0
 

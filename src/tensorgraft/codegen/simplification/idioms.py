@@ -187,7 +187,7 @@ def einsum_as_product(state: Rewriting, call: Call) -> New | None:
     (a, b), (x, y) = inputs.split(","), named["operands"]
     orders = [(a, b, x, y), (b, a, y, x)]
     if x not in state.maker and y in state.maker:
-        orders.reverse()  # weights are what nobody made
+        orders.reverse()  # weights are arrays that no call has made
     for a, b, x, y in orders:
         distinct = len(set(a)) == len(a) >= 1
         if len(b) == 2 and distinct and b[0] not in a and b[1] == a[-1] and out == a[:-1] + b[0]:  # (out, in) weights

@@ -218,7 +218,7 @@ def rewrite(
                     continue
                 changed = changed or new is not None
                 new_calls.append(call)
-                if call.method == "frame":  # a stand-in for what is in a frame: nobody looks into it
+                if call.method == "frame":  # a stand-in for the contents of a frame, which rules do not match
                     continue
                 for v in variables(call.results):
                     state.maker[v] = call

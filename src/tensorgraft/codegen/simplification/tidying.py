@@ -26,7 +26,7 @@ class _Simplifier:
         self.homes: dict[Var, Frame] = {}
 
     def frame(self, frame: Frame, outer_values: dict[Any, Tree]) -> None:
-        known: dict[Any, Tree] = dict(outer_values)  # what has been computed, here or around
+        known: dict[Any, Tree] = dict(outer_values)  # values computed so far, here or in enclosing blocks
         calls: list[SourceStep | Frame] = []
         for call in frame.calls:
             if isinstance(call, Frame):

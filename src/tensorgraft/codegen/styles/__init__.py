@@ -59,9 +59,9 @@ class Style:
         self.labels = labels_of(trace)
         self.taken = {*target.imports, *(f.name for f in functions)}  # names at the top of the file
         self.constants: dict[Any, tuple[str, ast.expr]] = {}
-        # what constants are called, by what is in them
+        # {contents of a constant: its name}
         self.titles = {contents(x): path.rsplit(".", 1)[-1].upper() for path, x in trace.constants.items()}
-        self.imports: dict[str, str] = {}  # beside those of the target: name -> statement
+        self.imports: dict[str, str] = {}  # in addition to those of the target: {name: statement}
 
     @classmethod
     def prepare(cls, trace: SourceTrace) -> None:

@@ -28,4 +28,4 @@ STYLES = {
         "keras": "tensorflow.Keras",
         "functions": "nested.Nested",
     },
-}  # of each target; the first one is the usual one
+}

@@ -26,7 +26,7 @@ from tensorgraft.hub.backend import Backend
 
 Path = tuple[Any, ...]  # attributes, indices and keys
 
-_MODES = ("deterministic", "use_running_average")  # what `train()` and `eval()` of nnx set
+_MODES = ("deterministic", "use_running_average")  # the attributes that `train()` and `eval()` of nnx set
 
 
 def grafted(program: Callable[..., Any], xp: Backend, kind: type[Grafted], onto: str) -> Any:
@@ -115,7 +115,7 @@ class _PytreeCall:
         return self.grafted([arrays[name] for name in self.names], *args, **kwargs)
 
     def __deepcopy__(self, memo: Any) -> _PytreeCall:
-        return self  # which holds no state
+        return self  # it has no state
 
 
 # ---- modules of nnx --------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ class _ObjectCall:
         return {**vars(self), "followed": None, "_held": {(): self._held[()]}}
 
     def __deepcopy__(self, memo: Any) -> _ObjectCall:
-        return self  # which holds no state
+        return self  # it has no state
 
     @property
     def training(self) -> dict[str, bool]:

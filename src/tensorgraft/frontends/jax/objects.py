@@ -135,8 +135,8 @@ class ObjectsAfter:
     graphdef: Any
     structure: Any
     values: list[Any]
-    old: list[int | None]  # of each value: which it was before, None where that was held by nothing
-    is_unchanged: bool  # objects hold what they held, other values perhaps, and no result is one
+    old: list[int | None]  # for each value, its position before; None if no object held it
+    is_unchanged: bool  # objects hold the same objects, perhaps with other values, and no result is one of them
 
 
 def _raw(x: Any, variable: Any) -> Any:

@@ -116,7 +116,7 @@ class _Program:
             return [x for x in results if _is_arraylike(x)]
 
         self.results: Any = None  # their structure
-        self.static: list[Any] = []  # what is no array among them
+        self.static: list[Any] = []  # arguments that are no arrays
         closed = traced(flat, [_dense_spec(s) for s in specs if s is not None])
         self.jaxpr, self.constants = closed.jaxpr, closed.consts
         # tracers of an enclosing trace, closed over

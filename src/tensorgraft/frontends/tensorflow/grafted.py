@@ -63,7 +63,7 @@ class GraftedGraph:
     def signature(self, args: Any, kwargs: Any) -> tuple[GraphSignature, list[Array | None]]:
         """Return (what is known for calls like this one, the arrays among its leaves)."""
         xp = self.xp
-        plain = None  # what calls with nothing but arrays look like
+        plain = None  # the key of calls whose arguments are all arrays
         if not kwargs and self._function_type is None and all(map(xp.is_array, args)):
             plain = tuple(map(xp.signature, args))
             known = self._signatures.get(plain)
@@ -128,7 +128,7 @@ class GraftedGraph:
         args, kwargs = optree.tree_unflatten(structure, specs)
         if isinstance(self._traced_fn, ConcreteFunction):
             concrete = self._traced_fn
-        elif getattr(self._traced_fn, "input_signature", None) is not None:  # which says the shapes itself
+        elif getattr(self._traced_fn, "input_signature", None) is not None:  # its signature defines the shapes
             concrete = self._traced_fn.get_concrete_function()
         else:
             concrete = self._traced_fn.get_concrete_function(*args, **kwargs)

@@ -22,8 +22,8 @@ from tensorgraft.hub.backend import Backend
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall", "RemoteCall")
 HANDED_ON = ("Identity", "StopGradient", "PreventGradient", "Snapshot", "ReadVariableXlaSplitND")
-SMALL = 1 << 14  # elements: what is known and no larger is computed on the host
-_BRANCHES = ("If", "StatelessIf")  # which hand on what they are given
+SMALL = 1 << 14  # elements: smaller known values are computed on the host
+_BRANCHES = ("If", "StatelessIf")  # their bodies receive the operands unchanged
 _NO_STEPS = ("NoOp", "ControlTrigger")
 
 

@@ -53,7 +53,8 @@ class CapturedGraph:
         return results, {name: cell.value for name, cell in cells.items()}
 
 
-# (what is wanted: "gradient", "pullback" or "pushforward", and the places of arguments; or "batched", and the size and
+# {(kind: "gradient", "pullback" or "pushforward", and positions of arguments; or "batched", and the size and axes of
+# the arguments): a graph with more arguments, or more axes}
 # axes of the arguments) -> a graph of more arguments, or of more axes
 Derive = Callable[[str, tuple[int | None, ...]], tuple[CapturedGraph, "Derive"]]
 
@@ -133,7 +134,7 @@ class GraphProgram:
                 raise DerivativeError("programs read from a file have no derivative")
             try:
                 self._derived[kind, argnums] = make(*self._derive(kind, argnums))
-            except UnsupportedOperationError as error:  # which counts where a derivative is asked for
+            except UnsupportedOperationError as error:  # an error only if a derivative is requested
                 raise DerivativeError(f"the {kind} cannot be computed: {error}") from error
         return self._derived[kind, argnums]
 
@@ -194,7 +195,7 @@ class ForwardAndBackward:
         outputs, values = self._early_graph.run(xp, program.variables, arrays[:n], arrays[n:])
         count = self._plain + self._gradient_count - len(self._ends)
         results = [*outputs[: self._plain], *(values[name] for name in program.written)]
-        gradients = outputs[self._plain : count]  # which depend on no cotangent: zeros
+        gradients = outputs[self._plain : count]  # gradients that depend on no cotangent are zero
         return [*(lifted(xp, x) for x in results), *self._residuals.flat(xp, [*gradients, *outputs[count:]])]
 
     def _backward(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:

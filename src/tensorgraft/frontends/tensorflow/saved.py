@@ -30,7 +30,7 @@ class SavedSignature:
     concrete: Any
     inputs: dict[str, tf.TensorSpec]
     positional: bool
-    source: Any  # which has the variables and tables, and lives as long
+    source: Any  # the object that owns the variables and tables, kept alive
 
     def bound(self, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments as the function takes them. Raises TypeError for other names or shapes than it has."""
@@ -246,7 +246,8 @@ def _opened(path: str) -> Any:
         return _Graph(version1.saved_graph(path, meta), signatures)
     try:
         return _Objects(path)
-    except Exception as refused:  # of whatever kind: objects that it cannot make, while graph and variables are whole
+    # any error for objects that cannot be created, although graph and variables are intact
+    except Exception as refused:
         try:
             return _Graph(version1.saved_graph(path, meta), signatures)
         except Exception as error:

@@ -75,6 +75,6 @@ def _can_be_written(handle: Any, key: np.dtype, value: np.dtype) -> bool:
             tf.raw_ops.LookupTableInsertV2(table_handle=handle, keys=empty[0], values=empty[1])
     except tf.errors.UnimplementedError:
         return False
-    except tf.errors.OpError:  # of rows: such a table can be written
+    except tf.errors.OpError:  # a table of rows, which can be written
         return True
     return True

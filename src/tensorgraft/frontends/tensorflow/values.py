@@ -99,7 +99,7 @@ class TensorList:
     one known value (`common`)."""
 
     dtype: np.dtype
-    shape: Shape  # of an element
+    shape: Shape  # the shape of an element
     items: tuple[Any, ...] | None = ()
     stack: Any = None
     length: Any = None

@@ -52,7 +52,7 @@ class Jitted(TracedFunction):
         super().__init__(fn)
         self.check, self._at = check, at
         self._is_background = compile == "background"
-        self._calls: Counter[Any] = Counter()  # of signatures without a trace
+        self._calls: Counter[Any] = Counter()  # {signature without a trace: number of calls}
 
     @staticmethod
     def _is_inside() -> bool:

@@ -32,7 +32,7 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
 
-Lent = dict[int, tuple[Storage, tracing.LentCell]]  # by the ids of storages that are still there
+Lent = dict[int, tuple[Storage, tracing.LentCell]]  # {id of a storage that is still alive: (storage, its state)}
 _cell_of = operator.attrgetter("_cell")
 
 
@@ -57,17 +57,17 @@ class ArrayTracing:
         arrays = [(i, x) for i, x in enumerate(leaves) if isinstance(x, Array)]
         self._argument = {id(x._cell): i for i, x in reversed(arrays)}
         self._identical = {id(x): i for i, x in reversed(arrays)}
-        self._numbers: dict[int, NumberInput] = {}  # by the storages of the inputs that they are
+        self._numbers: dict[int, NumberInput] = {}  # {id of the storage of an input: the number that it represents}
         self._alive: list[tuple[Use, weakref.ref[Any]]] = []
-        # what the run shows
+        # known after the run
         self._world: Reachable | None = None
         self._outside_calls: OutsideCalls
         self._changes: list[Change] = []
         self._template: Template | None = None
         self._results: list[ArrayResult] = []
         self._structure_of_results: Any = None
-        self._sources: dict[int, Source | NumberInput] = {}  # of the stand-ins, by their ids
-        self._constants: dict[int, Any] = {}  # what arrays were outside
+        self._sources: dict[int, Source | NumberInput] = {}  # {id of a stand-in: its source}
+        self._constants: dict[int, Any] = {}  # {id of a stand-in: the array outside}
         self._writes: list[tuple[Any, Source]] = []
         self._outside: list[weakref.ref[Storage]] = []
         self._devices: list[Device | None] = []
@@ -148,17 +148,18 @@ class ArrayTracing:
             capture.inputs = {id(x._cell) for x in (*self._leaves, *self._objects) if isinstance(x, Array)}
             returned = self._call(capture, is_new)
             out = self._leaves_of(returned)
-            returned = None  # an array that nobody holds is not written, a number that nobody holds not looked at
+            # drop references: only arrays and numbers that are still referenced count as written or read
+            returned = None
             for use in (self._uses or {}).items():
                 self._note_input(*use)
-            for x in out:  # a view of what was not read
+            for x in out:  # a result may be a view of an array that was not read
                 if isinstance(x, Array) and id(x) not in self._identical:
                     capture.take(x._cell)
             x = None
             lent_cells: Lent = {id(cell): (cell, one) for one in capture.lent_cells if (cell := one.cell()) is not None}
             new = self._locate_results(out, lent_cells, capture)
             out = []
-            for cell in new:  # what the function itself made of host values: a new one for each call
+            for cell in new:  # arrays that the function makes from host values: new ones for each call
                 lent_cells.pop(id(cell), None)
             written_cells = self._locate_inputs(lent_cells, capture)
             self._devices = [None if c.backend is xp else device_of(c.backend) for c in new]
@@ -174,7 +175,7 @@ class ArrayTracing:
                     use = self._uses[i] = Use(value, self._xp, capture)
                     stand_ins[i] = stand_for(use)
                     self._alive.append((use, weakref.ref(stand_ins[i])))
-        # containers are the call's own, but where something stands for a number in them
+        # containers are the call's own, unless a stand-in replaces a number in them
         args, kwargs = unflatten_call(self._structure, stand_ins) if self._uses else call_of(self._leaves)
         self._world = world = Reachable([("", self._fn)], (args, kwargs))
         if world.once is not None:

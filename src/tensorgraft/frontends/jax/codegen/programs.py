@@ -263,7 +263,7 @@ class TakenApart:
         self.closed: dict[str, Any] = {}  # arrays that the function has from around it, by path
         self.objects: Objects | None = None
         self.after: Any = None  # the arrays of objects, after a call
-        self.written: list[int] = []  # which of them are others
+        self.written: list[int] = []  # positions of those with new values
         self.arguments: list[tuple[str, Any]] = []  # (name, pytree with slots)
         bound = isinstance(fn, types.MethodType) and (models.is_module(fn.__self__) or is_object(fn.__self__))
         self.model: Any = fn.__self__ if bound else None  # type: ignore[attr-defined]

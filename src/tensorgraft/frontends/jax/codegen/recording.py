@@ -53,7 +53,7 @@ class Recording:
         self.watch, self.held = watch, variables
         self.xp = JaxprRecorder()
         self.xp.jaxpr_evaluator = lambda closed: lambda *operands: self.run(closed, operands, self.xp.at_scope)
-        self.values: list[tuple[core.Var, Value]] = []  # what variables of jaxprs became, each time that they did
+        self.values: list[tuple[core.Var, Value]] = []  # the values of variables of jaxprs, in the order of assignment
 
     def run(self, closed: core.ClosedJaxpr, operands: Sequence[Value], scope: Scope = ()) -> list[Value]:
         """The results of a jaxpr, recorded."""

@@ -63,7 +63,8 @@ def _as_it_is_called(name: str) -> Word:
     return lambda xp, equation, *operands: getattr(xp, name)(*operands)
 
 
-for _name in ("bessel_i1e", "erf_inv", "polygamma", "zeta"):  # whose rules say what JAX does at their edges
+# operations whose rules define JAX's results in limiting cases
+for _name in ("bessel_i1e", "erf_inv", "polygamma", "zeta"):
     primitive(_name)(_as_it_is_called(_name))
 
 

@@ -33,7 +33,7 @@ class GraphFunctionProgram:
     def __init__(self, fn: Any) -> None:
         self.fn = fn
         self.is_model = is_model(fn)
-        self.buffers: set[str] = set()  # of the last trace
+        self.buffers: set[str] = set()  # names of the buffers of the last trace
         python = getattr(fn, "python_function", fn)
         owner = type(fn) if self.is_model else inspect.unwrap(python)
         self.name = _identifier(getattr(owner, "__name__", type(fn).__name__))

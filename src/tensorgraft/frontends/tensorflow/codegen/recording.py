@@ -84,7 +84,7 @@ def recorded_plan(graph: FunctionGraph, watch: GraphWatch) -> GraphPlan:
 
 @dataclass(eq=False)
 class _Plan(GraphPlan):
-    keys: dict[int, list[TensorKey]] = field(default_factory=dict)  # slot -> tensors that are what is in it
+    keys: dict[int, list[TensorKey]] = field(default_factory=dict)  # {slot: tensors with its value}
     custom: set[str] = field(default_factory=set)  # places of functions whose derivative is the user's own
 
     def converted(self, xp: Any, value: Any) -> Any:

@@ -38,7 +38,7 @@ from tensorgraft.hub.backend import Backend
 
 _COMPILED = "_XlaMustCompile"
 _FUNCTIONS = ("f", "branches", "then_branch", "else_branch", "cond", "body")  # attributes
-_MOST_PROGRAMS = 16  # of a stage that asks for values
+_MOST_PROGRAMS = 16  # for a stage that needs values
 _DRAWS = "its state is hidden in TensorFlow's kernel: draw with tf.random.Generator or tf.random.stateless_uniform"
 
 
@@ -147,7 +147,7 @@ class MixedFunction:
         reason = _DRAWS if node.op in OWN_STATE else known or reason_of(node.op)
         if reason is None:
             reason = STRINGS if node.op in RULES else "it has no rule"
-        return "" if reason == DATASETS else reason  # what hands data over is TensorFlow's anyway
+        return "" if reason == DATASETS else reason  # TensorFlow runs data sets in any case
 
     # ---- calls, branches and loops of which TensorFlow computes some -----------------------------------------------
 

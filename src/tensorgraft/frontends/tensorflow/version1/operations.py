@@ -41,7 +41,7 @@ class ArrayHandle:
     """A `TensorArrayV3`: its list is in the flow."""
 
     dtype: tf.DType
-    shape: tf.TensorShape  # of an element
+    shape: tf.TensorShape  # the shape of an element
 
     @property
     def element(self) -> tf.Tensor:
@@ -76,7 +76,7 @@ class SessionOperations:
         """A function of the library: (its nodes, its arguments, its results, nodes that have to run)."""
         if name not in self._functions:
             definition = self._library[name]
-            with self.holder.graph.as_default():  # which has the functions that it calls
+            with self.holder.graph.as_default():  # the graph has the functions that it calls
                 graph, flat = function_def_to_graph_def(definition)
             signature = definition.signature
             self._functions[name] = (
@@ -254,5 +254,5 @@ _ARRAYS: dict[str, Callable[..., Sequence[Any]]] = {
 }
 
 
-# operations that are traced as others, beside those that `on_resources` renames
+# operations that are translated, in addition to those that `on_resources` renames
 RAISED = frozenset([*_SPECIAL, *_ARRAYS])

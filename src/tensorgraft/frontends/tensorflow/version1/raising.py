@@ -11,7 +11,7 @@ from tensorgraft.frontends.tensorflow.planning import UnsupportedOperationError
 from tensorgraft.frontends.tensorflow.version1.operations import SessionOperations, value_of
 from tensorgraft.frontends.tensorflow.version1.structure import FrameStructure, Loop, Tensor, after_those_before, kind
 
-# what a loop's variables have to keep of their shapes: all, the number of axes, nothing
+# the parts of their shapes that a loop's variables have to keep: all, the number of axes, nothing
 _HELD: Sequence[Callable[[tf.TensorShape], tf.TensorShape]] = (
     lambda shape: shape,
     lambda shape: tf.TensorShape([None] * shape.rank if shape.rank is not None else None),
@@ -174,7 +174,7 @@ class _Scope:
         elif kind(node) == "Exit":
             self._loop(structure.loop(name))
         else:
-            if kind(node) not in ("Switch", "Enter", "Merge"):  # of which there is no value here
+            if kind(node) not in ("Switch", "Enter", "Merge"):  # others have no value here
                 operands = [self._value(t) for t in structure.inputs[name]]
                 for i, x in enumerate(self._results(node, operands)):
                     self._values[Tensor(name, i)] = x

@@ -22,7 +22,7 @@ class Tensor(NamedTuple):
     place: int = 0  # among its results
 
 
-Branches = frozenset[tuple[Tensor, int]]  # which side of which predicates
+Branches = frozenset[tuple[Tensor, int]]  # pairs of a predicate and its side
 NOWHERE: Branches = frozenset()
 
 
@@ -106,7 +106,7 @@ class FrameStructure:
 
     def _loops(self) -> dict[str, Loop]:
         loops: dict[str, Loop] = {}
-        self._loop_of: dict[str, Loop] = {}  # of Enter, Merge, Switch, Exit, NextIteration
+        self._loop_of: dict[str, Loop] = {}  # {name of an Enter, Merge, Switch, Exit or NextIteration: its loop}
         needed_names = [name for name in self.nodes if name in self.needed]
         for name in needed_names:
             if kind(self.nodes[name]) == "Enter":

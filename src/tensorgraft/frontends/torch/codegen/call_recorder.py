@@ -76,7 +76,7 @@ _QUESTIONS = frozenset(
     ]
     if hasattr(Tensor, name)
 )
-# they take tensors of the host beside those of a device: lengths
+# operators that take lengths on the host in addition to tensors on a device
 _HOSTED = frozenset(
     ["_pack_padded_sequence", "_pad_packed_sequence", "lstm", "gru", "rnn_tanh", "rnn_relu", "tensor_split"]
 )
@@ -90,7 +90,7 @@ class WordWatch(TorchFunctionMode):
         # those of Python's numbers stay on the host: their values are known
         self._constructors = _device_constructors() - {torch.tensor, torch.as_tensor, torch.asarray}
         self._detached: list[tuple[Storage, Var, str]] = []
-        self._host: dict[int, tuple[Tensor, Tensor]] = {}  # tensors of the host, and what they are here
+        self._host: dict[int, tuple[Tensor, Tensor]] = {}  # {id of a tensor of the host: (the tensor, its copy here)}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -122,7 +122,7 @@ class WordWatch(TorchFunctionMode):
             stopped = self.xp.stopped(array)
             if stopped is array:
                 return func(*args, **kwargs)
-            out = from_array(stopped, self.slot)  # no view, which its reader could not tell from what it is a view of
+            out = from_array(stopped, self.slot)  # no view: its reader could not distinguish it from its base
             self._detached.append((cell_of(out), stopped, self.xp.current.place))
             return out
         if view is None:

@@ -281,7 +281,7 @@ def _dropout(xp: Any, x: Array, p: float, train: bool, key: Array) -> Array:
 # ---- in PyTorch ------------------------------------------------------------------------------------------------------
 
 _KEYS = ("AutogradPrivateUse1", "PrivateUse1")
-# autocast's tables may have what they are made of, and not them
+# autocast's tables may have a row for operators that these call, but none for themselves
 _OPENED = frozenset(("einsum", "cross_entropy_loss", "lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"))
 _lock = threading.Lock()
 _library: Library | None = None
@@ -337,4 +337,4 @@ def installed(slot: Slot) -> Iterator[None]:
         with _lock:
             _users -= 1
             if not _users and _library is not None:
-                _library = None  # and what is registered in it
+                _library = None  # with its registrations

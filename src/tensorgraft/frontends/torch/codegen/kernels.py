@@ -269,7 +269,7 @@ def _pad(word: str) -> Kernel:
         if any(map(any, pads)):
             x = xp.word(word, x, pads)
         for axis, (low, high) in enumerate(pairs, xp.ndim(x) - len(pairs)):
-            if low < 0 or high < 0:  # which are cut off, and stand in the mirror before
+            if low < 0 or high < 0:  # negative padding cuts off elements, which are reflected first
                 x = xp.take_slice(x, axis, max(-low, 0), xp.shape(x)[axis] - max(-high, 0))
         return x
 

@@ -60,10 +60,12 @@ class _Assembly:
         capture = tracing.capture
         self.tracing, self.program, self.capture = tracing, program, capture
         self.argument_index = {id(t): i for i, t in tracing.device_arguments}
-        self.positions: dict[int, int] = {id(a): k for k, a in enumerate(program.captured)}  # of the program's inputs
+        # {id of an array: number of the program's input}
+        self.positions: dict[int, int] = {id(a): k for k, a in enumerate(program.captured)}
         self.donated = [self.positions[id(t.stand_in)] for t in tracing.written if id(t.stand_in) in self.positions]
         self.touched = {id(t.cell) for t in capture.touched}
-        self.finders = self._gradient_finders() | tracing.slots.finders  # of storages that differ from call to call
+        # {id of a storage that differs from call to call: its finder}
+        self.finders = self._gradient_finders() | tracing.slots.finders
         self.sources: dict[int, Source] = {id(t.stand_in): self.source(t.cell) for t in capture.touched}
         self.fed: dict[int, Feed] = {id(f.stand_in): f for f in capture.feeds}
         # survivor -> position of its first array among those of all survivors; a quantised storage has several

@@ -245,10 +245,11 @@ class _Watch:
 
     backend: Backend
     numbers: dict[Any, int] = field(default_factory=dict)  # label of (operator, place, backward)
-    calls: list[OperatorUse] = field(default_factory=list)  # by label
-    lines: dict[int, Place | None] = field(default_factory=dict)  # of the nodes of autograd, by sequence number
+    calls: list[OperatorUse] = field(default_factory=list)  # {label: operators}
+    lines: dict[int, Place | None] = field(default_factory=dict)  # {sequence number of an autograd node: location}
     fallen: dict[Any, Fallback] = field(default_factory=dict)
-    versions: list[tuple[weakref.ref[Tensor], int]] = field(default_factory=list)  # of written tensors, before
+    # (written tensor, its version before)
+    versions: list[tuple[weakref.ref[Tensor], int]] = field(default_factory=list)
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -299,7 +300,7 @@ class _Watch:
             zeros = np.zeros(tuple(t.shape), numpy_dtype(t.dtype))
             return from_array(capture.feed(lambda: zeros, zeros, what=f"result of {name} on the CPU"), slot)
 
-        for device in ("meta", "cpu"):  # where PyTorch cannot tell without values, zeros do
+        for device in ("meta", "cpu"):  # if meta tensors do not suffice, because values are needed, zeros do
             positional, named = to_meta(args, kwargs, device)
             try:
                 return pytrees.mapped(stand_in_of, op(*positional, **named))

@@ -117,7 +117,7 @@ class _NewCall(NamedTuple):
     leaves: list[Any]
     on_device: bool  # the function is known to use the device
     known: list[Any]  # the traces of calls with the same key
-    call: Any  # the call as the history has it
+    call: Any  # the call, as recorded by the history
     reasons: list[str]  # why no trace serves it
 
 
@@ -191,9 +191,9 @@ class Compiled(TracedFunction):
             raise RuntimeError(self.history.too_many(self.report.name, MOST_TRACES, call, new.reasons, program_place()))
         uncompiled = failed = None
         try:
-            # an interrupt waits: of one that comes while C++ asks for a stream PyTorch aborts the process
+            # delay interrupts: PyTorch aborts the process if one comes while C++ asks for a stream
             with one_at_a_time, held_back():
-                for trace in known:  # which another thread may have made
+                for trace in known:  # another thread may have added one
                     if trace.guards.hold(leaves):
                         break
                 else:
@@ -215,7 +215,7 @@ class Compiled(TracedFunction):
             return self._uncompiled(known, leaves, uncompiled)
         if failed is None:
             return self._on_cpu(fast_key, leaves, structure, objects)
-        out = recurring.run(self.fn, args, kwargs)  # the error is PyTorch's own, and what was done before it stays
+        out = recurring.run(self.fn, args, kwargs)  # the error is PyTorch's own, and effects before it stay
         self._uncompiled_from_now_on(known, failed)
         return out
 
@@ -282,7 +282,7 @@ class Compiled(TracedFunction):
         warned: list[bool] = []
 
         def run(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-            if not warned:  # of the program's line, which autograd's thread does not know
+            if not warned:  # at the program's line, which autograd's thread does not have
                 warned.append(True)
                 warn_uncompiled(self.report.name, "changes something outside in its backward pass (in a hook)")
             return recurring.run(fn, args, kwargs)

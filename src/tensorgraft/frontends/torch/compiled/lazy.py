@@ -63,7 +63,7 @@ def lazy(compile: When) -> Iterator[Figures]:
             xp.run_checks()
     finally:
         _active.remove(xp)
-        xp.forget()  # of several errors, the first
+        xp.forget()  # of several errors, keep the first
         try:
             xp.run()
         finally:

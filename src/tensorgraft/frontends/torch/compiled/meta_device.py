@@ -68,7 +68,7 @@ def _give_state(optimizer: Optimizer) -> None:
     for p in without_gradient:
         p.grad = torch.empty_like(p)
     for group, _ in fused:
-        group["fused"] = False  # which asks what the device can do
+        group["fused"] = False  # the fused implementation would query the device
     try:
         prepare(optimizer)
     finally:

@@ -60,27 +60,28 @@ class Tracing:
 
     host: HostWatch
     outside_calls: OutsideCalls
-    grad_mode: bool  # that the function leaves
-    changes: list[Change]  # of objects from outside
-    template: Template | None = None  # where results are objects, or something is changed
-    structure: Structure | None  # of the results; None for one alone
+    grad_mode: bool  # the gradient mode at the end of the function
+    changes: list[Change]  # changes of objects from outside
+    # makes (results, new entries of changes), if results are objects or something is changed
+    template: Template | None = None
+    structure: Structure | None  # the structure of the results; None for a single one
     flat: list[Any]  # the results, what makes a call raise, what arguments look at from now on; without history
     numbers: list[int]  # the results that are numbers of Python
     identical: list[int | None]  # for each result the argument that it is
     same_as: list[int]  # for each result the first one that is the same object
     returned: dict[int, int]  # leaves, by identity, whose new gradient is a result, and the place of that
     result_finders: list[Any]  # for each result how it is made of a tensor from outside that it looks at
-    classes: list[tuple[int, type[Tensor], bool]]  # of results: place, class, whether a leaf requires gradients
-    attributes: list[tuple[int, dict[str, Any]]]  # of new tensors among the results
+    classes: list[tuple[int, type[Tensor], bool]]  # (position, class, requires gradients) of results
+    attributes: list[tuple[int, dict[str, Any]]]  # (position, attributes) of new tensors among the results
     roots: list[int]  # the results that a backward pass outside may begin at
     tape: Tape | None
     slots: Rebound
     moved: list[int]  # arguments with another geometry or storage after the call
-    required: list[tuple[Finder, bool]]  # what finds tensors whose `requires_grad` the call sets
+    required: list[tuple[Finder, bool]]  # (finder of a tensor, the `requires_grad` that a call gives it)
     written: list[Any]  # storages that the call writes
     survivors: list[Storage]  # new storages that something holds on to
     outputs: list[Array]  # arrays of written and surviving storages
-    usable: set[int]  # arrays that a backward pass outside may take as they are
+    usable: set[int]  # ids of arrays that a backward pass outside may use without a copy
     notes: Any  # products that a precision policy has counted
     final_gradients: list[tuple[GradientLeaf, Tensor | None]]  # leaves, with their gradients when the function ends
 

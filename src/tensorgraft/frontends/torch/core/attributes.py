@@ -42,7 +42,7 @@ from tensorgraft.frontends.torch.core.settings import Flag, Flagged, flags
 from tensorgraft.hub.straight_line import NotStraight, StraightLine
 
 plain(torch.dtype, torch.device, torch.Size, torch.memory_format)
-# what they hold is fed, or guarded, otherwise
+# their contents are inputs, or have other guards
 _UNWATCHED = (torch.Tensor, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
 opaque(*_UNWATCHED, torch.Generator, torch.amp.GradScaler)
 PATCHED.append(torch.Tensor)
@@ -60,7 +60,7 @@ _OWN = frozenset({*dir(torch.nn.Module), *vars(torch.nn.Module())}) - {
     "training",
     "__dict__",
     "__reduce_ex__",
-}  # of `nn.Module` itself
+}  # attributes of `nn.Module` itself
 
 
 def step_hooks(optimizer: torch.optim.Optimizer) -> list[Any]:
@@ -89,13 +89,13 @@ class Reads:
         self._flags = flags()
         self.used: dict[int, set[str]] = {}  # names of attributes that this thread has read or written, of each owner
         self.written: dict[int, tuple[Any, set[str]]] = {}  # owners, and the names that it has set or deleted
-        self.standard = world.standard  # what is read of others of such classes is no business of the function's
-        self.owners: dict[int, Any] = {}  # by identity: everything that was read of, whatever was read
+        self.standard = world.standard  # reads of other instances of such classes do not concern the function
+        self.owners: dict[int, Any] = {}  # {id: object}, for all objects of which attributes were read
         self.values: dict[int, dict[str, Any]] = {}
         self._counted: set[tuple[int, str]] = set()
         self._functions: dict[int, types.FunctionType] = {}  # methods and properties that were read
-        self.dicts: dict[int, Any] = {}  # owners whose `__dict__` the program has asked for
-        self.absent: dict[tuple[int, str], Any] = {}  # owners, by their identity and the name of what they lack
+        self.dicts: dict[int, Any] = {}  # {id: owner whose `__dict__` the program has read}
+        self.absent: dict[tuple[int, str], Any] = {}  # {(id of an owner, name): owner without that attribute}
 
     def meet(self, owner: Any) -> None:
         """Note an owner before anything is read of it."""
@@ -171,7 +171,7 @@ class Reads:
             found = next((k for k, table in enumerate(classes) if name in table), None)
             above = [*_parts_of(owner), *classes] if found is None else classes[:found]
             tables = [getattr(owner, "__dict__", {}), *above]
-            if found is not None and isinstance(classes[found][name], types.MemberDescriptorType):  # of `__slots__`
+            if found is not None and isinstance(classes[found][name], types.MemberDescriptorType):  # a slot
                 self._surroundings.look_up(type(owner).__name__, Lookups(attributes=[(owner, name)]))
             elif not any(name in table for table in tables):
                 of_class = [] if found is None or not is_of_program(owner) else [classes[found]]
@@ -310,7 +310,7 @@ def _release(cls: type) -> None:
                 delattr(cls, name)
 
 
-# what reads the table of an object's attributes and means one of them, or none
+# code that reads the `__dict__` of an object for one of its attributes
 _READ_ALL = (OURS, sys.modules[torch.nn.Module.__module__].__file__ or "")
 _ACCESS = ("__getattribute__", "__setattr__", "__delattr__")
 
@@ -351,7 +351,7 @@ def _recorded(original: Callable[[Any, str], Any], standard: bool) -> Callable[[
                 reads.note_absent(self, name)
             raise
         if name not in _OWN:
-            _active.reads = None  # what is asked here is not the function's
+            _active.reads = None  # reads below are not the function's
             try:
                 reads.note(self, name, value, sys._getframe(1))
             finally:
@@ -382,10 +382,11 @@ class Attributes:
             for name, value in guarded.items():
                 if (own_id, name) in changed or (id(owner), name) in changed:
                     guarded[name] = slot(value) or value
-            if not isinstance(owner, torch.nn.Module):  # whose guard has the classes of all
+            if not isinstance(owner, torch.nn.Module):  # the guard of modules includes their classes
                 guarded["__class__"] = owner.__class__
             if guarded:
-                names = [*guarded] if len(guarded) > 1 else [*guarded] * 2  # of several names a getter makes a tuple
+                # an attrgetter of several names returns a tuple
+                names = [*guarded] if len(guarded) > 1 else [*guarded] * 2
                 self._groups.append((attrgetter(*names), owner))
                 self._names += [(owner, name) for name in names]
                 self._expected += [guarded[name] for name in names]

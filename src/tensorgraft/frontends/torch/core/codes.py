@@ -21,7 +21,7 @@ class QuantizedPart(Storage):
         backend: Any = owner.backend
         self.backend: Backend = backend.inner
         self.capture = self.placement = None
-        self.shared = True  # the same codes may be behind other storages
+        self.shared = True  # other storages may have the same codes
 
     def _quantized(self) -> Quantized:
         full_array = self.owner.array

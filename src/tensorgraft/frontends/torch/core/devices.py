@@ -27,7 +27,7 @@ class Slot:
     """One device index."""
 
     index: int
-    name: str  # as in `tg.device(name)`
+    name: str  # the name in `tg.device(name)`
 
     @functools.cached_property
     def device(self) -> torch.device:
@@ -155,7 +155,7 @@ def slot_at(index: int | None) -> Slot:
     index = _current if index is None or index < 0 else index
     if index in _recording:
         return _recording[index]
-    if index >= len(table):  # asked for by number, whose meaning depends on how many devices come before
+    if index >= len(table):  # a number, whose meaning depends on how many devices precede it
         _number_default()
         _number_others()
     if index >= len(table):
@@ -184,7 +184,7 @@ def slot_of_backend(backend: Backend) -> Slot:
     return known
 
 
-_recording: dict[int, Slot] = {}  # by index: the last ones that PyTorch has, from 127 down
+_recording: dict[int, Slot] = {}  # {index: slot}: PyTorch's last indices, from 127 down
 
 
 def recording_slot(backend: Backend) -> Slot:

@@ -24,9 +24,9 @@ class Metadata:
     size: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
-    nbytes: int  # of the storage
-    kind: Any = None  # of a storage that is quantised (`codes.kind_of`)
-    placement: Placement | None = None  # of a storage that is kept over a mesh
+    nbytes: int  # bytes of the storage
+    kind: Any = None  # the kind of a quantised storage (`codes.kind_of`)
+    placement: Placement | None = None  # the placement of a storage over a mesh
     conj: bool = False  # a conjugation that is still to be done, where that is noted here
     neg: bool = False
 

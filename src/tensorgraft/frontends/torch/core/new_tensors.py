@@ -21,7 +21,7 @@ from tensorgraft.hub.straight_line import StraightLine
 
 class Header(NamedTuple):
     address: int
-    nbytes: int  # of the storage of its tensors
+    nbytes: int  # bytes of the storage of its tensors
 
 
 _MOST = 1 << 12

@@ -20,7 +20,7 @@ from tensorgraft.hub.straight_line import StraightLine
 FLOAT32 = torch.float32
 default_dtype = torch.get_default_dtype
 deterministic = torch.are_deterministic_algorithms_enabled
-_fast_path = torch.backends.mha.get_fastpath_enabled  # as set: what autocast makes of it follows from autocast's state
+_fast_path = torch.backends.mha.get_fastpath_enabled  # as set by the user: autocast changes it while it is on
 _anomaly, _checks_nan = torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled
 _only_warns = torch.is_deterministic_algorithms_warn_only_enabled
 

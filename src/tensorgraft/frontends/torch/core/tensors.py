@@ -52,7 +52,7 @@ TO_NUMPY: dict[torch.dtype, np.dtype] = {
     torch.float8_e5m2fnuz: dtypes.float8_e5m2fnuz,
 }
 _E8M0 = torch.float8_e8m0fnu
-MOST_AXES = 64  # of an array of NumPy; tensors may have more
+MOST_AXES = 64  # NumPy's limit; tensors may have more
 FROM_NUMPY = {ours: theirs for theirs, ours in TO_NUMPY.items()}
 
 

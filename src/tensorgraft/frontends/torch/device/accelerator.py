@@ -300,7 +300,7 @@ def _translate_groups(patches: Patches, visible: Visible) -> None:
 
     patches.callback(when_imported("torch.distributed.fsdp._init_utils", fsdp))
     patches.wrap(torch.nn.parallel.DistributedDataParallel, "_check_comm_hook", hook_checked)
-    patches.set(torch._utils, "_get_available_device_type", lambda: TYPE)  # which checkpoints copy from
+    patches.set(torch._utils, "_get_available_device_type", lambda: TYPE)  # from which checkpoints copy
     patches.wrap(dist.Backend, "__new__", backend)
     patches.wrap(dist.device_mesh.DeviceMesh, "__init__", mesh)
     for owner in (dist, dist.distributed_c10d):

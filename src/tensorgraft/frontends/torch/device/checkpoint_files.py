@@ -91,7 +91,7 @@ class _Metadata(pickle._Unpickler):  # the one in C makes room for as many objec
     """Reads what PyTorch writes there, and runs nothing: a checkpoint may be anybody's."""
 
     def find_class(self, module: str, name: str) -> Any:
-        module = "pathlib" if module == "pathlib._local" else module  # as Python 3.13 writes it
+        module = "pathlib" if module == "pathlib._local" else module  # the name in Python 3.13
         if (module, name) in _HARMLESS:
             return super().find_class(module, name)
         if module.startswith(("torch.distributed.checkpoint.", "torch.distributed.tensor")):
@@ -158,7 +158,7 @@ def own_group(original: Callable[..., Any]) -> Callable[..., Any]:
     return async_save
 
 
-_thread_groups: dict[str, Any] = {}  # by the name of the program's
+_thread_groups: dict[str, Any] = {}  # {name of the program's group: group}
 
 
 def _is_alive(group: Any) -> bool:

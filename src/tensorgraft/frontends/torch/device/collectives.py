@@ -37,7 +37,8 @@ COLLECTIVES = """
 """
 _library = Library("c10d", "IMPL")
 _FLAT = {"_allgather_base_", "_reduce_scatter_base_"}  # one tensor for all processes, of any shape as NCCL takes it
-_READ_ALONE = {"send", "barrier", "monitored_barrier_"}  # of those whose tensors are not called output
+# collectives that only read their tensors, whose names are not `output`
+_READ_ALONE = {"send", "barrier", "monitored_barrier_"}
 
 
 def install() -> None:

@@ -23,7 +23,7 @@ from tensorgraft.frontends.torch.quantized.cpu import QuantizedTensor
 # the devices between which PyTorch itself allows the assignment
 DENSE = frozenset({"cpu", "cuda", "xpu", "mps", "hpu", "mtia", TYPE})
 
-# called with a tensor that has moved, and with what C++ has where it has it as it was
+# called with a tensor that was moved, and with the object that C++ now has for its former state
 on_exchange: list[Callable[[torch.Tensor, torch.Tensor], None]] = []
 
 
@@ -56,7 +56,7 @@ def exchange(x: torch.Tensor, y: torch.Tensor) -> None:
     moved_away = _away.pop(x, None)
     left = None if moved_away is None else moved_away.left()
     if moved_away is not None and left is not None and left.device == y.device and left.dtype == y.dtype:
-        new_data = left  # what the graph knows
+        new_data = left  # the object that the graph refers to
         inherited_data.__set__(new_data, y.detach())
         moved_away.there = True
     else:

@@ -38,7 +38,7 @@ class Visible:
     def index(self, ordinal: int) -> int:
         """The index of the `graft` device that is `cuda:ordinal`."""
         devices.start_together()
-        if ordinal == 0:  # how many there are is known once the backend's framework is loaded
+        if ordinal == 0:  # the number of devices is known once the backend's framework is loaded
             return slot_named(self.on).index
         if not 0 <= ordinal < len(self.names):
             raise RuntimeError(

@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from tensorgraft.frontends.torch.core import devices
 from tensorgraft.frontends.torch_entry.late_loading import ENTRY, RECORD
 
-_MAGIC = torch.serialization.MAGIC_NUMBER.to_bytes(10, "little")  # as it is pickled
+_MAGIC = torch.serialization.MAGIC_NUMBER.to_bytes(10, "little")  # in pickled form
 
 
 class Location(str):
@@ -231,7 +231,7 @@ def _legacy_locations(f: Any, pickle_module: Any, options: dict[str, Any]) -> di
         for _ in range(2):
             pickle_module.load(f, **options)
         return _checked(pickle_module.load(f, **options).get(ENTRY, {}))
-    except Exception:  # a file of another kind, of which PyTorch says what is wrong
+    except Exception:  # a file of another kind, for which PyTorch raises the error
         return {}
     finally:
         f.seek(start)

@@ -54,7 +54,7 @@ def gather_v2(xp: Backend, x: Array, indices: Array, axis: np.ndarray, *, batch_
 def _batched_take(xp: Backend, x: Array, indices: Array, axis: int, batch: int) -> tuple[Array, int]:
     """Leading axes go along."""
     moved = x
-    for _ in range(axis - batch):  # the axes between batch and axis go behind it
+    for _ in range(axis - batch):  # move the axes between batch and axis after it
         moved = xp.moveaxis(moved, batch, axis)
     shape = xp.shape(indices)
     grid = []
@@ -117,7 +117,7 @@ def scattered(xp: ValueBackend, x: Value, indices: Value, updates: Value, mode: 
     updates = xp.broadcast_to(updates, (*is_valid.shape, *rest))
     if not index_arrays:
         return _update_whole(xp, x, updates, mode)
-    if mode == "subtract" and x.dtype.kind == "b":  # which differ or not
+    if mode == "subtract" and x.dtype.kind == "b":  # a difference of booleans is their exclusive or
         flips = scattered(xp, xp.zeros(x.shape, dtypes.int32), indices, xp.astype(updates, dtypes.int32), "add")
         return x != (xp.fmod(flips, xp.full_like(flips, 2)) == 1)
     if mode == "subtract":
@@ -125,7 +125,7 @@ def scattered(xp: ValueBackend, x: Value, indices: Value, updates: Value, mode: 
     if mode == "divide":
         factors = xp.scatter(xp.ones_like(x), index_arrays, _masked_updates(xp, is_valid, updates, 1), mode="multiply")
         return div(xp, x, factors)
-    # what is out of range goes to a row behind the last one
+    # indices out of range write to an additional last row
     first, n = index_arrays[0], x.shape[0]
     padded = xp.pad(x, 0, [(0, 1, 0), *[(0, 0, 0)] * (x.ndim - 1)])
     first = xp.where(is_valid, first, xp.full_like(first, n))

@@ -55,7 +55,7 @@ KERNELS = (
     "UniqueWithCountsV2",
 )  # fmt: skip
 PRINTS = ("PrintV2", "Print")
-# operation -> what it is that TensorFlow does
+# {operation: a description, for warnings}
 BY_TENSORFLOW = {
     **dict.fromkeys(STRINGS, "it computes on strings"),
     **dict.fromkeys(FUNCTIONS, "it is a function of Python"),

@@ -157,7 +157,7 @@ def max_pool_with_argmax(
     windows = xp.gather(flat, (xp.asarray(np.maximum(positions, 0)),))
     dtype, is_element = xp.dtype_of(x), xp.asarray(in_bounds)
     windows = xp.where(is_element, windows, xp.full_like(windows, dtypes.lowest(dtype)))
-    if dtypes.is_integer(dtype):  # of which the lowest may be meant
+    if dtypes.is_integer(dtype):  # the lowest integer may be a value
         greatest = xp.equal(windows, xp.max(windows, axis=0, keepdims=True))
         winner = xp.argmax(xp.astype(xp.logical_and(greatest, is_element), dtypes.int32), axis=0, keepdims=True)
     else:

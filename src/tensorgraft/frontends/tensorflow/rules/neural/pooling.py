@@ -95,7 +95,7 @@ def max_pool_grad(
             better = xp.greater(window_values, greatest)
             if (
                 only_padding is not None and (first := only_padding & in_bounds).any()
-            ):  # integers have nothing below what they may be
+            ):  # integers have no value below all others
                 better = xp.logical_or(better, xp.asarray(first))
             winner = xp.where(better, k, winner)
         greatest = window_values if greatest is None else xp.where(better, window_values, greatest)

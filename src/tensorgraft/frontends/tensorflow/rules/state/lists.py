@@ -38,7 +38,7 @@ def empty(xp: Backend, shape: Any, most: Any, *, element_dtype: np.dtype) -> Ten
 
 @rule("TensorListFromTensor", either=EVERY, folds=False)
 def from_tensor(xp: Backend, x: Any, shape: Any, *, element_dtype: np.dtype) -> TensorList:
-    if isinstance(x, tuple):  # of variants
+    if isinstance(x, tuple):  # a variant
         return TensorList(element_dtype, (), x)
     if is_known(x):
         return TensorList(element_dtype, tuple(x.shape[1:]), tuple(x[i] for i in range(x.shape[0])))

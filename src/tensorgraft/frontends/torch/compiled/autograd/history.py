@@ -89,7 +89,8 @@ def result_finders(
             return _new_tensor(t, replaceable.get(id(cell)))
         if base is None or leaf or base.grad_fn is not None or capture.is_rebound(base):
             return None
-        if t.requires_grad and not base.requires_grad:  # by an argument between the two
+        # a view between the two requires gradients because of an argument
+        if t.requires_grad and not base.requires_grad:
             return None
         find = argument_finders.get(id(base)) or outside.get(id(base)) or bases.get(id(base))
         if find is None and id(cell) in argument_storages and not base.requires_grad:
@@ -115,7 +116,7 @@ def _new_tensor(t: Tensor, find: Finder | None) -> Finder:
 def _base(t: Tensor) -> Tensor | None:
     try:
         return t._base
-    except RuntimeError:  # as in `finder_of`
+    except RuntimeError:  # see `finder_of`
         return None
 
 

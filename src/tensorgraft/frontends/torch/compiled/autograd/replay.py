@@ -47,8 +47,8 @@ class Backward:
 
     run: Callable[..., tuple[Array, ...]]
     inputs: list[Callable[[Sequence[Array]], Array]]
-    used: list[bool]  # which leaves, and tensors that retain theirs, have a gradient
-    written: list[Storage]  # what checkpointed functions and hooks write, or hold on to
+    used: list[bool]  # for each leaf, and each tensor that retains its gradient, True if it has one
+    written: list[Storage]  # storages that checkpointed functions and hooks write or keep
     draws: list[tuple[RandomState, int]]
     tape: WalkedTape | None
     roots: list[int]  # the gradients that its tape begins at
@@ -105,7 +105,7 @@ class _BackwardTracing:
         self._stand_ins = [backend.stand_in(a) for a in (*residuals, *cotangents) if a is not None]
         self._positions = {id(a): k for k, a in enumerate(self._stand_ins)}
         self._leaves: dict[int, int] = {}
-        self._following_tape: Any = None  # of the backward pass itself
+        self._following_tape: Any = None  # the tape of the backward pass itself
 
     def backward(self) -> tuple[Backward, Any]:
         capture, positions_of = self._capture, self._positions
@@ -142,7 +142,8 @@ class _BackwardTracing:
             self._writes = [t for t in capture.touched if t.cell.array is not t.stand_in]
             outputs += [t.cell.array for t in self._writes]
             del gradients
-            replayed = {id(codes.owner(cell)) for t in tape.chain() for cell, _ in t.replayed}  # as before again
+            # restored before each replay
+            replayed = {id(codes.owner(cell)) for t in tape.chain() for cell, _ in t.replayed}
             survivors = codes.split_quantized([cell for cell in capture.survivors() if id(cell) not in replayed])
             known = {id(a) for a in outputs}
             self._survivors = [cell for cell in survivors if id(cell.array) not in known]

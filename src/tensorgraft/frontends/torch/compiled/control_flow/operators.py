@@ -209,7 +209,8 @@ class _ScanBackward:
     def __call__(self, saved: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> list[Tensor]:
         n, m, smooth, first_kept = self._n, self._m, self._smooth, self._first_kept
         constant, fixed = saved[n + m :], [*(saved[i] for i in smooth if i >= n + m), *self._outer]
-        # of the last carry and the results one is needed; of the kept carries only a second derivative has one
+        # cotangents of the last carry and the results are needed; the saved carries have some only in a second
+        # derivative
         dy = {i: zeros() if (c := cotangents[i]) is None else c for i, zeros in self._like.items() if i < first_kept}
         dy |= {i: c for i in self._like if i >= first_kept and (c := cotangents[i]) is not None}
         at_carry, at_row = sum(i < n for i in smooth), sum(i < n + m for i in smooth)

@@ -51,7 +51,7 @@ def attributes_key(attributes: dict[str, Any]) -> Any:
     return tuple((name, exact(v) if is_plain(v) else SameObject(v)) for name, v in named)
 
 
-_NATIVE_COMPILERS = {  # by framework, what is said of its arrays
+_NATIVE_COMPILERS = {  # {framework: description of its arrays, for messages}
     "jax": "JAX is compiled by jax.jit(fn)",
     "tensorflow": "TensorFlow is compiled by tf.function(fn, jit_compile=True)",
 }
@@ -398,7 +398,8 @@ class Captured:
         by_arguments = world.finders.keys() | slots.tensors.keys()
         tensors = [t for t in _device_tensors(world.visited.values()) if id(t) not in by_arguments]
         self._tensors = [t for t in tensors if id(cell_of(t)) in touched]
-        self._polled = [t for t in tensors if id(t) not in watched]  # whether it is touched or only asked
+        # tensors whose use is only known by comparing their state
+        self._polled = [t for t in tensors if id(t) not in watched]
         self._requires_grad = [t.requires_grad for t in self._polled]
         self._geometry_keys = [_geometry_key(t) for t in self._tensors]
         self.geometry_count = state.looks

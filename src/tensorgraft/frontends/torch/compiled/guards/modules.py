@@ -100,7 +100,7 @@ class Modules:
         self._requires_grad = [t.requires_grad for t in self._tensors]
         self._device_tensors = [t for t in self._tensors if t.device.type == TYPE]
         for t in self._device_tensors:
-            cell_of(t)  # says what is wrong with those that have none
+            cell_of(t)  # raises for those without one
         self._storages = storages_of(self._device_tensors)
         self.looks = state.looks
 

@@ -72,13 +72,13 @@ class Recurring:
         """Count a call that there is no program for, and say whether it is to run cold. `programs`: how many there are,
         of at most `most`; `call`: gives what history keeps of it; `sure`: the backend is the function's."""
         if self.when == "background":
-            if _now.cold:  # what is around it is to be compiled with it
+            if _now.cold:  # it is compiled with the outer function
                 return True
             waits = self._counts.comes_before(TRACED, signature, programs == most)
         else:
             if self.when == "first" or not sure:
                 return False
-            if _now.cold and backend.cold is not None:  # what is around it has not come back yet
+            if _now.cold and backend.cold is not None:  # the outer function has not recurred yet
                 return True
             waits = self._counts.waits(backend, signature, programs, most)
         if not waits:

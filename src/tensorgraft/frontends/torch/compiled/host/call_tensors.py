@@ -171,7 +171,7 @@ def written_by(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
     if not names and func is not torch.ops.aten.native_batch_norm.default:
         return []
     bound = sig.bind(args, kwargs)
-    if not names and bound["training"]:  # which its schema does not say
+    if not names and bound["training"]:  # a write that its schema does not declare
         names = ("running_mean", "running_var")
     return [t for name in names for t in pytrees.leaves_of(bound.get(name)) if on_host(t)]
 

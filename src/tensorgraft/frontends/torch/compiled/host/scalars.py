@@ -345,7 +345,7 @@ def _is_readable(capture: Any, x: Any) -> bool:
 def _tolist(calls: Any, x: Any) -> Any:
     if not _is_readable(calls.capture, x) or x.device.type != TYPE or x.numel() > _MOST:
         return NotImplemented
-    if any(cell_of(x).array is constant for constant in calls.capture.constants):  # whose values are there
+    if any(cell_of(x).array is constant for constant in calls.capture.constants):  # its values are known
         return NotImplemented
     return scalar_of(x) if x.ndim == 0 else [_tolist(calls, row) for row in x.detach().unbind()]
 

@@ -68,7 +68,7 @@ class HostWatch(OwnMode):
         self.guards: list[HostGuard] = []
         self.written: dict[int, Any] = {}  # copies of storages from outside that are written, by their identity
         self.roots: dict[int, tuple[Tensor, LiveTensor]] = {}  # the tensors from outside that look at these
-        self.computing: dict[int, LiveTensor] = {}  # what the operator that runs is given
+        self.computing: dict[int, LiveTensor] = {}  # {id of an operand of the current operator: its value at a call}
 
     supports_higher_order_operators = True
 
@@ -78,9 +78,10 @@ class HostWatch(OwnMode):
         kwargs = kwargs or {}
         host = [t for t in pytrees.leaves_of((args, kwargs)) if self._follows(t)]
         if func is torch.ops.aten.lift_fresh.default and host and host[0].untyped_storage().resizable():
-            self._constant(host[0])  # of Python's numbers: `torch.tensor` has just made it
+            self._constant(host[0])  # a Python number that `torch.tensor` has just wrapped
         live = {id(t): live_value for t in host if (live_value := self.live(t)) is not None}
-        writes = bool(live) and func is not torch.ops.aten.detach_.default  # which is an operator in inference mode
+        # `detach_` is an operator only in inference mode
+        writes = bool(live) and func is not torch.ops.aten.detach_.default
         targets = written_by(func, args, kwargs) if writes else []
         before = self._begin_write(func, args, kwargs, targets, live) if targets else None
         if torch.Tag.inplace_view in func.tags and args[0].device.type == TYPE:  # t_, squeeze_, set_, ...
@@ -184,7 +185,7 @@ class HostWatch(OwnMode):
         def stand_in(x: Any) -> Any:
             if not on_host(x):
                 return x
-            return live[id(x)] if id(x) in live else copied(x, copies)  # a constant, as it is now
+            return live[id(x)] if id(x) in live else copied(x, copies)  # a constant, with its current value
 
         with _disable_current_modes():
             args, kwargs = pytrees.mapped(stand_in, (args, kwargs))
@@ -327,7 +328,7 @@ class HostWatch(OwnMode):
                 )
             if any(leaf.tensor is t for t in results):
                 raise RunsUncompiled("returns a CPU tensor together with its gradient")
-            del self.capture.leaves[key]  # made inside: it goes, and its gradient is computed as any other tensor
+            del self.capture.leaves[key]  # made inside: its gradient is an ordinary tensor
 
     def refuse_left(self, results: Sequence[Any]) -> None:
         """Refuse tensors of the host that outlive the function; called when its frames are gone.
@@ -336,7 +337,8 @@ class HostWatch(OwnMode):
         later call would leave it as it is.
         """
         fed_tensors = self.capture.fed_tensors
-        outside = self.capture.all_from_outside([t for t, _ in fed_tensors.values()])  # views of what is written
+        # among these are views of written tensors
+        outside = self.capture.all_from_outside([t for t, _ in fed_tensors.values()])
         allowed = {id(t) for t in results if on_host(t)} | outside
         refs = {key: (weakref.ref(t), live) for key, (t, live) in fed_tensors.items() if isinstance(live, Computed)}
         for key in refs.keys() - allowed:
@@ -370,7 +372,7 @@ def _memory(t: Tensor) -> int | None:
     """Return the identity of a tensor's memory; None for a tensor that has no plain storage."""
     try:
         return t.untyped_storage()._cdata if t.layout is torch.strided else None
-    except (NotImplementedError, RuntimeError):  # of a wrapper
+    except (NotImplementedError, RuntimeError):  # a wrapper subclass
         return None
 
 

@@ -222,7 +222,7 @@ def _selected(calls: TracedCalls, x: Any, mask: Any, choose: Callable[[], Any]) 
     except TracedValueError as error:
         if mask.shape != x.shape[: mask.ndim]:
             raise
-        error.__context__ = None  # whose frames hold tensors
+        error.__context__ = None  # its frames hold tensors
         return selected(x, mask, error.with_traceback(None))
 
 
@@ -339,5 +339,5 @@ _REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     torch.select: _select,
     torch.select_scatter: _select_scatter,
 }
-# by PyTorch's own functions: `printed` and others stand in the places of some, and a trace replaces more
+# keyed by PyTorch's own functions: `printed` and others replace some of them, and a trace replaces more
 _CALLS = {inspect.unwrap(fn): replacement for fn, replacement in _REPLACEMENTS.items()}
