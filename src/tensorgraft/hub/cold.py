@@ -75,7 +75,7 @@ def attempt(
     return (lent_operands.back(out),)
 
 
-_HOT = tiers.Heat()  # of what has done its work, or is refused by the cold backend
+_HOT = tiers.Heat()  # the work of signatures that are hot, or refused by the cold backend
 _arrays: set[tuple[Backend, type]] = set()  # classes whose objects are arrays
 
 
@@ -106,7 +106,7 @@ class _LentOperands:
 
     def __init__(self, xp: Backend, host: Backend) -> None:
         self.xp, self.host = xp, host
-        self.arrays: dict[int, tuple[Array, Array]] = {}  # by identity of what was lent: that, and whose it is
+        self.arrays: dict[int, tuple[Array, Array]] = {}  # {id of a lent array: (the lent array, its owner)}
         self.elements = 0
 
     def of(self, x: Any) -> Any:

@@ -87,10 +87,10 @@ class Interchange:
     """Native callables of a framework's own users, and their arrays."""
 
     name: str
-    # What a module of PyTorch becomes for the framework's users: a pure function and its state, a module of the
-    # framework's own (`module`), a recorded program; None: nothing
+    # The form of a grafted PyTorch module for the framework's users: a pure function and its state, a module of the
+    # framework (`module`), or a recorded program; None: not supported
     grafted_as: Literal["function", "module", "program"] | None = None
-    modules_have_modes = False  # those that `module` makes say themselves whether they are trained
+    modules_have_modes = False  # True: the modules that `module` makes have training modes of their own
 
     @primitive
     def from_dlpack(self, x: Any, /) -> Array:
@@ -147,7 +147,7 @@ class Interchange:
     def differentiable(self, function: Differentiable, /) -> Callable[..., tuple[Array, ...]]:
         """A function of the framework with the derivatives of `function`."""
         xp: Any = self
-        known: list[bool] = []  # which arguments have a derivative: one function is for one signature
+        known: list[bool] = []  # for each argument, True if it has a derivative: one function serves one signature
 
         def argnums() -> tuple[int, ...]:
             return tuple(i for i, smooth in enumerate(known) if smooth)

@@ -25,14 +25,15 @@ At = Literal["import", "use", "compile", "checkpoint", "index"]
 class Patch:
     """A change that is made to PyTorch for the whole process."""
 
-    name: str  # of what is changed
+    name: str  # the name of the changed attribute
     by: str = field(repr=False)  # module and name of ours
     why: str
     at: At = "use"
     since: str = "2.9"  # the first version of PyTorch that needs it, of those that tensorgraft runs on
-    until: str = ""  # what would make it needless
+    until: str = ""  # the change of PyTorch that would make it unnecessary
     also: tuple[str, ...] = field(default=(), repr=False)  # other names of the same
-    waits: bool = field(default=False, repr=False)  # loads the front end when it is called, and goes at the first use
+    # loads the front end when it is called, and is undone at the first use of the device
+    waits: bool = field(default=False, repr=False)
     registers: bool = field(default=False, repr=False)  # `by` is called, and nothing replaced
     adds: bool = field(default=False, repr=False)  # PyTorch has no such name
 
@@ -45,9 +46,9 @@ class Patch:
 _MISSING: Any = object()
 Change = tuple[Any, str, Any, Any]  # (owner, attribute, what the owner itself had, ours)
 
-_applied: dict[Patch, list[Change]] = {}  # what is in force
-_waiting: dict[Patch, list[Change]] = {}  # what waits for the first use
-_gone: set[Patch] = set()  # what has waited, and PyTorch's own is back
+_applied: dict[Patch, list[Change]] = {}  # changes in force
+_waiting: dict[Patch, list[Change]] = {}  # changes that wait for the first use
+_gone: set[Patch] = set()  # changes that have waited and were undone
 
 
 def apply(rows: Iterable[Patch]) -> None:
@@ -60,7 +61,7 @@ def apply(rows: Iterable[Patch]) -> None:
             continue  # this version of PyTorch lacks a name that it needs, which has been said
         try:
             replacement = _replacement(row)
-        except MissingNameError:  # of what its module imports, which has been said, too
+        except MissingNameError:  # a name that its module imports is missing, which was reported
             continue
         if row.registers:
             replacement()

@@ -23,7 +23,7 @@ def coordinator(launch: processes.Launched) -> str:
     first, seconds = launch.rank == 0, processes.wait_seconds()
     has_agent_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     try:
-        # as `init_process_group` makes it: a process that has one serves both
+        # like that of `init_process_group`: a process that has one store uses it for both
         store = TCPStore(
             launch.address,
             launch.port,
@@ -70,7 +70,7 @@ def _absent(shared: Any, count: int, seconds: float) -> str:
 
 def _free_port(launch: processes.Launched) -> str:
     with socket.create_connection((launch.address, launch.port)) as line:
-        host = line.getsockname()[0]  # of this machine, as it is reached from there
+        host = line.getsockname()[0]  # this machine's address in that network
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as free:
         free.bind((host, 0))
         port = free.getsockname()[1]

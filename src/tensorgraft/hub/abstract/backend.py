@@ -29,7 +29,7 @@ def _method(name: str, declared: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return rule(name, *args, **kwargs)
 
-    del method.is_primitive  # wraps copied the mark of what it implements
+    del method.is_primitive  # wraps has copied the mark of the declaration
     return method
 
 

@@ -63,7 +63,7 @@ class Block:
     parameters: tuple[Tree, ...]
     calls: list[Call]
     result: Tree
-    names: tuple[str, ...] = ()  # of the parameters, for who writes source; "" for one without a name
+    names: tuple[str, ...] = ()  # names of the parameters in written source; "" for one without a name
 
 
 def leaves(tree: Any) -> Iterator[Any]:

@@ -40,7 +40,7 @@ class CallSignature:
     """The signature by which calls are told apart."""
 
     arguments: Template
-    specs: tuple[ShapeDtype, ...]  # of the arrays in them
+    specs: tuple[ShapeDtype, ...]  # of the arrays in the arguments
     seeded: bool
 
     def __str__(self) -> str:

@@ -60,7 +60,7 @@ class Graph:
     def __init__(self) -> None:
         self.calls: list[tuple[Callable[..., Any], tuple[int, ...], int]] = []  # with the number of the first result
         self.leaves: list[Array | Scalar] = []
-        self.kinds: list[Any] = []  # of the leaves: (shape, dtype), or the type of a Python scalar
+        self.kinds: list[Any] = []  # kinds of the leaves: (shape, dtype), or the type of a Python scalar
         self.results: list[weakref.ref[Node]] = []
         self.shared: list[Array] = []  # leaves that are shared outside: one more reference marks them as in use
         self._leaf_of: dict[int, int] = {}
@@ -81,7 +81,8 @@ class Graph:
         for node in results:
             node.graph, node.number = self, len(self.results)
             self.results.append(weakref.ref(node))
-        self.calls.append((fn, tuple(refs), first))  # before that, an interrupt leaves results that nobody has
+        # last, because an interrupt before would leave a call without results
+        self.calls.append((fn, tuple(refs), first))
 
     def _leaf(self, value: Array, kind: Any, shared: bool) -> int:
         at = self._leaf_of.get(id(value))

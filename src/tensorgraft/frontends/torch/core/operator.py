@@ -12,8 +12,8 @@ from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.spec import Spec
 
 INDICES = ("index", "indices", "offsets", "lengths")  # in names of arguments
-# whose kernels for the CPU write beyond an `out=` whose matrices do not follow each other, or that is the matrix:
-# nobody calls them
+# operators whose CPU kernels write out of bounds if the matrices of `out=` are not consecutive, or `out=` is the matrix
+# itself: these kernels are not called
 OUT_OF_BOUNDS = frozenset({"triu.out", "tril.out", "_linalg_eigh.eigenvalues", "_linalg_svd.U"})
 all_plans: list[dict[Any, Any]] = []  # the plans of every operator, and other tables with their keys
 MOST = 1024  # entries of each; a plan takes 7 KB

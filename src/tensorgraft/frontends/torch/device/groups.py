@@ -73,11 +73,11 @@ def _key(rank: int) -> str:
 def _seconds(pg: Any) -> float:
     """Return the timeout of a group: how many seconds a process waits for the others."""
     backend = pg._get_backend(torch.device("cpu"))
-    backend = getattr(backend, "wrapped_pg", backend)  # of TORCH_DISTRIBUTED_DEBUG=DETAIL
+    backend = getattr(backend, "wrapped_pg", backend)  # the wrapper of TORCH_DISTRIBUTED_DEBUG=DETAIL
     return float(backend.options._timeout.total_seconds())
 
 
-_members: weakref.WeakKeyDictionary[Any, _Members] = weakref.WeakKeyDictionary()  # of each default group
+_members: weakref.WeakKeyDictionary[Any, _Members] = weakref.WeakKeyDictionary()  # {default group: its members}
 
 
 def joint(process_group: Any, backend: Backend) -> Group | None:

@@ -21,7 +21,7 @@ from tensorgraft.frontends.torch_entry.classes import Event, Generator, Stream
 
 Device = torch.device | str | int | None
 
-_initialized = True  # `torch.utils.checkpoint` asks before it keeps the random state
+_initialized = True  # `torch.utils.checkpoint` saves random states only if this is True
 
 __all__ = [
     "DeviceProperties",
@@ -140,8 +140,8 @@ class device_of(device):
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    name: str  # what a person calls it
-    backend: str  # as in `tensorgraft.device(name)`
+    name: str  # a readable name
+    backend: str  # the name in `tensorgraft.device(name)`
     total_memory: int  # bytes
 
 

@@ -26,7 +26,7 @@ Rename = Callable[[str], str]
 _MARK = "extra/tensorgraft.device"
 _HERE = "cpu:0"
 _IN_CODE = re.compile(rb'torch\.device\("([^"]+)" *\)')
-_WRITTEN = re.compile(r"\.data/|version$|byteorder$")  # records that the writer makes anew
+_WRITTEN = re.compile(r"\.data/|version$|byteorder$")  # records that the writer creates
 
 # `tensorgraft run`: what a device of the script's is here
 translate: Callable[[Any], Any] | None = None

@@ -25,7 +25,7 @@ ScriptModule = torch.jit.RecursiveScriptModule
 
 
 class _Thread(threading.local):
-    moved: set[int] | None = None  # of the module that is being moved, if any: which parameters have, by identity
+    moved: set[int] | None = None  # ids of the parameters moved so far, while a module is being moved
 
 
 _now = _Thread()

@@ -33,7 +33,7 @@ class HeldPieces:
         self._cell, self._order = cell_of(t), by_strides(t)
         xp = self._cell.backend
         with xp.scope():
-            self._array = to_array(t.detach().permute(self._order))  # its axes as they lie
+            self._array = to_array(t.detach().permute(self._order))  # axes in the order of memory
             self._pieces_at = {self._of_tensor(at): piece for at, piece in xp.pieces(self._array).items()}
 
     def _of_tensor(self, by_axis: Offset) -> Offset:

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 Tensor = torch.Tensor
-KERNELS: dict[str, Callable[..., Any]] = {}  # by operator; None from one means PyTorch's own kernel after all
+# {operator: kernel}; a kernel that returns None leaves the call to PyTorch's
+KERNELS: dict[str, Callable[..., Any]] = {}
 _coo = torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors
 
 
@@ -39,7 +40,7 @@ def coo(indices: Tensor, values: Tensor, size: Sequence[int], coalesced: bool = 
         dtype=values.dtype,
         layout=torch.sparse_coo,
         device=values.device,
-        # one element is always coalesced, as PyTorch has it
+        # PyTorch marks one element as coalesced
         is_coalesced=coalesced or values.size(0) < 2,
     )
 

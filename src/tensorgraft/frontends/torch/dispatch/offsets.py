@@ -31,7 +31,7 @@ def sited(cell: Storage, offset: Any) -> Any:
     xp = cell.backend
     if _now.capture is not None or xp.compound:
         return offset
-    if cell.__class__ is ColdStorage:  # which asks no plan
+    if cell.__class__ is ColdStorage:  # a cold storage needs no plan
         return offset, cell.cold.shape, cell.cold.dtype
     array = cell.array
     if xp.is_traced(array):
@@ -119,7 +119,7 @@ def reaches_of(geometries: Sequence[Geometry], forms: Sequence[Form | None]) -> 
     offsets)."""
     references, at = [], len(geometries)
     for geometry, form in zip(geometries, forms, strict=True):
-        # one that was resized since the form was told lies at the beginning of another storage
+        # a tensor that was resized since the form was determined is at the beginning of another storage
         references.append(StorageReference(geometry, form if geometry.offset else None, at))
         at += form is not None
     return references, at

@@ -35,16 +35,16 @@ class Leaf:
 @dataclass(slots=True)
 class Outline:
     arguments: dict[str, Any]  # the arguments by name, with leaves
-    targets: list[Leaf]  # that are written
+    targets: list[Leaf]  # written tensors
     common: np.dtype  # to which the arguments `promoted` are converted first, as PyTorch's CPU rounds them
     dtype: np.dtype  # to which they are widened, in which the kernel computes
     promoted: frozenset[str]
     positional: list[str]  # arguments of the kernel
     named: list[str]
     rounded: np.dtype | None = None  # in which PyTorch has the result before it is written, where that is narrower
-    fetches: Any = None  # how a program makes the kernel's arguments (`program`)
+    fetches: Any = None  # how the program makes the kernel's arguments (`program`)
     result_dtype: torch.dtype | None = (
-        None  # of an elementwise operator, whose result has the sizes and strides of `pointwise`
+        None  # for an elementwise operator, whose result has the sizes and strides of `pointwise`
     )
 
 
@@ -93,7 +93,8 @@ def pointwise(tensors: Sequence[Tensor]) -> tuple[Shape, Shape] | None:
     shape = tuple(first.size())
     if all(t.size() == shape for t in tensors):
         strides = contiguous_strides(shape)
-        if 0 not in shape and all(t.stride() == strides for t in tensors):  # beside a number, of nothing, anything
+        # any strides will do in addition to a number, or without elements
+        if 0 not in shape and all(t.stride() == strides for t in tensors):
             return shape, strides
     else:
         try:
@@ -112,7 +113,7 @@ def _part(a: Any, number: bool) -> Any:
     if kind is list or kind is tuple:
         return tuple([_part(x, number) for x in a])
     if isinstance(a, Tensor):
-        # the rule of strides was seen to hold for tensors that lie like these
+        # the rule of strides was verified for tensors with these properties
         return a.dtype, a.dim(), a.device.type == TYPE, a.is_contiguous() or _order(a)
     if number and isinstance(a, int | float | complex):
         return kind

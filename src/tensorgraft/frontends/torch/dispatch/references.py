@@ -24,7 +24,7 @@ from tensorgraft.compiled.lookups import content_of
 from tensorgraft.importing import when_imported
 
 _MODULES = ("torch._refs", "torch._decomp", "torch._prims", "torch._meta_registrations")
-_MARK = "__dynamo_disable"  # where `torch._disable_dynamo` keeps the function that it calls instead
+_MARK = "__dynamo_disable"  # the attribute in which `torch._disable_dynamo` keeps the function that it calls
 _WRAPPER = torch._disable_dynamo(lambda: None).__code__
 
 

@@ -109,7 +109,7 @@ def rebuild(
     makes none, of whatever kind: files may say anything."""
     try:
         original = getattr(parts[0].untyped_storage(), "copied_from", None)
-        if original is not None:  # of `copy.copy`, whose result shares memory as that of any tensor does
+        if original is not None:  # the result of `copy.copy` shares memory, as for any tensor
             return original.requires_grad_(requires_grad)
         parts_device = parts[0].device
         slot = place_of(torch.device(device) if device else parts_device)

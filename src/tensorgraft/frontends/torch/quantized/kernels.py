@@ -86,7 +86,7 @@ def on_codes(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             return _computed(plan, func, args, kwargs)
         try:
             _record(plan, func, args, kwargs)
-        except TracedValueError:  # a kernel that asks for values after all
+        except TracedValueError:  # the kernel reads values
             plan.recordable = False
             return _computed(plan, func, args, kwargs)
     policy.counted(plan.notes)
@@ -206,7 +206,7 @@ def _record(plan: QuantizedPlan, func: Any, args: Any, kwargs: dict[str, Any]) -
         array = _array(a)
         if not xp.is_array(array):
             return array
-        if isinstance(array, Quantized):  # no values are asked for, and a record is not to keep any alive
+        if isinstance(array, Quantized):  # values are not read, and a recording must not keep arrays alive
             array = xp.stand_in(array.with_parts([torch.empty_like(part) for part in array.parts]))
         else:
             array = xp.stand_in(torch.empty_strided(array.size(), array.stride(), dtype=array.dtype, device="cpu"))

@@ -63,7 +63,7 @@ def _without_repr(module: nn.Module) -> None:
     """Remove the `extra_repr` that torchao has put into a module, which cannot be pickled."""
     method = module.__dict__.get("extra_repr")
     function = getattr(method, "__func__", None)
-    function = getattr(function, "func", function)  # of a partial one
+    function = getattr(function, "func", function)  # the function of a `functools.partial`
     if getattr(function, "__module__", "").partition(".")[0] == "torchao":
         del module.extra_repr
 

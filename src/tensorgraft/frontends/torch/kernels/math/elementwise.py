@@ -345,7 +345,7 @@ def _check_parts(real: torch.Tensor, imag: torch.Tensor, out: torch.Tensor | Non
 @kernel("complex", promotion=None, check=_check_parts)
 def _complex(xp: Any, real: Array, imag: Array) -> Array:
     if xp.dtype_of(real) == dtypes.float16:
-        numpy_dtype(torch.complex32)  # no backend has it: raises TypeError
+        numpy_dtype(torch.complex32)  # raises TypeError: no backend has this dtype
     return xp.complex(real, imag)
 
 
@@ -465,7 +465,7 @@ for _name, _kinds in ELEMENTWISE.items():
     _promotion = BOOL if _name in PREDICATES or _name in COMPARISONS else FLOAT
     if ("i" in _kinds and _promotion is FLOAT) or _name in _REFUSES_INTEGERS:
         _promotion = DEFAULT
-    if _name == "nextafter":  # of the dtype itself
+    if _name == "nextafter":  # depends on the dtype itself
         _promotion = PROMOTION.NO_OPMATH
     for _op in _overloads(ATEN.get(_name, _name)):
         _operands = schema.signature(_op).names

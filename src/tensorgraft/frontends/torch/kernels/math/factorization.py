@@ -94,7 +94,7 @@ def cholesky(xp: Any, x: Array, upper: bool) -> tuple[Array, Array]:
     """Return (factor, info). Where a matrix is not positive definite its factor is NaN."""
     refuse_narrow(xp, x)
     batch = xp.shape(x)[:-2]
-    if not xp.size(x):  # of any shape
+    if not xp.size(x):  # without elements, any shape
         return x, xp.zeros(batch, dtypes.int32)
     x = adjoint(xp, x) if upper else x
     lower = xp.cholesky(x)

@@ -70,7 +70,7 @@ def _solve_ex(
     info = first_zero(xp, packed)
     if check_errors:
         _check(xp, info, "torch.linalg.solve_ex", a)
-    # PyTorch's rule for what is a batch of vectors: one axis less, and the shape of A without its last axis
+    # PyTorch's definition of a batch of vectors: one axis less, and the shape of A without its last axis
     vector = xp.ndim(b) == 1 or (xp.ndim(b) == xp.ndim(a) - 1 and xp.shape(b) == xp.shape(a)[:-1])
     right = xp.expand_dims(b, -1) if vector else b
     x = _solve_left_or_right(xp, packed, order, right, left or vector, False)

@@ -70,7 +70,7 @@ def _cubic(xp: Any, t: Value, offset: int) -> Value:
     return (inner * d - 4) * a
 
 
-_NOWHERE = -100.0  # where the CPU puts places of volumes that are no numbers, outside of every image
+_NOWHERE = -100.0  # the CPU replaces NaN coordinates of volumes by this, outside of every image
 _MOST = 2.0**31 - 2
 
 

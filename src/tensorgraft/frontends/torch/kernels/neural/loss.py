@@ -54,7 +54,7 @@ def _bce(xp: Any, x: Value, y: Value, weight: Value | None = None, reduction: in
         (_unit(xp, y), "all elements of target should be between 0 and 1"),
     )
     x, y, weight = _to_common_dtype(xp, x, y, weight)
-    low = -100.0  # as PyTorch, so that log(0) times 0 is 0
+    low = -100.0  # like PyTorch, so that log(0) times 0 is 0
     if_one = y * xp.maximum(xp.log(x), low)
     if_zero = (1 - y) * xp.maximum(xp.log1p(-x), low)
     return reduced(xp, _weighted(xp, -(if_one + if_zero), weight), reduction)

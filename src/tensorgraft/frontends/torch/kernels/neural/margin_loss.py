@@ -118,7 +118,7 @@ def _multilabel_margins(xp: Any, x: Value, target: Value) -> tuple[Value, Value,
 
 @kernel("multilabel_margin_loss_forward", meta=_meta(torch.ops.aten.multilabel_margin_loss_forward))
 def _multilabel_margin(xp: Any, x: Array, target: Array, reduction: int) -> tuple[Array, Array]:
-    if not xp.size(x):  # of any dtype
+    if not xp.size(x):  # without elements, any dtype
         dtype = xp.dtype_of(x)
         return xp.zeros(xp.shape(x)[:-1] if reduction == NONE else (), dtype), xp.zeros(xp.shape(target), dtype)
     rows, targets = widened(xp, _rows(xp, x)), _rows(xp, target)
