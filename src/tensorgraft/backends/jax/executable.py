@@ -50,7 +50,7 @@ class _Executable:
     handlers: Any  # for the outputs
     wanted: list[int] | None  # positions of the arguments that are used; None for all
     single: bool  # one array comes out, and no tuple
-    looks: attrgetter[Any]  # reads the properties of arguments that must not change
+    properties_of: attrgetter[Any]  # reads the properties of arguments that must not change
     avals: list[Any]  # their values
     precision: Any  # the precision of products that was compiled in
 
@@ -107,7 +107,7 @@ def often_called(cached: KeptProgram, run: Callable[..., Any], scope: Callable[[
         elif direct.precision == default_precision.value:
             try:
                 # inside of a trace a call is a part of it, whatever its arguments are
-                found = list(map(direct.looks, args))
+                found = list(map(direct.properties_of, args))
                 is_match = found == direct.avals and find_top_trace(()) is EAGER
                 if is_match and not (debug_nans.value or debug_infs.value):
                     cached.used = True
@@ -125,7 +125,7 @@ def often_called(cached: KeptProgram, run: Callable[..., Any], scope: Callable[[
         """The same in straight line, for a caller that has the settings in its key."""
         program, direct = code.name(cached), code.let(f"{code.name(cached)}.direct")
         operands, found = code.let(arrays), code.variable()
-        code.check(f"{found} = [*map({direct}.looks, {operands})]")
+        code.check(f"{found} = [*map({direct}.properties_of, {operands})]")
         code.require(f"{found} == {direct}.avals and {code.name(find_top_trace)}(()) is {code.name(EAGER)}")
         code.require(f"not ({code.name(debug_nans)}.value or {code.name(debug_infs)}.value)")
         code.check(f"{direct}.avals = {found}")

@@ -176,7 +176,7 @@ def _metadata(op: schema.Overload) -> Callable[..., Any]:
         return redispatch(CPU_KEY, *args, **kwargs)
 
     def in_place(*args: Any, **kwargs: Any) -> Any:
-        state.looks_changed()
+        state.count_rebinding()
         return redispatch(CPU_KEY, *args, **kwargs)
 
     return in_place if schema.signature(op).written else kernel

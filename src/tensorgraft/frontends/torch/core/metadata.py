@@ -60,9 +60,9 @@ class Metadata:
         cell = cell_of(t)
         slot = slot_of_backend(codes.plain(cell.backend))
         new = attach(cell, slot, self.dtype, (0,), (1,), 0)
-        looks_before = state.looks  # a new tensor is none that anybody has looked at
+        rebindings_before = state.rebindings  # no rebinding: no guard has examined a new tensor
         set_storage(new, t.untyped_storage(), self.offset, self.size, self.stride)
-        state.looks = looks_before
+        state.rebindings = rebindings_before
         return self.lazily(new)
 
     def on(self, cell: Storage) -> Tensor:

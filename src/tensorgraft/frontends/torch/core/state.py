@@ -40,13 +40,13 @@ class _Thread(threading.local):
 
 
 now = _Thread()
-looks = 0  # how often existing tensors have been given another geometry or storage
+rebindings = 0  # how often existing tensors have been given another geometry or storage
 
 
-def looks_changed() -> None:
+def count_rebinding() -> None:
     """A tensor is about to be given another geometry or storage: compiled functions look at theirs again."""
-    global looks
-    looks += 1
+    global rebindings
+    rebindings += 1
 
 
 def created(cell: Storage) -> Storage:

@@ -148,7 +148,7 @@ def set_storage(
     tensor: torch.Tensor, storage: torch.UntypedStorage, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
 ) -> torch.Tensor:
     """Make a tensor look at a storage: metadata only."""
-    state.looks_changed()
+    state.count_rebinding()
     if state.now.capture is not None:
         state.now.capture.note_rebinding(tensor)
     return _set(CPU_KEY, tensor, storage, offset, size, stride)

@@ -138,7 +138,7 @@ def data(inherited: Any) -> property:
     """Implement `Tensor.data`."""
 
     def assign(self: torch.Tensor, value: torch.Tensor) -> None:
-        state.looks_changed()
+        state.count_rebinding()
         if state.now.capture is not None and self.device.type == TYPE:
             state.now.capture.note_rebinding(self)
         if not (isinstance(value, torch.Tensor) and exchangeable(self, value)):
@@ -157,7 +157,7 @@ def swapping(original: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(original)
     def swap_tensors(*args: Any, **kwargs: Any) -> None:
-        state.looks_changed()
+        state.count_rebinding()
         original(*args, **kwargs)
 
     return swap_tensors

@@ -402,7 +402,7 @@ class Captured:
         self._polled = [t for t in tensors if id(t) not in watched]
         self._requires_grad = [t.requires_grad for t in self._polled]
         self._geometry_keys = [_geometry_key(t) for t in self._tensors]
-        self.geometry_count = state.looks
+        self.geometry_count = state.rebindings
         self._slots = slots
         self._arguments = [i for i, t in enumerate(leaves) if _is_ours(t)]
         self._cells = {id(cell_of(t)) for t in self._tensors}
@@ -416,10 +416,10 @@ class Captured:
     def hold(self, leaves: Sequence[Any]) -> bool:
         if self._polled and list(map(requires_grad_of, self._polled)) != self._requires_grad:
             return False
-        if state.looks != self.geometry_count:
+        if state.rebindings != self.geometry_count:
             if [_geometry_key(t) for t in self._tensors] != self._geometry_keys:
                 return False
-            self.geometry_count = state.looks
+            self.geometry_count = state.rebindings
         if self._compares:
             cells, cells_now = self._cells, [id(cell_of(leaves[i])) for i in self._arguments]
             if [c if c in cells else None for c in cells_now] != self._shared:
@@ -433,8 +433,8 @@ class Captured:
             return
         code.require_equal(requires_grad_of, self._polled, self._requires_grad)
         if self._tensors:
-            me, looks = code.name(self), code.name(state)
-            code.require(f"{looks}.looks == {me}.geometry_count or {me}.hold({code.flattened()})")
+            me, state_name = code.name(self), code.name(state)
+            code.require(f"{state_name}.rebindings == {me}.geometry_count or {me}.hold({code.flattened()})")
         if self._compares:
             for i in self._arguments:
                 code.require(f"id({code.cell(i)}) not in {code.name(self._cells)}")

@@ -102,7 +102,7 @@ class Modules:
         for t in self._device_tensors:
             cell_of(t)  # raises for those without one
         self._storages = storages_of(self._device_tensors)
-        self.looks = state.looks
+        self.rebindings = state.rebindings
 
     @property
     def tensors(self) -> set[int]:
@@ -130,10 +130,10 @@ class Modules:
 
     def have_storages(self) -> bool:
         """Return whether the tensors have the storages that they had."""
-        if state.looks != self.looks:
+        if state.rebindings != self.rebindings:
             if storages_of(self._device_tensors) != self._storages:
                 return False
-            self.looks = state.looks
+            self.rebindings = state.rebindings
         return True
 
     def write(self, code: StraightLine) -> None:
@@ -158,7 +158,9 @@ class Modules:
             code.require_empty(_GLOBAL_HOOKS)
         code.require_equal(requires_grad_of, self._tensors, self._requires_grad)
         if self._device_tensors:
-            code.require(f"{code.name(state)}.looks == {code.name(self)}.looks or {code.name(self)}.have_storages()")
+            code.require(
+                f"{code.name(state)}.rebindings == {code.name(self)}.rebindings or {code.name(self)}.have_storages()"
+            )
 
     def failure(self, names: dict[int, str]) -> str:
         """Describe what has changed in the modules since the trace."""
