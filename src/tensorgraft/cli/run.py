@@ -1,5 +1,5 @@
-"""`tensorgraft run`: a script with a backend in the place of the accelerator, and what to say at the end. Of PyTorch's
-scripts that is here, `functions` has TensorFlow's."""
+"""`tensorgraft run`: runs a script with a backend in place of the accelerator, and prints reports at the end. For
+TensorFlow see `functions`."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _import_torch() -> None:
 def _executed(
     program: Sequence[str], module: bool, on: str, jit_report: bool, lazy: bool = False, of_tensorflow: bool = False
 ) -> int:
-    """Run it, and say at the end what is to be said."""
+    """Run the program, and print the reports at its end."""
     with contextlib.ExitStack() as stack:
         recorded = None
         if lazy:
@@ -211,7 +211,7 @@ def print_fallbacks(console: Console, on: str) -> None:
 
 
 def print_tiers(console: Console) -> None:
-    """Print how many calls of eager operators were computed without a compiler, and what was compiled."""
+    """Print the numbers of calls of eager operators that were computed without a compiler, and of compiled ones."""
     from rich.table import Column, Table
 
     from tensorgraft.frontends.torch import tier_counts
@@ -229,7 +229,7 @@ def print_tiers(console: Console) -> None:
 
 
 def print_jit_report(console: Console) -> None:
-    """Print what was compiled, how often and how long that took."""
+    """Print the compiled functions, how often they were compiled and how long that took."""
     from rich.markup import escape
     from rich.table import Column, Table
 

@@ -158,10 +158,10 @@ def cut_traceback(error: BaseException, seen_errors: set[int] | None = None) -> 
 
 
 def _own_frames(links: Sequence[TracebackType]) -> list[bool]:
-    """Return for each frame whether it belongs to the program.
+    """Return for each frame True if it belongs to the program.
 
-    Ours do not, nor what we call in a framework (JAX's own frames, PyTorch's decompositions), up to where that calls
-    the program again, as `tg.jit` does.
+    Frames of tensorgraft do not, and neither do frames of a framework that it calls (JAX's own, PyTorch's
+    decompositions), up to a call of the program's code, as `tg.jit` makes.
     """
     flags, below = [], False
     for link in links:

@@ -64,7 +64,7 @@ def by_path(tree: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def cosines(shape: Sequence[int]) -> np.ndarray:
-    """Weights for the elements of a result, so that a gradient looks at each of them."""
+    """Return weights for the elements of a result, so that a gradient depends on each of them."""
     n = int(np.prod(shape, dtype=np.int64))
     return np.cos(np.arange(n, dtype=np.float64) * 0.7 + 0.3).reshape(tuple(shape))
 

@@ -31,7 +31,7 @@ class SourceStep(Call):
 
 @dataclass(eq=False)
 class Frame:
-    """A call of a module or a function of the user's program: what was done in it, in order."""
+    """A call of a module or a function of the user's program, with its steps in order."""
 
     kind: str  # the name of the class or function: "Block", "gelu"
     name: str  # the name in the module around it: "h.0", "ln_1"; "" for a frame that is no module

@@ -1,8 +1,8 @@
 """Programs that another thread compiles (`tg.jit(fn, compile="background")`), while calls run the function itself.
 
-The first call of a signature runs the function alone: it makes what later calls find, such as the state of an
-optimizer. The second one traces it, takes the trace back, and has the program compiled in another thread. The call that
-switches to the program has a fixed number, and waits for it: so which calls are compiled does not depend on time. Only
+The first call of a signature only runs the function, which creates state such as that of an optimizer. The second one
+traces it, undoes the effects of the trace, and starts the compilation in another thread. The call that switches to the
+program has a fixed number, and waits for it, so that which calls are compiled does not depend on time. Only
 `at="ready"` switches at the first call that finds the program finished.
 """
 
@@ -41,7 +41,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def checked(when: str, at: Any) -> At:
-    """Return the call of a signature that switches. Raises ValueError for what is none, or another `when`."""
+    """Return the number of the call of a signature that switches. Raises ValueError for an invalid `at` or `when`."""
     if when != "background":
         if at is not None:
             raise ValueError(f"tg.jit(fn, at=...) is for compile='background', and this is compile={when!r}")
@@ -54,14 +54,14 @@ def checked(when: str, at: Any) -> At:
 
 
 def preparation(run: Callable[..., Any], inputs: ProgramInputs, leaves: Sequence[Any]) -> Callable[[], None] | None:
-    """Return what compiles a program for a call in another thread; None where its call has to."""
+    """Return a function that compiles a program for a call in another thread, or None if the call has to compile it."""
     prepare: Callable[[Sequence[Any]], Callable[[], None]] | None = getattr(run, "prepare", None)
     return None if prepare is None else prepare(inputs.examples(leaves))
 
 
 class Compilation:
-    """A compilation in another thread. A process that ends waits for one that has begun, which nothing can interrupt,
-    and leaves out those that have not."""
+    """A compilation in another thread. At the end of the process a running one is waited for, since it cannot be
+    interrupted, and others are skipped."""
 
     def __init__(self, prepare: Callable[[], None]) -> None:
         self._prepare: Callable[[], None] | None = prepare
@@ -144,8 +144,8 @@ class BackgroundTrace:
         return self._compilation is None or self._compilation.is_finished
 
     def _switch(self) -> None:
-        """Wait for the program, and put the trace in the place of this. Raises what the compiler has raised; the next
-        call compiles again."""
+        """Wait for the program, and replace this by the trace. Raises the compiler's exception; the next call compiles
+        again."""
         error = None
         if self._compilation is not None:
             with patience.progress_shown(self._report.name):

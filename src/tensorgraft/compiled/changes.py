@@ -1,4 +1,4 @@
-"""Changes: what a function has done to a table, and how it is done again."""
+"""Changes that a function has made to a table, and their repetition."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Fallback:
 
 @dataclass
 class Traced:
-    """One trace of a compiled function, and what was new when it was made."""
+    """One trace of a compiled function, and the properties of its call that were new."""
 
     reasons: list[str]  # [] for the first
     operations: int
@@ -54,7 +54,7 @@ class Traced:
 
 @dataclass
 class ExplainedCall:
-    """The numbers and names of what `tg.jit` makes of one call."""
+    """The numbers and names that describe how `tg.jit` compiles one call."""
 
     name: str
     backend: str
@@ -75,6 +75,6 @@ class ExplainedCall:
     this_call: list[str] = field(default_factory=list)
 
     def exchanges(self) -> list[tuple[Collective, OperatorUse | None]]:
-        """Return what several devices exchange, each with the operator that asks for it, where it is known."""
+        """Return the communication between devices, each with the operator that causes it, if known."""
         by_label = {o.label: o for o in self.operators if o.label}
         return [(collective, by_label.get(collective.label)) for collective in self.program.collectives]

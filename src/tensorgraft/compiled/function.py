@@ -1,7 +1,7 @@
-"""A function that is traced once for each kind of call: what `tg.jit` of every front end begins with.
+"""The base of `tg.jit` of every front end: a function that is traced once for each kind of call.
 
-A call is looked up by the structure of its arguments, modes, the objects that the function reaches at once, and what
-its leaves look like; then the guards of the traces that are known for it are asked, one after the other.
+A call is looked up by the structure of its arguments, modes, the objects that the function captures directly, and the
+metadata of its leaves; then the guards of the traces found are checked, one after the other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ENDLESS = "takes a container that contains itself"
 
 @dataclass
 class Report:
-    """A report of what `tg.jit` did with one function."""
+    """Statistics of one function of `tg.jit`."""
 
     name: str
     traces: int = 0
@@ -75,7 +75,7 @@ def flattening(atoms: Collection[type], flatten: Callable[[Any], Flattened]) -> 
 
 
 class InContext(Exception):
-    """Raised for a call that is to be looked up, and run, in another context."""
+    """Raised to look up and run a call in another context."""
 
     def __init__(self, context: AbstractContextManager[None]) -> None:
         self.context = context
@@ -89,7 +89,7 @@ class Boxed:
 
 
 class Expanded:
-    """The structure of a call, some of whose leaves are boxed objects: what is in these comes after the leaves."""
+    """The structure of a call that has boxed objects among its leaves: their contents follow the leaves."""
 
     def __init__(self, structure: Structure, count: int, objects: tuple[Any, ...]) -> None:
         self.structure, self.count, self.objects = structure, count, objects
@@ -211,7 +211,8 @@ class TracedFunction:
     def _in_straight_line(
         self, call: Call, leaves: list[Any], objects: list[Any], traces: Sequence[Any], k: int
     ) -> Callable[..., Any]:
-        """Write what serves this call, by the trace number `k`, and all that have its key and meet its guards."""
+        """Write code that serves this call by trace number `k`, and all calls with the same key that meet its
+        guards."""
         try:
             code = StraightCall(call, leaves)
             code.require(f"{code.name(traces)}[{k}] is {code.name(traces[k])}")
@@ -243,7 +244,7 @@ class TracedFunction:
         raise NotImplementedError
 
     def _write_keys(self, code: StraightCall, leaves: Sequence[Any]) -> None:
-        """Write what `_add_keys` adds as conditions."""
+        """Write the key of `_add_keys` as conditions."""
         raise NotStraight
 
     def _write_trace(self, code: StraightCall, trace: Any) -> None:

@@ -263,14 +263,15 @@ def has_objects_of_calls(
 
 
 def _leaves_out_attributes(kind: type) -> bool:
-    """Say whether a class of the program says by `__getstate__` what is copied of an object, and no more than that."""
+    """Return whether a class of the program says by `__getstate__` what is copied of an object, and no more than
+    that."""
     if not isinstance(getattr(kind, "__getstate__", None), types.FunctionType) or hasattr(kind, "__deepcopy__"):
         return False
     return is_program_class(kind) and all(map(is_python_class, kind.__mro__[:-1]))
 
 
 def _refers_to_old(x: Any, is_old: Callable[[Any], bool]) -> bool:
-    """Say whether it is a weak reference to an object from outside, or to none."""
+    """Return whether it is a weak reference to an object from outside, or to none."""
     return isinstance(x, ReferenceType) and ((of := x()) is None or is_old(of))
 
 

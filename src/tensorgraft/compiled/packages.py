@@ -41,7 +41,7 @@ Space = Mapping[str, Any]
 
 @functools.lru_cache(maxsize=4096)
 def _is_of_package(file: str) -> bool:
-    """Say whether a file is one of a package that is neither a framework nor a part of Python."""
+    """Return whether a file is one of a package that is neither a framework nor a part of Python."""
     site = next((site for site in _SITE if file.startswith(site)), None)
     return site is not None and file[len(site) :].partition(os.sep)[0].removesuffix(".py") not in FRAMEWORKS
 
@@ -164,7 +164,7 @@ class Namespaces:
         self._expected = [tuple(fns.values()) if len(fns) > 1 else next(iter(fns.values())) for _, fns in self._spaces]
 
     def hold(self) -> bool:
-        """Say whether each function is the same, which functions are compared by."""
+        """Return whether each function is the same, which functions are compared by."""
         try:
             return all(map(eq, map(call, self._getters, self._of), self._expected))
         except KeyError:

@@ -129,7 +129,7 @@ class PythonState:
 
     @property
     def repeats(self) -> bool:
-        """Say whether each call changes something outside."""
+        """Return whether each call changes something outside."""
         return bool(self._changes)
 
     def hold(self) -> bool:

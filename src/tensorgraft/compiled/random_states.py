@@ -19,7 +19,7 @@ _DRAW = ("bit_generator", "random_raw", "get_state")  # NumPy's generators have 
 
 
 def is_generator(value: Any) -> bool:
-    """Say whether a value is a generator of Python's or NumPy's random numbers."""
+    """Return whether a value is a generator of Python's or NumPy's random numbers."""
     kind = type(value)
     numpys = kind.__module__.startswith("numpy.random")
     return isinstance(value, random.Random) or (numpys and any(hasattr(kind, name) for name in _DRAW))

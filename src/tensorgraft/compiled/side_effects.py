@@ -462,7 +462,7 @@ class Reachable:
         return (fn for name, anyway, fn in self.methods if anyway or name in names)
 
     def drew(self) -> bool:
-        """Say whether Python's or NumPy's random numbers were drawn."""
+        """Return whether Python's or NumPy's random numbers were drawn."""
         states_now = states_of(self.generators)
         return (
             not all(map(same_state, self._dice, states_now))
@@ -499,7 +499,7 @@ class Reachable:
         set_states(self._dice, self.generators)
 
     def only_written(self, change: Change) -> bool:
-        """Say whether a change is the same whatever its table has held, which the function never reads."""
+        """Return whether a change is the same whatever its table has held, which the function never reads."""
         uses, table = self._uses(change.table), change.table
         if uses == {"counted"}:
             return change.counts is not None and change.counts.keys() == set(change.keys)
@@ -537,7 +537,7 @@ def _results_of(cached: Any) -> list[dict[Any, Any]]:
 
 
 def _writes_blindly(of: Any) -> bool:
-    """Say whether a container's methods that write are Python's own, which do not read it."""
+    """Return whether a container's methods that write are Python's own, which do not read it."""
     methods = (getattr(of, name, None) for name in ("__setitem__", "__getitem__", *WRITES))
     return all(is_bound_builtin(method) and method.__self__ is of for method in methods if method is not None)
 
@@ -569,12 +569,12 @@ _SIGNALLED = ("set", "clear", "wait", "acquire", "release", "abort", "reset")
 
 
 def _acts(value: Any) -> bool:
-    """Say whether it is a stream, or an object made in C that has no contents to compare."""
+    """Return whether it is a stream, or an object made in C that has no contents to compare."""
     return isinstance(value, io.IOBase) or type(value).__module__ in ("_queue", "_csv", "mmap", "sqlite3", "zlib")
 
 
 def is_iterator(value: Any) -> bool:
-    """Say whether it is a generator or one of Python's own iterators: nothing tells how far it has come."""
+    """Return whether it is a generator or one of Python's own iterators: nothing tells how far it has come."""
     return isinstance(value, Iterator) and not is_python_class(type(value)) and not hasattr(value, "fileno")
 
 

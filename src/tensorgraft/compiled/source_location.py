@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
     @property
     def calls(self) -> bool:
-        """Say whether the instruction calls a function, rather than asking for the truth of what one returned."""
+        """Return whether the instruction calls a function, rather than asking for the truth of what one returned."""
         return "CALL" in dis.opname[self.code.co_code[self.instruction]]
 
     def __str__(self) -> str:

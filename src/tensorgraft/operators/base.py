@@ -109,7 +109,7 @@ class LinearOperator(ABC):
 
     @property
     def is_vector_operator(self) -> bool:
-        """Say whether it maps arrays (n,) to arrays (m,)."""
+        """Return whether it maps arrays (n,) to arrays (m,)."""
         return self._in.is_vector and self._out.is_vector
 
     def __repr__(self) -> str:

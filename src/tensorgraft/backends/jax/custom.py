@@ -35,7 +35,8 @@ class DerivativeRule:
         self.batched: dict[Any, DerivativeRule] = {}
 
     def staged(self, key: str, fn: Callable[..., Any], avals: Sequence[Any]) -> ClosedJaxpr:
-        """Traced where it is used, for it is lowered later, when what it reads from outside may be something else."""
+        """Trace a function where it is used: it is lowered later, when values that it reads from outside may have
+        changed."""
         cache_key = (key, *[(a.shape, a.dtype) for a in avals])
         if cache_key not in self.programs:
             self.programs[cache_key] = jax.make_jaxpr(lambda *xs: tuple(fn(*xs)))(

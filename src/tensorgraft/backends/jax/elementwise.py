@@ -156,7 +156,7 @@ def _where(condition: Array, x: Array, y: Array) -> Array:
 
 
 def _truncate(x: Array, dtype: np.dtype) -> Array:
-    """Floating to integer as x86 converts: what does not fit is the least number, narrow integers wrap."""
+    """Convert floats to integers as x86 does: numbers out of range become the least integer; narrow integers wrap."""
     if dtype == dtypes.uint64:
         low = lax.convert_element_type(_truncate(x, dtypes.int64), dtype)
         return lax.select(x < 2.0**63, low, lax.convert_element_type(x, dtype))

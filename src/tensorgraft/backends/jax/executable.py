@@ -86,7 +86,7 @@ def _executable(cached: KeptProgram, args: Sequence[Any], scope: Callable[[], An
 
 
 def _settle(cached: KeptProgram, args: Sequence[Any], scope: Callable[[], Any]) -> None:
-    """Ask for what runs a program, where it has been called often."""
+    """Get the function that runs a program directly, if the program has been called often."""
     if cached.calls <= _OFTEN:
         cached.calls += 1
         if cached.calls > _OFTEN and not is_tracing():

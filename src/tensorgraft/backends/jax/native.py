@@ -91,8 +91,8 @@ def native_function(
 
 
 def differentiable(xp: Backend, function: Differentiable) -> Callable[..., Arrays]:
-    """See `Backend.differentiable`. In reverse to any order: each part has a derivative of its own, which is the
-    function's (`pullback`), never JAX's of what the part is made of."""
+    """See `Backend.differentiable`. Reverse mode of any order is supported: each part has its own derivative, the
+    function's `pullback`, and JAX does not differentiate its operations."""
     staged = _Programs()
     results: list[bool] = []  # for each result, True if it is inexact
 
@@ -158,7 +158,8 @@ def _is_smooth(x: Array) -> bool:
 
 
 def _staged(fn: Callable[..., Sequence[Array]], avals: Sequence[jax.ShapeDtypeStruct]) -> ClosedJaxpr:
-    """The jaxpr of a function of arrays, which may use 64-bit types. Its results are narrowed to what the user has."""
+    """The jaxpr of a function of arrays, which may use 64-bit types. Its results are narrowed to the user's
+    precision."""
     # computed under the user's configuration, used under ours
     results = {name: narrow(np.dtype(name)) for name in _NARROW}
 

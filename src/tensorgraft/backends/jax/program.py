@@ -127,7 +127,8 @@ class JaxProgram:
 
 
 def _lowering_operands(arrays: Sequence[Array], on_mesh: bool) -> Sequence[Array]:
-    """Return arrays to lower with: beside arrays on a mesh, specs of those on one device, which may lie anywhere."""
+    """Return arrays to lower with: if some are on a mesh, specs of those on one device, which may be placed
+    anywhere."""
     if not on_mesh and all(x.sharding.__class__ is SingleDeviceSharding for x in arrays):
         return arrays
     single = [x.sharding.__class__ is SingleDeviceSharding for x in arrays]

@@ -62,7 +62,8 @@ def _ordered_bits(x: Array) -> Array:
 
 
 def _selected(x: Array, k: Array, axis: int) -> tuple[Array, Array]:
-    """Find the bits of the k-th value from the highest on, by counting what is less: a pass over `x` for each bit."""
+    """Find the bits of the k-th value from the highest bit on, by counting smaller values: one pass over `x` for each
+    bit."""
     keys = _ordered_bits(x)
     bits, unsigned = 8 * keys.dtype.itemsize, keys.dtype.type
 

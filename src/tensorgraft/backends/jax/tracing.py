@@ -14,7 +14,7 @@ with jax.core.eval_context():  # this module may be imported during a trace
 
 
 def current_trace() -> Any:
-    """Return the trace that what is called now is a part of; `EAGER` where that is none."""
+    """Return the trace in progress, or `EAGER`."""
     return find_top_trace(())
 
 

@@ -1,6 +1,5 @@
-"""TensorFlow, imported quietly: its C++ libraries write to the standard error while they are loaded, before they know
-of TF_CPP_MIN_LOG_LEVEL. Where the user has not set that, it is 3: nothing but what ends the process.
-"""
+"""Import of TensorFlow without messages: its C++ libraries write to the standard error while they are loaded, before
+they read TF_CPP_MIN_LOG_LEVEL. If the user has not set that, it is 3 (fatal errors only)."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ _MESSAGE = re.compile(rb"(WARNING: All log messages before absl|[IWE](?=\d{4} ))
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress log messages below TF_CPP_MIN_LOG_LEVEL; whatever else goes to the standard error comes at the end."""
+    """Suppress log messages below TF_CPP_MIN_LOG_LEVEL; other output to the standard error is written at the end."""
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":  # "1" is what JAX sets if the variable is unset
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     level = os.environ["TF_CPP_MIN_LOG_LEVEL"]

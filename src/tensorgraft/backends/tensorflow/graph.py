@@ -48,8 +48,8 @@ def may_be_recorded() -> bool:
 
 
 def order_of(arrays: Sequence[Array]) -> int:
-    """Return how often what is computed of these may be differentiated: 0 where no `tf.GradientTape` or
-    `ForwardAccumulator` watches one of them, 1, or 2 for more often."""
+    """Return the number of times that results computed from these may be differentiated: 0 if no `tf.GradientTape` or
+    `ForwardAccumulator` watches one of them, 1, or 2 for more."""
     return gradients_util.PossibleTapeGradientTypes(arrays)
 
 

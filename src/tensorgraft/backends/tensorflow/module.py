@@ -11,10 +11,10 @@ from tensorgraft.hub.array import NativeArray as Array
 
 
 class _ProgramWithState:
-    """A program of another framework, with what it learns: `state` has its variables, by name.
+    """A program of another framework with its variables, which `state` has by name.
 
     `m(*args, **kwargs)` runs eagerly, in a `tf.function`, and under a `tf.GradientTape`.
-    `m.get_concrete_function(*specs)` is what `tf.saved_model.save` takes as a signature; what is loaded can then be
+    `m.get_concrete_function(*specs)` is a signature for `tf.saved_model.save`, with which the loaded model can be
     called, too.
     """
 
@@ -43,8 +43,8 @@ class _ProgramWithState:
         return results
 
     def get_concrete_function(self, *args: Any, **kwargs: Any) -> Any:
-        """The graph of a call with arguments that look like these (`tf.TensorSpec` for tensors), in the modes that the
-        program has now."""
+        """Return the graph of a call with such arguments (`tf.TensorSpec` for tensors), in the program's current
+        modes."""
         function = self.__dict__.get("__call__")
         if function is None:
             function = tf.function(self._run, autograph=False)

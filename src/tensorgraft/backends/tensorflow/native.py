@@ -105,8 +105,8 @@ def tensors(arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def differentiable(xp: Backend, function: Differentiable) -> Callable[..., tuple[Array, ...]]:
-    """See `Backend.differentiable`. What is differentiated again is `function.pullback`, whose derivatives are given as
-    well: TensorFlow has none of some operations."""
+    """See `Backend.differentiable`. Higher derivatives are those of `function.pullback`, because TensorFlow lacks
+    derivatives of some operations."""
     natives: dict[tuple[int, ...], Callable[..., tuple[Array, ...]]] = {}
     refused: set[tuple[int, ...]] = set()
     primal = _Recorded(lambda *arrays: function.primal(xp, arrays))

@@ -65,7 +65,7 @@ def _union(*parts: Branch) -> list[Tensor]:
 
 
 def _emit(outer: Recorder, op: Any, like: Branch, args: tuple[Any, ...]) -> list[Any]:
-    """A node of a higher-order operator, whose results look like those of a branch."""
+    """Add a node of a higher-order operator, whose results have the metadata of a branch's."""
     node = outer.graph.call_function(op, args)
     with scope(), outer.mode:
         fresh_fakes = [torch.empty_like(fake) for fake in like.fakes]

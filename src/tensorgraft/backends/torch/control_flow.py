@@ -24,7 +24,7 @@ def _recorded(*leaves: Any) -> bool:
 
 
 def _own() -> contextlib.AbstractContextManager[None]:
-    """Return the context of operations beside those of bodies: modes of the program see nothing of a recording."""
+    """Return the context of operations outside of bodies: modes of the program do not observe a recording."""
     return contextlib.nullcontext() if now.recorder is None else scope()
 
 

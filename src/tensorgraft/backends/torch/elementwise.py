@@ -1,4 +1,4 @@
-"""Elementwise operations: functions of PyTorch, looked up by name, and how each treats the dtypes that have none."""
+"""Elementwise operations: functions of PyTorch, looked up by name, and the treatment of dtypes that they lack."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def convert(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _truncated(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Floating to integer by way of int64: what does not fit in less wraps."""
+    """Convert floats to integers through int64: numbers that do not fit into narrower integers wrap."""
     if dtype == torch.uint64:
         if x.dtype in NARROW:
             x = x.to(torch.float32)

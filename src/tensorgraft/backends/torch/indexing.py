@@ -44,8 +44,9 @@ def _reduced(x: Tensor, updates: Tensor, indices: tuple[Tensor, ...], mode: str)
 
 
 def _multiplied(x: Tensor, updates: Tensor, rows: Tensor) -> Tensor:
-    """Products of rows, which PyTorch has for real numbers only: the updates of a row are made neighbours, multiplied
-    in a segmented scan (Hillis and Steele 1986), and the last of each row is put in."""
+    """Multiply rows at equal indices, which PyTorch supports for real numbers only: the updates of a row are made
+    adjacent and multiplied in a segmented scan (Hillis and Steele 1986), and the last product of each row is
+    written."""
     n = rows.shape[0]
     rows, order = torch.sort(rows, stable=True)
     factors = updates[order]

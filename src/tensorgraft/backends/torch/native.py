@@ -27,7 +27,7 @@ _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: t
 
 
 class Part(torch.nn.Module):
-    """Something within a program of another framework that holds what it learns."""
+    """A submodule of a program of another framework, which holds parameters or buffers."""
 
     is_grafted = True  # names and layouts of parameters are the other framework's
     _described = ("Module", "")
@@ -59,8 +59,8 @@ class Part(torch.nn.Module):
 
 
 class Module(Part):
-    """A program of another framework, with what it learns. Where it is stateful, a call writes its buffers; where the
-    program has modes of training of its own, those are the modules'."""
+    """A program of another framework with its parameters. If it is stateful, a call writes its buffers; if the program
+    has training modes of its own, they are those of the submodules."""
 
     def __init__(
         self,

@@ -77,8 +77,8 @@ class TorchProgram:
         return Analysis(dict(calls.most_common()), flops=float(counter.get_total_flops()))
 
     def uncompiled(self) -> Callable[..., Sequence[Tensor]]:
-        """The graph, operator by operator, as a function of what was captured. Constants are made once, and what leaves
-        a tensor as it is is left out."""
+        """Return the graph as a function of the captured tensors that runs operator by operator. Constants are created
+        once, and operators that return a tensor unchanged are left out."""
         graph = copy.deepcopy(self._module.graph)
         module = Module(self._module, graph)
         for k, node in enumerate(graph.find_nodes(op="call_function", target=torch.ops.aten.full.default)):

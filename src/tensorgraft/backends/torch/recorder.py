@@ -162,7 +162,7 @@ class Recorder:
         return out
 
     def results(self, fakes: Any, node: fx.Node) -> Any:
-        """Stand-ins for what a node gives: a tensor, or a flat sequence with some."""
+        """Return placeholders for the result of a node: a tensor, or a flat sequence with some."""
         if isinstance(fakes, FakeTensor):
             return self.stand_in(fakes, node)
         if isinstance(fakes, tuple | list):

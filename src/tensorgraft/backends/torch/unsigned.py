@@ -15,7 +15,7 @@ Tensor = torch.Tensor
 
 
 def shift_right(x: Tensor, y: Tensor) -> Tensor:
-    """Zeros come in from the left. `x` and `y` are signed integers of the bits."""
+    """Shift right with zeros from the left. `x` and `y` are signed integers of the same bits."""
     most = torch.iinfo(x.dtype).max
     halved = (x >> 1) & most
     # PyTorch keeps the sign in shifts by negative numbers, which are large unsigned ones

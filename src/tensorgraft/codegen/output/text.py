@@ -122,7 +122,7 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def names_of(target: Target) -> set[str]:
-    """Return the names that a file may have at its top beside the program's functions and helpers."""
+    """Return the names that a file may define in addition to the program's functions and helpers."""
     return {*target.imports, *weights.NAMES}
 
 

@@ -44,18 +44,19 @@ _MOVING = frozenset(
 
 
 class SizeError(NotExpressibleError):
-    """A number depends on the sizes of the arguments, and there is no expression of them for it."""
+    """Raised for a number that depends on the sizes of the arguments, but is no known expression of them."""
 
 
 class _NeedsNameError(Exception):
-    """An expression is needed at two places: write the function again, with a name for it."""
+    """Raised for an expression that is used twice: the function is written again with a name for it."""
 
     def __init__(self, v: Var, hold: bool = False) -> None:
         self.v, self.hold = v, hold
 
 
 class UnsettledError(Exception):
-    """A rule looks at numbers of an operation that differ between the modules of one function: these are not one."""
+    """Raised by a rule that reads numbers which differ between the modules of one function: these need separate
+    functions."""
 
     def __init__(self, method: str) -> None:
         super().__init__(method)
@@ -398,7 +399,7 @@ class FunctionWriter:
     # ---- bodies of loops and branches --------------------------------------------------------------------------------
 
     def body(self, block: Block, base: str, star: bool = False) -> ast.expr:
-        """`star`: its parameters are tuples of arrays, each of which is taken apart at once."""
+        """Return a nested function. `star`: its parameters are tuples of arrays, which are unpacked at its start."""
         title = next(c for c in itertools.chain([base], (f"{base}{i}" for i in itertools.count(2)))
                      if c not in self.reserved and c not in self.holder)  # fmt: skip
         self.reserved.add(title)

@@ -221,7 +221,7 @@ class _Naming:
 
 
 def _is_used(tree: Any, used: set[Var]) -> bool:
-    """Say whether an argument has arrays, and the frame uses each of them."""
+    """Return whether an argument has arrays, and the frame uses each of them."""
     arrays = list(variables(tree))
     return bool(arrays) and all(v in used for v in arrays)
 

@@ -1,4 +1,4 @@
-"""A trace with frames, simplified frame by frame: what a frame does stays in it."""
+"""Simplification of a trace frame by frame: the steps of a frame stay in it."""
 
 from __future__ import annotations
 

@@ -23,14 +23,15 @@ Path = tuple[str, ...]
 
 @dataclass(eq=False, frozen=True)
 class Static:
-    """An argument of a function that is no array: what differs between the calls."""
+    """A parameter of a function that is no array, for values that differ between its calls."""
 
     name: str
 
 
 @dataclass
 class Layer:
-    """A constructor call for a class of the target that does what a function does: `nn.Linear(48, 144, bias=False)`."""
+    """A constructor call for a class of the target that is equivalent to a function: `nn.Linear(48, 144,
+    bias=False)`."""
 
     callee: str  # "" for a row of modules
     arguments: dict[str, Any]  # "0", "1", ... for those without a keyword
@@ -95,12 +96,12 @@ class ModuleRules(Protocol):
         """Examine the frames of a trace; called before `keeps`."""
 
     def keeps(self, frame: Frame) -> bool | None:
-        """Say whether a frame stays a module of its own; None if that is decided as for functions."""
+        """Return whether a frame stays a module of its own; None if that is decided as for functions."""
 
     def layer(
         self, frame: Frame, calls: Sequence[SourceStep], inputs: Sequence[Var], parameters: Mapping[Var, Path]
     ) -> Layer | None:
-        """Return the class of the target that does this, or None if there is none."""
+        """Return the equivalent class of the target, or None if there is none."""
 
     def configure(
         self,

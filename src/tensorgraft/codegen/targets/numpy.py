@@ -25,7 +25,7 @@ def _dtype(dtype: np.dtype) -> str:
 
 
 def _of_one_dtype(rule: Rule) -> Callable[..., ast.expr]:
-    """Python scalars beside arrays of a dtype of ml_dtypes are numbers of it."""
+    """Convert Python scalars to an ml_dtypes dtype of the other operand, which they do not adopt by themselves."""
 
     def typed(w: Writing, **operands: Any) -> ast.expr:
         dtype = next((x.dtype for x in reversed(operands.values()) if isinstance(x, Var)), None)
@@ -40,7 +40,8 @@ def _of_one_dtype(rule: Rule) -> Callable[..., ast.expr]:
 
 
 def _widened(template: str) -> Callable[..., ast.expr]:
-    """Return a rule that computes in float32 what NumPy computes in the narrow dtype itself, step by step."""
+    """Return a rule that computes in float32 an operation for which NumPy rounds to the narrow dtype after each
+    step."""
 
     def rule(w: Writing, **arguments: Any) -> ast.expr:
         arguments = rules.without_defaults(arguments)

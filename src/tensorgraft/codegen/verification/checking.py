@@ -30,7 +30,7 @@ Example = tuple[str, tuple[Any, ...], dict[str, Any]]  # sizes in words, argumen
 
 @dataclass
 class Row:
-    """A comparison: of what, at which sizes, the largest difference relative to the largest entry, and the limit."""
+    """A comparison: its subject, the sizes, the largest difference relative to the largest entry, and the limit."""
 
     what: str
     sizes: str
@@ -46,7 +46,8 @@ class Row:
 
 @dataclass
 class Checked:
-    """The comparisons that were made, and what a test needs to repeat them: inputs and expected results by example."""
+    """The comparisons that were made, and the data with which a test repeats them: inputs and expected results by
+    example."""
 
     rows: list[Row]
     data: dict[str, np.ndarray]
@@ -147,7 +148,7 @@ def _gradient_row(sizes: str, expected: Mapping[str, np.ndarray], actual: dict[s
 def _evaluated(
     program: SourceProgram, examples: Sequence[Sequence[Example]], gradients: bool, random: bool
 ) -> tuple[list[tuple[Example, Evaluation]], list[str]]:
-    """Return the examples to compare with what the program gives for them, and notes on what is not compared."""
+    """Return (the examples to compare, with the program's results; notes on parts that are not compared)."""
     evaluated: list[tuple[Example, Evaluation]] = []
     notes: list[str] = []
     for k, sizes in enumerate(examples):
@@ -166,7 +167,7 @@ def _evaluated(
 
 
 def epsilon_of(trace: SourceTrace) -> float:
-    """Return the machine epsilon of the narrowest 16-bit float that is computed with, or 0 if there is none."""
+    """Return the machine epsilon of the narrowest 16-bit float in the computation, or 0 if there is none."""
     computed = (v.dtype for step in steps(trace.root) for v in variables(step.results))
     narrow = {dtype for dtype in computed if dtypes.is_floating(dtype) and dtype.itemsize == 2}
     return max((float(dtypes.finfo(dtype).eps) for dtype in narrow), default=0.0)

@@ -111,7 +111,7 @@ def raise_(failed: Failed, name: str, fn: Callable[..., Any]) -> NoReturn:
 
 
 def _writes_from_outside(error: Exception) -> bool:
-    """Say whether it is Flax's error of a variable that is written by a trace which it was not made in."""
+    """Return whether it is Flax's error of a variable that is written by a trace which it was not made in."""
     flax = sys.modules.get("flax.errors")
     return flax is not None and isinstance(error, flax.TraceContextError)
 

@@ -99,8 +99,8 @@ _IN_INT64 = {
 
 
 def _through_int64(template: str, rule: Rule) -> Rule:
-    """PyTorch has few kernels of unsigned integers of 16 and 32 bits: int64 has room for them, and what is more than
-    they hold is lost on the way back."""
+    """Compute unsigned integers of 16 and 32 bits in int64, because PyTorch has few kernels for them; the conversion
+    back wraps."""
 
     def wide(w: Writing, **arguments: Any) -> ast.expr:
         if not any(v.dtype in _UNSIGNED for v in rules.arrays(arguments)):

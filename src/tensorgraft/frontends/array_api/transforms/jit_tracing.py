@@ -255,7 +255,7 @@ def is_array(x: Any) -> bool:
 
 
 def is_whole(x: Any) -> bool:
-    """Say whether an argument is not looked into: functions, classes, modules, and objects of libraries."""
+    """Return whether an argument is not looked into: functions, classes, modules, and objects of libraries."""
     return isinstance(x, _WHOLE) or type(x).__module__.partition(".")[0] in _LIBRARIES
 
 

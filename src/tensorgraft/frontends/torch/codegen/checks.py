@@ -29,7 +29,7 @@ def checked() -> str | None:
 
 
 def _is_about_numbers(condition: ast.expr) -> bool:
-    """Say whether a condition asks if something is finite."""
+    """Return whether a condition asks if something is finite."""
     return any(isinstance(n, ast.Attribute | ast.Name) and _call_name(n) in _FINITE for n in ast.walk(condition))
 
 

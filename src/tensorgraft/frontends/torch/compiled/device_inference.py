@@ -50,7 +50,7 @@ def home_of(fn: Callable[..., Any], near: Sequence[Any], leaves: Sequence[Any]) 
 
 
 def has_lazy_modules(near: Sequence[Any]) -> bool:
-    """Say whether a module among these has parameters that its first call makes."""
+    """Return whether a module among these has parameters that its first call makes."""
     lazy = torch.nn.modules.lazy.LazyModuleMixin
     modules = (m for value in near if isinstance(value, torch.nn.Module) for m in value.modules())
     return any(isinstance(m, lazy) and m.has_uninitialized_params() for m in modules)

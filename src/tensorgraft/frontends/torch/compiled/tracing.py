@@ -365,7 +365,7 @@ def _has_version(t: Any) -> bool:
 
 
 def _is_composite(x: Any) -> bool:
-    """Say whether it is a tensor of a program's class that is made of other tensors."""
+    """Return whether it is a tensor of a program's class that is made of other tensors."""
     on_device = isinstance(x, Tensor) and x.device.type == TYPE and not type(x).__module__.startswith("tensorgraft.")
     return on_device and not is_plain_tensor(x)
 

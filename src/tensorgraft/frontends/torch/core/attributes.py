@@ -103,7 +103,7 @@ class Reads:
         self._world.watch(type(owner).__name__, owner)
 
     def uses(self, owner: Any, name: str) -> bool:
-        """Say whether this thread has read or written an attribute; what modules keep, PyTorch reads otherwise."""
+        """Return whether this thread has read or written an attribute; what modules keep, PyTorch reads otherwise."""
         used = self.used.get(id(owner), ())
         return name in used or "__dict__" in used or (name in _OWN and isinstance(owner, torch.nn.Module))
 
@@ -233,7 +233,7 @@ def _entry_of_class(owner: Any, name: str) -> Any:
 
 
 def _finds_itself(cls: type) -> bool:
-    """Say whether a class of the program looks for its objects' attributes itself (`__getattr__`)."""
+    """Return whether a class of the program looks for its objects' attributes itself (`__getattr__`)."""
     members = (vars(base).get(name) for base in cls.__mro__ for name in ("__getattr__", "__getattribute__"))
     return any(isinstance(fn, types.FunctionType) and not in_library(fn.__code__.co_filename) for fn in members)
 
@@ -244,7 +244,7 @@ def _parts_of(owner: Any) -> tuple[Any, ...]:
 
 
 def _is_computing(member: Any) -> bool:
-    """Say whether an entry of a class is a property or the like, which computes an attribute."""
+    """Return whether an entry of a class is a property or the like, which computes an attribute."""
     return hasattr(type(member), "__get__") and not isinstance(member, types.MemberDescriptorType | Flag)
 
 

@@ -90,7 +90,7 @@ def _core() -> frozenset[schema.Overload]:
 
 
 def is_decomposed(name: str) -> bool:
-    """Say whether PyTorch itself takes the operator apart before a compiler sees it, into the core of ATen."""
+    """Return whether PyTorch itself takes the operator apart before a compiler sees it, into the core of ATen."""
     op = schema.overload(name)
     return op is not None and torch.Tag.core not in op.tags and op in _core()
 

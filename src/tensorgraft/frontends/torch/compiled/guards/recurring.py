@@ -54,7 +54,7 @@ class Counts:
         return always or self._calls[signature] < number
 
     def new(self, signature: Any) -> bool:
-        """Say whether the signature has been called once."""
+        """Return whether the signature has been called once."""
         return self._calls[signature] == 1
 
 

@@ -22,7 +22,7 @@ set_raw_gradient: Callable[[torch.Tensor, torch.Tensor | None], None] = torch.Te
 
 
 def on_host(x: Any) -> bool:
-    """Say whether `x` is a tensor that some device other than ours computes with."""
+    """Return whether `x` is a tensor that some device other than ours computes with."""
     return isinstance(x, Tensor) and x.device.type not in (TYPE, "meta")
 
 

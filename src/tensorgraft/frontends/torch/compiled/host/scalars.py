@@ -334,7 +334,7 @@ def _item(calls: Any, x: Any) -> Any:
 
 
 def _is_readable(capture: Any, x: Any) -> bool:
-    """Say whether numbers can stand for the values of a tensor."""
+    """Return whether numbers can stand for the values of a tensor."""
     if not isinstance(x, Tensor) or x.layout is not torch.strided or type(x) not in _PLAIN:
         return False
     if x.dtype is torch.bool or x.dtype.is_complex or torch._C._functorch.is_functorch_wrapped_tensor(x):
@@ -365,7 +365,7 @@ def _converted(calls: Any, x: Any) -> Any:
 
 
 def decides() -> bool:
-    """Say whether the program's line is a condition or a loop, or the expression in it is an extent."""
+    """Return whether the program's line is a condition or a loop, or the expression in it is an extent."""
     frame = program_frame()
     if source_line(program_place()).startswith(("for ", "while ", "if ", "elif ", "assert ")):
         return True

@@ -112,7 +112,7 @@ class HostWatch(OwnMode):
         return out
 
     def _follows(self, t: Any) -> bool:
-        """Say whether a tensor is the program's, on the host, and not what the backend on PyTorch traces with."""
+        """Return whether a tensor is the program's, on the host, and not what the backend on PyTorch traces with."""
         backend = self.capture.backend
         return on_host(t) and not (type(t) is not Tensor and backend.is_array(t) and backend.is_traced(t))
 
@@ -362,7 +362,7 @@ class HostWatch(OwnMode):
 
 
 def _reads_values(func: Any, args: Any) -> bool:
-    """Say whether the result of an operator, or its shape, depends on values."""
+    """Return whether the result of an operator, or its shape, depends on values."""
     if func is torch.ops.aten.index.Tensor:
         return any(t.dtype in (torch.bool, torch.uint8) for t in args[1] if t is not None)
     return any(tag in func.tags for tag in _ASKING)

@@ -283,7 +283,7 @@ class Groups:
         self._before = [(o.param_groups, [(group, dict(group)) for group in o.param_groups]) for o in optimizers]
 
     def changed(self) -> bool:
-        """Say whether a group was added, or has another hyper-parameter."""
+        """Return whether a group was added, or has another hyper-parameter."""
         for groups, before in self._before:
             if len(groups) != len(before):
                 return True
