@@ -148,7 +148,7 @@ def _divided(xp: Backend, n: Array, by: int) -> tuple[Array, Array]:
 
 
 def _spans(plan: Box) -> Shape:
-    """The extents of the box with what its steps leave out."""
+    """Return the extents of the box including the elements that its steps skip."""
     return tuple((n - 1) * by + 1 for n, by in zip(plan.extents, plan.step, strict=True))
 
 

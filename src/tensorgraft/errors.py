@@ -12,7 +12,7 @@ class MissingNameError(ImportError):
 
 
 class CompilationError(RuntimeError):
-    """A function does what no compiled program of it can do, and is refused."""
+    """Raised for a function that does something a compiled program cannot do."""
 
 
 class TracedValueError(CompilationError):

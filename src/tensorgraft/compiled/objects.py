@@ -263,8 +263,8 @@ def has_objects_of_calls(
 
 
 def _leaves_out_attributes(kind: type) -> bool:
-    """Return whether a class of the program says by `__getstate__` what is copied of an object, and no more than
-    that."""
+    """Return True if a class of the program selects by `__getstate__` the attributes that are copied, and defines
+    nothing else for copying."""
     if not isinstance(getattr(kind, "__getstate__", None), types.FunctionType) or hasattr(kind, "__deepcopy__"):
         return False
     return is_program_class(kind) and all(map(is_python_class, kind.__mro__[:-1]))

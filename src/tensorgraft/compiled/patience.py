@@ -14,8 +14,8 @@ _CLEAR = "\r\x1b[K"
 
 @contextlib.contextmanager
 def progress_shown(name: str) -> Iterator[None]:
-    """Context that shows in the terminal what is compiled and for how long, if it takes long; the line is erased in the
-    end."""
+    """A context that shows a line in the terminal with the function being compiled and the time, if it takes long; the
+    line is erased at the end."""
     out = sys.stderr
     if out is None or not out.isatty():
         yield

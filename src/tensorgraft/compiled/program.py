@@ -1,5 +1,5 @@
-"""The arrays that a traced program takes at a call: found in storages, numbers among its arguments, what the host
-feeds, and constants."""
+"""The arrays that a traced program takes at a call: from storages, numbers among its arguments, feeds of the host, and
+constants."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class ProgramInputs:
         cell_of: Callable[[Any], Cell],
         calling: Callable[[Leaves], Any] = contextlib.nullcontext,
     ) -> None:
-        """`calling`: the context in which feeds look at the arguments."""
+        """`calling`: the context in which feeds read the arguments."""
         self._backend, self._calling = backend, calling
         sources = _on_mesh(sources, backend)
         self._feeds = [(k, s) for k, s in enumerate(sources) if isinstance(s, Feed)]
@@ -159,7 +159,7 @@ class ProgramInputs:
         return bool(self._feeds)
 
     def forget_traced(self) -> None:
-        """Take what the host gives at the call, which is not the one that traced."""
+        """Compute feeds at the next call: it is not the call that traced, whose values were stored."""
         for _, feed in self._feeds:
             feed.traced = None
 
@@ -211,7 +211,7 @@ class ProgramInputs:
             raise
 
     def current_arrays(self, leaves: Leaves) -> list[Array]:
-        """The arrays as they are, for a look at them: nothing is donated."""
+        """Return the current arrays, for reading only: nothing is donated."""
         arrays = self._storages.arrays(leaves)
         with self._calling(leaves):
             for k, feed in self._feeds:

@@ -118,7 +118,7 @@ def _constants(constants: list[Input]) -> Group:
 
 
 def _collectives(e: ExplainedCall) -> Group:
-    """Return a table of what devices exchange, by the line that asks for it."""
+    """Return a table of the communication between devices, by the line that causes it."""
     total: dict[tuple[str, str, str, str], list[int]] = {}
     for collective, use in e.exchanges():
         name = "" if use is None else f"{use.name} (backward)" if use.backward else use.name

@@ -75,7 +75,7 @@ _OF_STANDARD = frozenset(sys.stdlib_module_names) - {"types", "collections", "__
 
 
 def opaque(*kinds: type) -> None:
-    """Leave out objects of these types: a front end knows otherwise what changes in them."""
+    """Leave out objects of these types: a front end detects their changes in another way."""
     _OPAQUE.extend(kinds)
 
 
@@ -85,8 +85,8 @@ _HOOKS: list[tuple[type, Callable[[Any], Iterable[Any]], Callable[[], Collection
 def with_hooks(
     kind: type, hooks: Callable[[Any], Iterable[Any]], own_attributes: Callable[[], Collection[str]]
 ) -> None:
-    """Look at the functions of the program that objects of an opaque type call, and at what those of a class of the
-    program have beside the attributes `own_attributes()` of the type."""
+    """Examine the program's functions that objects of an opaque type call, and for a class of the program the
+    attributes other than `own_attributes()` of the type."""
     _HOOKS.append((kind, hooks, own_attributes))
 
 
@@ -381,7 +381,7 @@ class Reachable:
     # ---- after a trace ---------------------------------------------------------------------------------------------
 
     def watch(self, name: str, of: Any) -> None:
-        """Take what an object has, before it is changed; of one that is made inside the trace that does not matter."""
+        """Copy the attributes of an object before it is changed; for one made inside the trace they do not matter."""
         if id(of) not in self.visited and not self.is_new(of):
             known = len(self.generators)
             self._walk([(name, of, None)])
@@ -404,8 +404,8 @@ class Reachable:
         return _substituted(args, new_of), {key: _substituted(value, new_of) for key, value in kwargs.items()}
 
     def leave_to_others(self, uses: Callable[[Any, str], bool]) -> None:
-        """Leave out what this thread has not changed, since it has not asked for it. `uses`: tells the attributes of an
-        object of the program's that it has."""
+        """Leave out changes that another thread has made, of objects that this thread has not read. `uses`: returns the
+        attributes of an object of the program that it has read."""
         if self._links is None:
             return
         reached: set[int] = set()
@@ -432,11 +432,11 @@ class Reachable:
         counted: Collection[tuple[int, str]] = (),
         sum_of: Callable[[Any], tuple[Any, Any] | None] = lambda value: None,
     ) -> list[Change]:
-        """Compare with the copies, and return what is different; raises RunsUncompiled for what cannot be done again.
+        """Compare with the copies, and return the differences; raises RunsUncompiled for one that cannot be repeated.
 
         Arguments:
-            counted: attributes that are only counted up, by the identity of the dictionary that they are in.
-            sum_of: for a number that is an array of the trace, the Python number and the array that it is the sum of.
+            counted: {id of an attribute dictionary: names that are only incremented}.
+            sum_of: returns (Python number, array) for a number that is their sum in the trace.
         """
         differences = [change for table in self.tables.values() if (change := change_of(table)) is not None]
         attributes = {id(vars(value)): value for value in self.standard.values()}
@@ -457,8 +457,8 @@ class Reachable:
         return differences
 
     def called_by_name(self, names: Collection[str]) -> Iterator[types.FunctionType]:
-        """Yield the methods of the program's classes that functions which mention these names may call: those of these
-        names, those that make objects of a class of such a name, operators, and what a library's class calls."""
+        """Yield the methods of the program's classes that functions mentioning these names may call: methods with these
+        names, constructors of classes with them, operators, and methods that a library's class calls."""
         return (fn for name, anyway, fn in self.methods if anyway or name in names)
 
     def drew(self) -> bool:
@@ -471,8 +471,8 @@ class Reachable:
         )
 
     def remembered(self) -> str | None:
-        """Name a function under `functools.lru_cache` that was called, and knows its results by arrays: other ones of a
-        later call, or the same with other values, it would be asked about in vain."""
+        """Return the name of a called function under `functools.lru_cache` whose keys contain arrays: a later call has
+        other arrays, or the same with other values, so that the cached result would be wrong."""
         for name, results, _ in self.asked_caches():
             keys = (key if isinstance(key, tuple | list) else (key,) for key in results)
             if any(framework_of(part) is not None for key in keys for part in key):
@@ -532,7 +532,7 @@ class Reachable:
 
 
 def _results_of(cached: Any) -> list[dict[Any, Any]]:
-    """Return the table of what a function under `functools.lru_cache` remembers."""
+    """Return the table of results of a function under `functools.lru_cache`."""
     return [of for of in gc.get_referents(cached) if isinstance(of, dict) and of is not vars(cached)]
 
 

@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
     @property
     def calls(self) -> bool:
-        """Return whether the instruction calls a function, rather than asking for the truth of what one returned."""
+        """Return True if the instruction calls a function, False if it reads the truth value of a result."""
         return "CALL" in dis.opname[self.code.co_code[self.instruction]]
 
     def __str__(self) -> str:

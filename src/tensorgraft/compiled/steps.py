@@ -1,6 +1,6 @@
-"""A program of another framework as a list of steps in operations of the hub, and what runs it as one compiled program.
+"""A program of another framework as a list of steps in operations of the hub, which can be run as one compiled program.
 
-Front ends that read programs (jaxprs, graphs of TensorFlow) make these; what a step computes is a rule of theirs.
+Front ends that read programs (jaxprs, graphs of TensorFlow) create these lists; each step runs one of their rules.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Table:
     keys: Collection[Any] | None = None  # of a dict: the compared keys; others belong to another thread
 
     def entries(self) -> Any:
-        """Return a copy of what is in it now, of the entries that count."""
+        """Return a copy of the current entries that are compared."""
         now = entries_of(self.of)
         return now if self.keys is None else {key: value for key, value in now.items() if key in self.keys}
 
@@ -179,7 +179,7 @@ class Environment:
 
 
 def entries_of(of: Any) -> Any:
-    """Return a shallow copy of what is in a table: a dict, a list or a set."""
+    """Return a shallow copy of a table: a dict, a list or a set."""
     if isinstance(of, dict):
         return dict(of.items()) if type(of) is not dict else of.copy()
     if isinstance(of, list | deque):

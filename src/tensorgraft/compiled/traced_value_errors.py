@@ -177,7 +177,7 @@ def _bound(name: str) -> tuple[str, str]:
 
 
 def _of_slice(node: ast.Subscript, name: str) -> tuple[str, str]:
-    """Return the way out for `x[:k]` and the like: (what to do, how)."""
+    """Return the advice for `x[:k]` and the like: (what to do, how)."""
     text, axis, bounds = _text(node.value), 0, node.slice
     if isinstance(bounds, ast.Tuple):
         axis = next((i for i, b in enumerate(bounds.elts) if _mentions(b, name)), 0)

@@ -1,4 +1,5 @@
-"""Calls of compiled functions that run the function itself, since no program can do at every call what it does."""
+"""Calls of compiled functions that run as eager code, since a program cannot do at every call what the function
+does."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ class RunsUncompiled(Exception):
 
 
 def results_flattened(flatten: Callable[[Any], Flattened], results: Any) -> Flattened:
-    """Flatten what a function returns. Raises RunsUncompiled for a container that contains itself."""
+    """Flatten the result of a function. Raises RunsUncompiled for a container that contains itself."""
     try:
         return flatten(results)
     except RecursionError:
@@ -27,11 +28,13 @@ def results_flattened(flatten: Callable[[Any], Flattened], results: Any) -> Flat
 
 
 class UncompiledWarning(UserWarning):
-    """A function under `tg.jit` runs as eager code, since it does what a compiled program cannot do at every call."""
+    """Shown for a function under `tg.jit` that runs as eager code, since a compiled program cannot do the same at every
+    call."""
 
 
 def warn_uncompiled(name: str, reason: str, instead: str = "It runs uncompiled, operator by operator") -> None:
-    """Warn once for a signature, at the program's line, that it runs as eager code, or what is done `instead`."""
+    """Warn once for a signature, at the program's line, that it runs as eager code, or of another consequence
+    (`instead`)."""
     words = f"{name} {reason}. {instead}; do that outside, and pass what comes of it, for a compiled program"
     warn_in_program(lambda line: f"{line}: {words}", UncompiledWarning)
 

@@ -1,4 +1,4 @@
-"""Jaxprs with extents that are symbols, evaluated where a backend knows what they stand for: `torch.SymInt`s, while
+"""Evaluation of jaxprs with symbolic extents, for which a backend has symbols of its own: `torch.SymInt`s, while
 PyTorch traces a program for several sizes."""
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def is_symbolic(equation: Any) -> bool:
 
 
 def concrete(equation: Any) -> Any:
-    """The equation with what its symbols stand for now."""
+    """Return the equation with the current values of its symbols."""
     extents = _now.get()
     return SimpleNamespace(
         primitive=equation.primitive,

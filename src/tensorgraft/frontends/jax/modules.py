@@ -240,7 +240,7 @@ def _nodes(model: Any) -> Iterator[tuple[Path, Any]]:
 
 
 def _variables(model: Any) -> Iterator[tuple[Path, Any, list[tuple[Path, Any]]]]:
-    """Return (path, variable or array, what it holds by the rest of the path), in the order of `Objects.values`."""
+    """Return (path, variable or array, {rest of the path: value}), in the order of `Objects.values`."""
     nnx = sys.modules["flax.nnx"]
     state = nnx.graphlib.flatten(model, graph=True)[1]
     for path, x in zip(state.paths, state.leaves, strict=True):
@@ -325,7 +325,7 @@ def _to_file(x: Any) -> Any:
 
 
 def _by_name(x: Any) -> Any:
-    """Pickle `jax.nn.relu` and other wrapped functions of JAX by name; pickle would look for the function inside."""
+    """Pickle `jax.nn.relu` and other wrapped functions of JAX by name; pickle would look up the function inside."""
     return _name_in(x) or x.__reduce_ex__(2)
 
 

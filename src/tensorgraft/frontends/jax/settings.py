@@ -1,8 +1,8 @@
 """Settings of JAX (`jax.config`, and its context managers): a part of the key of every trace of a JAX function.
 
-They are those by which JAX keeps its own traces, so what it adds to them is in there, and those of keys of random
-numbers: JAX's own `jit` keeps the first call's, but what is not compiled by it goes by the call's. Those of a trace are
-in force again when JAX makes a derivative of it, and when the rules of its primitives run, however late that is.
+They are the settings in the key of JAX's own traces, and those of random keys: JAX's `jit` keeps the latter from the
+first call, while uncompiled code uses those of the call. The settings of a trace are restored when JAX differentiates
+it, and when the rules of its primitives run later.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Values that a JAX function asks for while it is traced: of which numbers among its arguments, and what to say."""
+"""Errors for values that a JAX function reads while it is traced: the numbers among its arguments that they depend on,
+and the message."""
 
 from __future__ import annotations
 

@@ -200,7 +200,8 @@ def _of_the_cpu(name: str, graph: Any) -> str:
 
 
 def _interface(function: Any) -> tuple[Any, ...] | None:
-    """Return (the device that a function prefers, what it implements, which pass it is, its dtypes), or None."""
+    """Return (the device that a function prefers, the interface that it implements, the pass that it is, its dtypes),
+    or None."""
     definition = getattr(function, "cached_definition", None) or function.definition
     if "api_implements" not in definition.attr:
         return None

@@ -61,7 +61,7 @@ class GraftedGraph:
             return signature(arrays)
 
     def signature(self, args: Any, kwargs: Any) -> tuple[GraphSignature, list[Array | None]]:
-        """Return (what is known for calls like this one, the arrays among its leaves)."""
+        """Return (the `GraphSignature` for calls like this one, the arrays among its leaves)."""
         xp = self.xp
         plain = None  # the key of calls whose arguments are all arrays
         if not kwargs and self._function_type is None and all(map(xp.is_array, args)):
@@ -208,7 +208,7 @@ def _integers(dtype: tf.DType) -> tf.DType:
 
 
 class GraphSignature:
-    """The function for calls that look the same. `names`: of variables, by their handles' identity."""
+    """The function for calls with the same key. `names`: {id of a variable's handle: name}."""
 
     def __init__(self, xp: Backend, concrete: Any, order: Sequence[int], compiled: bool, names: Any = None) -> None:
         self.xp, self.order = xp, order

@@ -241,7 +241,7 @@ def _like(values: np.ndarray, x: Any, xp: Any = None) -> Any:
 
 
 def closed_arrays(fn: Any, depth: int = 4) -> Iterator[tuple[str, Array]]:
-    """Return (path, array) of what a function has from around it, each array once."""
+    """Return (path, array) for the arrays that a function captures, each once."""
     seen_cells: set[int] = set()
     for path, x in _variables_around(fn, depth):
         if isinstance(x, Array) and id(x._cell) not in seen_cells and x._geometry is None:

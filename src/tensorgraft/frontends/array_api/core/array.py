@@ -1,4 +1,4 @@
-"""`Array`: a storage and where to look in it. Views share the storage, and see each other's writes."""
+"""`Array`: a storage and a geometry. Views share the storage, and see each other's writes."""
 
 from __future__ import annotations
 
@@ -187,7 +187,8 @@ class Array(Operators):
     # ---- values ------------------------------------------------------------------------------------------------------
 
     def _host(self, conversion: str = "values") -> np.ndarray:
-        """Values. `conversion`: what asked for them, for an error. Raises TracedValueError where there are none yet."""
+        """Return the values. `conversion`: what reads them, for an error. Raises TracedValueError if there are none
+        yet."""
         xp, capture = self._cell.backend, tracing.now.capture
         if capture is not None and capture.is_input(self._cell):
             raise traced_value_errors.value_needed(self, conversion)
@@ -251,7 +252,7 @@ class Array(Operators):
         return math.trunc(self._scalar("trunc").item())
 
     def __format__(self, spec: str) -> str:
-        """The number of a 0-dimensional array, as it would be; others take no format."""
+        """Format a 0-dimensional array as its number; other arrays accept no format."""
         if self.ndim or (not spec and not self._is_known()):
             return super().__format__(spec)
         return format(self._host("format").item(), spec)
@@ -313,7 +314,7 @@ class Array(Operators):
         return self._value()
 
     def _write(self, value: Any, geometry: Geometry | None = None) -> None:
-        """Put an array of the backend, of the right shape and dtype, where the array (or `geometry`) looks."""
+        """Write an array of the backend, of the right shape and dtype, at the array's geometry (or `geometry`)."""
         cell = self._cell
         g = self._full_geometry() if geometry is None else geometry
         if tracing.now.capture is not None:

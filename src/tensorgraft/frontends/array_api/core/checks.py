@@ -49,7 +49,7 @@ class Repeated:
         self.numbers: dict[str, int] = {}  # {message: number}
 
     def along(self, xp: Backend, checks: Sequence[tuple[Any, str]], before: Sequence[Any]) -> list[Any]:
-        """Return what a body hands on: the number of the first check that failed, or 0; nothing if it was given
+        """Return what a body carries: the number of the first check that failed, or 0; nothing if it received
         nothing."""
         for _, message in checks:
             self.numbers.setdefault(message, len(self.numbers) + 1)

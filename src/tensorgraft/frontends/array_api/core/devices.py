@@ -83,10 +83,10 @@ def device_of(backend: Backend) -> Device:
 
 
 def resolve(device: Any) -> Device:
-    """A device given as `device=`: a `Device`, a name, `tg.device(...)`, or None for the default.
+    """Return the device of an argument `device=`: a `Device`, a name, `tg.device(...)`, or None for the default.
 
-    Raises BackendNotAvailableError, which lists what there is, for a name that is not known; TypeError for what is no
-    device.
+    Raises BackendNotAvailableError, which lists the available backends, for an unknown name; TypeError for an argument
+    that is no device.
     """
     if device is None:
         return default()

@@ -133,7 +133,7 @@ def moved_to(x: Array, target: Backend) -> Array:
 
 
 def to_device(x: Array, device: Any, /, *, stream: Any = None) -> Array:
-    """A copy on another device; itself where it is there already."""
+    """Return a copy on another device, or the array itself if it is there already."""
     if stream is not None:
         raise ValueError("to_device: stream must be None, since backends order their work themselves")
     where = resolve(device)

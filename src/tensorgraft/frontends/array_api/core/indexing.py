@@ -24,7 +24,7 @@ SCALARS = (bool, int, float, complex)
 
 @dataclass
 class Selection:
-    """A key with arrays in it: a view of what is indexed, then some of its axes through index arrays."""
+    """An index with arrays in it: a view of the array, some of whose axes are then indexed by arrays."""
 
     view: Geometry
     axes: list[int]  # axes of the view
@@ -140,7 +140,8 @@ def _into(xp: Backend, value: Any, shape: tuple[int, ...]) -> Any:
 
 
 def from_host(xp: Backend, values: np.ndarray) -> Array:
-    """An array of NumPy beside one of ours, as operand, index or value to write: data, which comes to its device."""
+    """Convert an array of NumPy that is combined with an `Array`, as operand, index or value, by moving it to the
+    array's device."""
     with xp.scope():
         return new_array(xp.asarray(values), xp)
 

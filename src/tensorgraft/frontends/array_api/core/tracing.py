@@ -1,7 +1,7 @@
-"""Captures of transformed functions: arrays from outside are read as they are, and what is written to them is a result.
+"""Captures of transformed functions: arrays from outside may be read, and writes to them become results.
 
-While a function of `Array`s is transformed, the storages that it touches are lent to the transform: their arrays become
-arrays of the backend that transforms, and are given back when it has ended.
+While a function of `Array`s is transformed, the storages that it uses are lent to the transform: their arrays are
+replaced by arrays of the transform's backend, and restored when it has ended.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class ArrayCapture:
         cell.backend, cell.array, cell.capture = inner, inner_array, self
 
     def _check_not_constant(self, cell: Storage) -> None:
-        """Raise ValueError for an array on another device from outside of a compiled function, which would be a
+        """Raise ValueError for an array from outside of a compiled function on another device, which would be a
         constant of its program."""
         if self.reads and is_device(cell.backend) and cell not in self.new_storages:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""`tg.jit` of functions of `Array`s: one program of their backend, with what it writes."""
+"""`tg.jit` of functions of `Array`s: one program of their backend, with its writes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ class Jitted(TracedFunction):
 
     @staticmethod
     def _add_keys(keys: list[Any], leaves: Sequence[Any]) -> None:
-        """Settings; of arrays shapes, dtypes, views and which share memory; what is neither array nor number."""
+        """Add settings; shapes, dtypes and geometries of arrays, and which of them share memory; arguments that are
+        neither arrays nor numbers."""
         add = keys.append
         add(settings.current())
         backend: Backend | None = None
@@ -208,7 +209,8 @@ class Jitted(TracedFunction):
 
 
 def _write_array(code: StraightCall, k: int, x: Array) -> str:
-    """Write that the leaf number `k` is an array that looks as `x` does. Returns the variable of its storage."""
+    """Write the condition that leaf number `k` is an array with the properties of `x`. Returns the variable of its
+    storage."""
     variable, cell, geometry = code.leaves[k], x._cell, x._geometry
     code.require(f"{variable}.__class__ is {code.name(Array)}")
     storage = code.let(f"{variable}._cell")

@@ -79,7 +79,7 @@ class ArrayGuards:
         return (self.surroundings is None or self.surroundings.hold()) and self.are_there()
 
     def write(self, code: StraightCall) -> None:
-        """Write what `hold` asks."""
+        """Write the conditions of `hold`."""
         for i, value in self.numbers.items():
             code.require(f"{code.name(exact)}({code.leaves[i]}) == {code.name(value)}")
         for i, (low, high) in self.bounds.items():
@@ -97,7 +97,7 @@ class ArrayGuards:
 
 @dataclass
 class ArrayTrace:
-    """A traced program, and what it reads and writes."""
+    """A traced program, and the storages that it reads and writes."""
 
     backend: Backend
     run: Callable[..., tuple[Any, ...]]

@@ -1,4 +1,5 @@
-"""One run of a function of `Array`s on stand-ins, from which `tg.jit` makes a program, and what it showed."""
+"""One run of a function of `Array`s on stand-ins, from which `tg.jit` makes a program, and the recorded uses of its
+inputs."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class ArrayTracing:
     """A traced run of `fn`.
 
     Arguments:
-        uses: is filled with what was done with each number among the arguments; None: all of them are constants.
+        uses: is filled with the uses of each number among the arguments; None: all numbers are constants.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class ArrayTracing:
         )
 
     def _rest(self) -> list[str]:
-        """Put into words what becomes of what the program gives."""
+        """Describe the uses of the program's results, for a comparison with another trace."""
         lines = [f"result {k}: {x.new, x.argument, x.geometry}" for k, x in enumerate(self._results)]
         changes = [c for c in self._changes if not c.counts]
         return lines + [f"{c.table.name}: {c.keys} {[v for v in c.new if is_plain(v)]}" for c in changes]
@@ -141,7 +142,7 @@ class ArrayTracing:
     # ---- the run ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> list[Any]:
-        """Return the arrays of the program: what is written, what is new, the flags of its checks."""
+        """Return the arrays of the program: written storages, new storages, the flags of its checks."""
         xp = self._xp
         with tracing.capturing(xp, xp, True, "jit", self._fn) as capture, tracking_new_objects() as is_new:
             capture.arguments = set(self._argument)
@@ -167,7 +168,7 @@ class ArrayTracing:
             return [cell.array for cell in written_cells] + [c.array for c in new] + stacked(xp, capture.checks)
 
     def _call(self, capture: tracing.ArrayCapture, is_new: Callable[[Any], bool]) -> Any:
-        """Call the function, with stand-ins for numbers, and note what it changes."""
+        """Call the function, with stand-ins for numbers, and record its changes."""
         stand_ins: Any = list(self._leaves)
         if self._uses is not None:
             for i, value in enumerate(self._leaves):
@@ -192,7 +193,7 @@ class ArrayTracing:
         return returned
 
     def _leaves_of(self, returned: Any) -> list[Any]:
-        """Flatten what the function returned; where objects are in it, or it has changed some, their arrays."""
+        """Flatten the result of the function; if it contains objects, or some were changed, also their arrays."""
         world = self._world
         assert world is not None
 
@@ -255,7 +256,7 @@ def is_array(x: Any) -> bool:
 
 
 def is_whole(x: Any) -> bool:
-    """Return whether an argument is not looked into: functions, classes, modules, and objects of libraries."""
+    """Return True for an argument that is not flattened: functions, classes, modules, and objects of libraries."""
     return isinstance(x, _WHOLE) or type(x).__module__.partition(".")[0] in _LIBRARIES
 
 
@@ -271,8 +272,8 @@ class ObjectPart:
 
 
 def _settle_numbers(alive: Sequence[tuple[Use, weakref.ref[Any]]]) -> None:
-    """Settle the numbers after a trace: one that something still holds (an object that was returned, a global) has its
-    value there, which is a look at it."""
+    """Classify the numbers after a trace: one that is still referenced (by a returned object, a global) needs its value
+    there, which counts as reading it."""
     for use, _ in alive:
         use.capture = None
     if any(not use.looked_at and ref() is not None for use, ref in alive):

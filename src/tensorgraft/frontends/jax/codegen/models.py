@@ -97,7 +97,7 @@ def _module_path(model: Any, parent: Called | None, paths: dict[Any, str]) -> tu
 
 
 def _path_within(parent: Any, child: Any, depth: int = 4) -> str | None:
-    """The path of an object in what a module has: attributes, items of lists and dictionaries."""
+    """Return the path of an object in a module: attributes, items of lists and dictionaries."""
     for name, value in _items(parent):
         if value is child:
             return name

@@ -122,8 +122,8 @@ class Recording:
         ]
 
     def _compare_derivatives(self, equation: Any, inner: core.ClosedJaxpr) -> None:
-        """Note a derivative of the user's own that is not that of what the function computes: the target differentiates
-        what is written."""
+        """Add a note if the user's own derivative is not that of the function's computation, because the target
+        differentiates the written code."""
         differs = derivatives_differ(equation, inner)
         if differs is not False:
             name = (_function_of(equation) or ("a function", ""))[0]

@@ -1,4 +1,4 @@
-"""Primitives and functions of `jax.numpy` that are recorded by their usual names, where their rules would be many
+"""Primitives and functions of `jax.numpy` that are recorded by their usual names, because their rules would be many
 steps."""
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def max_pool(xp: Any, equation: Any, x: Any) -> Any:
 
 
 class KeyData(Keys):
-    """Keys of whose data (..., 2) there is one array; its words are taken out of it where a rule asks for them."""
+    """Keys whose data (..., 2) is one array; its words are extracted when a rule needs them."""
 
     def __init__(self, xp: Any, array: Any) -> None:
         self.xp, self.array = xp, array

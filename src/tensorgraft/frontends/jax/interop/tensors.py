@@ -41,7 +41,7 @@ class AmongTensors(Grafted):
         return self.now(args, kwargs)
 
     def now(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The call where Dynamo does not look."""
+        """Call a function without being traced by Dynamo."""
         leaves = jax.tree.leaves((args, kwargs))
         if torch._C._get_tracing_state() is not None:
             from tensorgraft.frontends.jax.interop.torchscript import traced

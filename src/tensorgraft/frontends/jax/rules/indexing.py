@@ -1,4 +1,4 @@
-"""Gather, for all dimension numbers, and the short ways for what programs do most."""
+"""Gather, for all dimension numbers, with shortcuts for common cases."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ _COMBINE = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "maxi
 def _looked_up(
     xp: Backend, x: Array, indices: Array, updates: Array, numbers: Any, mode: Any, known: Any
 ) -> tuple[GatherWindows, Array]:
-    """Return the places that updates go to, and the updates: axes of the batch first, then those of the windows, as in
-    the operand."""
+    """Return (the positions to which updates are written, the updates): batch axes first, then those of the windows, in
+    the order of the operand."""
     shape, update_shape = xp.shape(x), xp.shape(updates)
     points = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     extents = iter([update_shape[a] for a in numbers.update_window_dims])
