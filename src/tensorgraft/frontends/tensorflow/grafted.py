@@ -227,8 +227,8 @@ class GraphSignature:
         self._program([])  # or an error, now
 
     def _program(self, values: Sequence[Array]) -> tuple[GraphProgram, Callable[..., tuple[Array, ...]]]:
-        """The program in this region of autocast, for what variables hold that may have other shapes later, and the
-        native function of it."""
+        """Return the program in this region of autocast, for variables whose values may have other shapes later, and
+        its native function."""
         region = current()
         shapes = tuple([tuple(self.xp.shape(values[i])) for i in self._open]) if values else ()
         known = self._programs.get((region, shapes))
@@ -239,7 +239,8 @@ class GraphSignature:
         return known
 
     def run(self, values: Sequence[Array], leaves: Sequence[Array | None]) -> tuple[Any, dict[str, Array]]:
-        """Return (results, what variables have become), for the values of those that the program has, in order."""
+        """Return (results, the new values of written variables), for the values of the program's variables, in
+        order."""
         arrays: list[Any] = [*values, *[leaves[i] for i in self.order]]
         program, native = self._program(values)
         outputs = native(*arrays) if self.xp.is_watched(arrays) else program.primal(self.xp, arrays)

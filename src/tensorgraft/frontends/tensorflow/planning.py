@@ -40,7 +40,7 @@ class GraphPlan(StepsPlan):
 
 
 def plan(graph: FunctionGraph) -> GraphPlan:
-    """Plan a graph. Raises UnsupportedOperationError, also for what is in the bodies of loops and branches."""
+    """Plan a graph. Raises UnsupportedOperationError, also for operations in the bodies of loops and branches."""
     known = graph.memory.get("plan")
     return Planner(GraphPlan()).plan_graph(graph) if known is None else known
 
@@ -163,7 +163,7 @@ def functions(node: GraphNode) -> list[FunctionGraph]:
 
 
 def has_effect(node: GraphNode) -> bool:
-    """Return whether running a node has an effect beside its results."""
+    """Return True if running a node has side effects."""
     if node.op in RULES and RULES[node.op].effect:
         return True
     return any(has_effect(inner) for graph in functions(node) for inner in graph.nodes)

@@ -1,5 +1,5 @@
-"""A graph as a function of flat arrays: what its variables hold, and the arguments. TensorFlow makes the derivatives,
-as graphs too."""
+"""A graph as a function of flat arrays: the values of its variables, and the arguments. TensorFlow creates the
+derivatives, which are graphs, too."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tensorgraft.precision import Region, with_region
 
 @dataclass(frozen=True)
 class CapturedGraph:
-    """A graph and what it captures: its last arguments are variables, by name, and values."""
+    """A graph and its captures: its last arguments are variables, by name, and values."""
 
     graph: FunctionGraph
     captures: tuple[str | np.ndarray | LookupTable, ...]
@@ -46,7 +46,7 @@ class CapturedGraph:
     def run(
         self, xp: Backend, variables: Sequence[str], values: Sequence[Array], arguments: Sequence[Any]
     ) -> tuple[list[Any], dict[str, Any]]:
-        """Return (results, what all variables hold then)."""
+        """Return (results, the final values of all variables)."""
         cells = {name: VariableCell(x, name) for name, x in zip(variables, values, strict=True)}
         captured = [cells[c] if isinstance(c, str) else c for c in self.captures]
         results = plan(self.graph)(xp, *arguments, *captured)
@@ -172,7 +172,7 @@ class GraphProgram:
 
 
 class ForwardAndBackward:
-    """The graph of results and derivatives, cut where the cotangents come in."""
+    """The graph of results and derivatives, split where the cotangents are used."""
 
     def __init__(self, program: GraphProgram, captured: CapturedGraph, gradient_count: int) -> None:
         graph = captured.graph

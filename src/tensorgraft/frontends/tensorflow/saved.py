@@ -137,7 +137,7 @@ class GraftedSignatures(Mapping[str, Any]):
         return self._single()(*args, **kwargs)
 
     def save(self, directory: Any) -> None:
-        """Save the only signature, onto NumPy: what was recorded. `tg.load` runs it without TensorFlow."""
+        """Save the recorded programs of the only signature (on NumPy). `tg.load` runs them without TensorFlow."""
         self._single().save(directory)
 
     def _single(self) -> Any:
@@ -176,8 +176,8 @@ class GraftedSignatures(Mapping[str, Any]):
 
 
 def dotted_names(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Variables by names with dots, none of which is in front of another one (`w` and `w/Adam`), and without what all
-    of them begin with (the name of a model of Keras)."""
+    """Return variables by names with dots. No name is a prefix of another one (`w` and `w/Adam`), and the common prefix
+    of all (the name of a Keras model) is removed."""
     first = {name.split("/")[0] for name in variables}
     skipped = len(first) == 1 and all(name.count("/") > 1 for name in variables)
     variables = {name.partition("/")[2] if skipped else name: v for name, v in variables.items()}

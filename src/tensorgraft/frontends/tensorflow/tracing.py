@@ -1,4 +1,4 @@
-"""Functions that TensorFlow has traced: what they capture, and their derivatives, which TensorFlow traces too."""
+"""Functions that TensorFlow has traced: their captures, and their derivatives, which TensorFlow traces, too."""
 
 from __future__ import annotations
 

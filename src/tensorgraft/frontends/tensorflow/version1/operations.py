@@ -88,8 +88,8 @@ class SessionOperations:
         return self._functions[name]
 
     def run(self, node: Any, operands: list[Any]) -> Sequence[Any]:
-        """The results. Raises ValueError for a placeholder, which was not fed, UnsupportedOperationError for what calls
-        a function or writes by reference in a way that is not known here."""
+        """Return the results. Raises ValueError for a placeholder that is not fed, UnsupportedOperationError for
+        unsupported calls of functions or writes by reference."""
         special = _SPECIAL.get(node.op)
         if special is not None:
             return special(self, node, operands)
@@ -166,7 +166,7 @@ def on_resources(op: str) -> str:
 
 
 def _by_reference(node: Any, operands: list[Any]) -> list[Any]:
-    """The operation on resources of this name; what it gives by reference is the variable."""
+    """Call the operation on resources of this name; its result by reference is the variable."""
     old: Any = _definition(node.op)
     name = on_resources(node.op)
     new = _definition(name)

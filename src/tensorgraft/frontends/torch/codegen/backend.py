@@ -120,7 +120,7 @@ class SourceBackend(ProgramBackend):
         outer.variables.update(v for v in variables(scope.frame.result) if v in scope.variables)
 
     def dissolve(self, scope: Scope) -> None:
-        """Move what was recorded in a frame into the frame around it."""
+        """Move the steps of a frame to the frame around it."""
         outer = self._outer_scope(scope)
         at = next(i for i in reversed(range(len(outer.calls))) if outer.calls[i] is scope.frame)
         outer.calls[at : at + 1] = scope.calls
@@ -244,7 +244,7 @@ class SourceBackend(ProgramBackend):
         return inner if tuple(before[a] for a in axes) == tuple(range(x.ndim)) else None
 
     def _with_numbers(self, name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Numbers stay numbers beside arrays."""
+        """Let Python numbers remain numbers in operations with arrays."""
         scalars = self.current.scalars
         operands = args[1:] if name == "where" else args
         arrays = [x for x in operands if type(x) is Var]

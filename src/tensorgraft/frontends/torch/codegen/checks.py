@@ -1,6 +1,6 @@
-"""Checks of values in the user's program: `assert`, `if ...: raise`, and what is done to numbers that are not finite.
+"""Checks of values in the user's program: `assert`, `if ...: raise`, and the handling of numbers that are not finite.
 
-They are no part of what it computes, and are left out of a trace, with a note.
+They do not affect its results, and are left out of a trace, with a note.
 """
 
 from __future__ import annotations

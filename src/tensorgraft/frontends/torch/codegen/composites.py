@@ -1,7 +1,7 @@
-"""Composite operators in words: what PyTorch takes apart above autograd (`F.layer_norm`, `F.cross_entropy`).
+"""Composite operators as words: operators that PyTorch decomposes above autograd (`F.layer_norm`, `F.cross_entropy`).
 
-While a module is recorded these have kernels of their own for tensors of the recording device; tensors of other devices
-go on to what was there before.
+While a module is recorded, they have kernels for tensors of the recording device; calls with tensors of other devices
+use the previous kernels.
 """
 
 from __future__ import annotations

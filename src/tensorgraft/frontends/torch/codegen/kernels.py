@@ -169,7 +169,7 @@ def _batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Array | None, ...]:
-    """New running statistics (of those that are given), the result, and what a backward pass would want."""
+    """Return (new running statistics, for those that are not None, the result, the residuals of a backward pass)."""
     running = [v for v in (mean, variance) if v is not None]
     parameters = {"weight": weight, "bias": bias}
     zeros = xp.zeros((0,), dtypes.accumulator(x.dtype))

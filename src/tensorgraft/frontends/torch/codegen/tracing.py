@@ -220,8 +220,8 @@ def _surroundings() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _asked_for_values() -> Iterator[None]:
-    """Libraries ask whether a tensor has a value before they look at it (transformers, of masks): one that depends on
-    sizes alone has, and others are as in a trace."""
+    """Answer libraries that check whether a tensor has values before they read them (transformers, for masks): a tensor
+    that depends only on sizes has, and others have none, as in a trace."""
     original = torch.cuda.is_current_stream_capturing
 
     def capturing() -> bool:

@@ -1,4 +1,4 @@
-"""The device on which a function that `tg.jit` is to compile computes, found from its arguments and what it reaches,
+"""The device on which a function of `tg.jit` computes, inferred from its arguments and the objects that it reaches,
 before it runs."""
 
 from __future__ import annotations

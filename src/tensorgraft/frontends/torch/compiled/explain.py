@@ -105,7 +105,7 @@ def _of_the_cpu(fn: Callable[..., Any]) -> TypeError:
 def _unwrapped(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Callable[..., Any], Compiled | None, tuple[list[str], str]]:
-    """Return (the program's function, what `tg.jit` made of it, what is new in this call and what it waits for)."""
+    """Return (the program's function, its compiled form or None, (what is new in this call, what it waits for))."""
     if isinstance(fn, Compiled):
         return fn.fn, fn, fn.news(args, kwargs)
     if isinstance(fn, types.MethodType) and isinstance(fn.__func__, Compiled):

@@ -56,7 +56,7 @@ def _same(t: Tensor, leaves: Any) -> Tensor:
 
 
 class Tracing:
-    """A function and the call that it is traced for; once `run` has run, what the function made, wrote and changed."""
+    """A function and the call for which it is traced; after `run`, also the tensors that it made, wrote and changed."""
 
     host: HostWatch
     outside_calls: OutsideCalls
@@ -86,7 +86,7 @@ class Tracing:
     final_gradients: list[tuple[GradientLeaf, Tensor | None]]  # leaves, with their gradients when the function ends
 
     def __init__(self, fn: Callable[..., Any], fixed: Sequence[Any], capture: Capture, leaves: list[Any]) -> None:
-        """`fixed`: objects that the function is made of. Raises RunsUncompiled for what no trace can have."""
+        """`fixed`: objects that the function captures. Raises RunsUncompiled for a call that no trace supports."""
         self._fn, self.capture, self.leaves = fn, capture, leaves
         self._modes = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
         self.schedule = Schedule()
@@ -156,7 +156,7 @@ class Tracing:
     # ---- the run -----------------------------------------------------------------------------------------------------
 
     def run(self) -> list[Array]:
-        """Run the function on stand-ins. Returns the arrays of what it wrote and of what outlives it."""
+        """Run the function on stand-ins. Returns the arrays of storages that it wrote, and of new ones that survive."""
         capture = self.capture
         with active(capture), settings.restored_on_error(), contextlib.ExitStack() as stack:
             if self._modes[0]:  # a backend may trace without it; to enter it sets the other mode
@@ -174,7 +174,7 @@ class Tracing:
             return self._end(flat)
 
     def _call(self) -> Any:
-        """Call the function and find out what it changes. Raises RunsUncompiled for what no program can repeat."""
+        """Call the function and record its changes. Raises RunsUncompiled for changes that no program can repeat."""
         before, flags, groups = modes(), settings.flags(), Groups(self.world.visited.values())
         self.capture.undos.append(groups.restore)
         with recording_reads(self.reads, *self._owners), torch.set_grad_enabled(torch.is_grad_enabled()):
@@ -250,7 +250,8 @@ class Tracing:
         return [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
 
     def _end(self, flat: list[Any]) -> list[Array]:
-        """Take what the storages are in the end, as nothing but the results holds on to what the function made."""
+        """Record the final state of the storages; at this point only the results refer to tensors that the function
+        made."""
         capture = self.capture
         if self.tape is None:
             self.host.refuse_left(flat)

@@ -64,8 +64,8 @@ _OWN = frozenset({*dir(torch.nn.Module), *vars(torch.nn.Module())}) - {
 
 
 def step_hooks(optimizer: torch.optim.Optimizer) -> list[Any]:
-    """Return what runs around the steps of an optimizer: hooks, those of all optimizers included, and what has been put
-    into the place of its `step`."""
+    """Return the functions that run around the steps of an optimizer: hooks, including those of all optimizers, and
+    replacements of its `step`."""
     of_all = vars(sys.modules[torch.optim.Optimizer.__module__])
     tables = (
         of_all["_global_optimizer_pre_hooks"],
@@ -78,10 +78,11 @@ def step_hooks(optimizer: torch.optim.Optimizer) -> list[Any]:
 
 
 class Reads:
-    """The attributes that were read, with the values that were found first: plain ones, tensors, and of objects of the
-    program's own classes all others, which `surroundings` looks into.
+    """The attributes that were read, with their first values: plain ones and tensors, and for objects of the program's
+    classes all others, which `surroundings` examines.
 
-    `world` takes what an object has before the function changes it; objects in `keyed` are part of the call's key.
+    `world` copies the attributes of an object before the function changes them; objects in `keyed` are part of the
+    call's key.
     """
 
     def __init__(self, surroundings: Surroundings, world: Reachable, keyed: Collection[int]) -> None:
@@ -103,7 +104,8 @@ class Reads:
         self._world.watch(type(owner).__name__, owner)
 
     def uses(self, owner: Any, name: str) -> bool:
-        """Return whether this thread has read or written an attribute; what modules keep, PyTorch reads otherwise."""
+        """Return True if this thread has read or written an attribute; PyTorch reads attributes of modules in another
+        way."""
         used = self.used.get(id(owner), ())
         return name in used or "__dict__" in used or (name in _OWN and isinstance(owner, torch.nn.Module))
 
@@ -150,7 +152,7 @@ class Reads:
             self.absent[id(owner), name] = owner
 
     def _before(self, owner: Any, name: str, value: Any) -> Any:
-        """Return what an attribute was before the trace."""
+        """Return the value of an attribute before the trace."""
         if isinstance(owner, Flagged):
             return self._flags.get((id(owner), name), value)
         own_attributes: Any = getattr(owner, "__dict__", ())
@@ -159,8 +161,8 @@ class Reads:
         return value if table is None or name not in _own_names(owner, name) else table.before.get(name)
 
     def look_up_absent(self) -> None:
-        """Make the attributes that were asked for and are not there a part of the surroundings. To be called when what
-        the trace has changed is undone."""
+        """Add attributes that were read and do not exist to the surroundings. To be called after the changes of the
+        trace were undone."""
         spaces: dict[type, Any] = {}  # the same object for all, so that none is looked up twice
         for (_, name), owner in self.absent.items():
             if _finds_itself(type(owner)) and (now := getattr(owner, name, ABSENT)) is getattr(owner, name, ABSENT):
@@ -193,7 +195,7 @@ class Reads:
         return {(id(getattr(owner, "__dict__", None)), name) for owner, name in only_counted}
 
     def uncounted(self, changes: Iterable[Change]) -> str | None:
-        """Name an attribute that is counted up, by what is not the same at each call."""
+        """Return the name of an attribute that is incremented by a value that differs from call to call."""
         changed = {(id(c.table.of), key): c for c in changes for key in c.keys}
         for key, name in self.counted:
             if (change := changed.get((key, name))) is not None and name not in (change.counts or {}):
@@ -201,7 +203,7 @@ class Reads:
         return None
 
     def functions(self, modules: Iterable[torch.nn.Module]) -> list[types.FunctionType]:
-        """Return the methods and properties that were read, with what calls of objects and modules run."""
+        """Return the methods and properties that were read, and the functions that calls of objects and modules run."""
         called_methods = ((m, "forward") for m in modules)
         calls = ((owner, "__call__") for owner in self.owners.values() if not isinstance(owner, torch.nn.Module))
         members = (
@@ -228,12 +230,12 @@ def _member(owner: Any, name: str) -> types.FunctionType | None:
 
 
 def _entry_of_class(owner: Any, name: str) -> Any:
-    """Return what the classes of an object have by a name; None where they have nothing."""
+    """Return the class attribute of an object by name, or None."""
     return next((vars(cls)[name] for cls in type(owner).__mro__ if name in vars(cls)), None)
 
 
 def _finds_itself(cls: type) -> bool:
-    """Return whether a class of the program looks for its objects' attributes itself (`__getattr__`)."""
+    """Return True for a class of the program that looks up attributes itself (`__getattr__`)."""
     members = (vars(base).get(name) for base in cls.__mro__ for name in ("__getattr__", "__getattribute__"))
     return any(isinstance(fn, types.FunctionType) and not in_library(fn.__code__.co_filename) for fn in members)
 
@@ -278,7 +280,7 @@ def recording_reads(reads: Reads, *owners: Any) -> Iterator[None]:
 
 
 def watch_class(cls: type) -> None:
-    """Note what is read of its objects, too."""
+    """Record reads of attributes of a class's instances, too."""
     if not is_python_class(cls) or cls in _active.classes or issubclass(cls, tuple(_active.classes)):
         return
     if not issubclass(cls, _UNWATCHED) or (issubclass(cls, torch.optim.Optimizer) and is_program_class(cls)):
@@ -362,8 +364,9 @@ def _recorded(original: Callable[[Any, str], Any], standard: bool) -> Callable[[
 
 
 class Attributes:
-    """The guard: the attributes have the values that the function found. To be made when what the trace has changed is
-    undone. `slot`: makes of a value that the function replaces what may stand in its place at another call."""
+    """The guard of attributes: they have the values that the function has read. To be created after the changes of the
+    trace were undone. `slot`: returns a slot for a value that the function replaces, which may be another one at each
+    call."""
 
     def __init__(self, reads: Reads, changes: Iterable[Change], written: Collection[int], slot: Any) -> None:
         """`written`: tables that the function does not read, by identity."""

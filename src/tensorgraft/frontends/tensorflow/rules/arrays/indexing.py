@@ -1,4 +1,4 @@
-"""Gather, scatter, segments: on arrays, and on what variables hold."""
+"""Gather, scatter and segments: of arrays, and of the values of variables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 @with_operators
 def _in_bounds(xp: ValueBackend, indices: Value, n: int) -> tuple[Value, Value]:
-    """Return (whether each is an index, the indices held to what there is)."""
+    """Return (a mask of valid indices, the indices clipped to the valid range)."""
     indices = xp.astype(indices, dtypes.int64)
     is_valid = (indices >= 0) & (indices < n)
     return is_valid, xp.where(is_valid, indices, xp.zeros_like(indices))
@@ -111,7 +111,7 @@ def resource_gather_nd(xp: Backend, cell: VariableCell, indices: Array) -> Array
 
 @with_operators
 def scattered(xp: ValueBackend, x: Value, indices: Value, updates: Value, mode: str) -> Value:
-    """Return `x` with updates at places (the last axis of `indices` is one); what is out of range is left out."""
+    """Return `x` with updates at indices (coordinates are along the last axis); indices out of range are left out."""
     is_valid, index_arrays = _nd(xp, x, indices)
     rest = x.shape[len(index_arrays) :]
     updates = xp.broadcast_to(updates, (*is_valid.shape, *rest))
@@ -218,7 +218,7 @@ def one_hot(xp: Backend, indices: Array, depth: np.ndarray, on: Array, off_value
 
 @rule("Where", folds=False)
 def where(xp: Backend, x: Array) -> Any:
-    """Return the positions of what is true; in a trace as counted rows: how many there are depends on values."""
+    """Return the positions of true elements; in a trace as counted rows, because their number depends on values."""
     dtype = xp.dtype_of(x)
     mask = x if dtypes.is_bool(dtype) else xp.not_equal(x, xp.zeros_like(x))
     if xp.is_traced(x) and xp.size(x):

@@ -46,7 +46,7 @@ def if_(
 
 @rule("Case", "StatelessCase", either=EVERY, folds=False)
 def case(xp: Backend, branch: Any, *operands: Any, branches: Sequence[FunctionGraph]) -> list[Any]:
-    """Run the branch of a number; the last one where there is none of that number."""
+    """Run the branch with the given number, or the last one if the number is out of range."""
     if is_known(branch) or not xp.is_traced(branch):
         number = int(branch if is_known(branch) else xp.to_numpy(branch))
         return plan(branches[number if 0 <= number < len(branches) else -1])(xp, *operands)

@@ -1,5 +1,5 @@
-"""Operations on integers that stand for numbers in a range: TensorFlow's own kernels for them. Sums and products are
-exact, in int32; results come with their range."""
+"""Operations on integers that represent numbers in a range, with the semantics of TensorFlow's kernels. Sums and
+products are exact, in int32; results are returned with their range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensor lists: what `tf.TensorArray` is in graphs, and what loops keep for their derivatives."""
+"""Tensor lists: the form of `tf.TensorArray` in graphs, and the residuals of loops."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def get_item(xp: Backend, tensor_list: TensorList, index: Any, shape: Any) -> An
 
 
 def _shaped(tensor_list: TensorList, shape: Any) -> TensorList:
-    """Return the list with the element shape that an operand says, where the list has not been written."""
+    """Return the list with the element shape of an operand, if nothing has been written to it."""
     element_shape_ = _element(shape)
     if (
         tensor_list.items is None

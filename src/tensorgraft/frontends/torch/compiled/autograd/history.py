@@ -102,8 +102,8 @@ def result_finders(
 
 
 def _new_tensor(t: Tensor, find: Finder | None) -> Finder:
-    """Return what makes a tensor without history like one that the function has made of memory from outside. `find`:
-    what finds a tensor that has this memory at a call."""
+    """Return a function that makes a tensor without history like one that the function has made of memory from outside.
+    `find`: finds a tensor with this memory at a call."""
     metadata, memory, kind, required = Metadata.of_lazy(t), t.detach(), type(t), t.requires_grad
 
     def finder(leaves: Sequence[Any]) -> Tensor:
@@ -121,7 +121,7 @@ def _base(t: Tensor) -> Tensor | None:
 
 
 def _base_of(i: int, leaves: Sequence[Any]) -> Tensor:
-    """Return what an argument is a view of, or the argument."""
+    """Return the base of an argument that is a view, or the argument."""
     base = leaves[i]._base
     return leaves[i] if base is None else base
 

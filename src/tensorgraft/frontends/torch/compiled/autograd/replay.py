@@ -68,8 +68,8 @@ class Backward:
         return gradients, residuals
 
     def end(self, leaf: Tensor, ends: Sequence[Tensor], cotangents: Sequence[Tensor]) -> Tensor:
-        """Return what a leaf of the tape is at a call: one of the tape before, a cotangent, or a tensor that a node of
-        the graph has found for itself."""
+        """Return a function that finds a leaf of the tape at a call: a leaf of the tape before, a cotangent, or a
+        tensor that a node of the graph has saved."""
         k = self.leaves.get(id(leaf))
         return leaf if k is None else (*ends, *cotangents)[k]
 
@@ -88,7 +88,7 @@ def trace_backward(
 
 
 class _BackwardTracing:
-    """The run of a tape's backward pass on stand-ins, and what it found."""
+    """The run of a tape's backward pass on stand-ins, with its recorded reads and writes."""
 
     def __init__(
         self,

@@ -99,8 +99,8 @@ def next_nodes(node: Any) -> list[Any]:
 
 
 class Parts(NamedTuple):
-    """The parts of a graph that have no node in common, other than leaves. A backward pass through one leaves what the
-    others have saved."""
+    """The parts of a graph that have no node in common, other than leaves. A backward pass through one keeps the saved
+    tensors of the others."""
 
     of_roots: list[int]  # for each tensor at which the graph begins, the number of its part
     saving: set[int]  # parts with saved tensors

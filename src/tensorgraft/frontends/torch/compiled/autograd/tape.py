@@ -49,10 +49,10 @@ _SavedTensor: Any = torch.autograd.SavedTensor
 
 
 class Surrounded:
-    """Observes what hooks and functions of the program read and change in a backward pass.
+    """Observes the reads and changes of hooks and functions of the program in a backward pass.
 
     Arguments:
-        fn: the function that was traced.
+        fn: the traced function.
     """
 
     def __init__(self, fn: Any = None) -> None:
@@ -146,8 +146,8 @@ class Tape:
         return saved.on(state.created(codes.storage(arrays, saved.metadata.kind, cells[0].backend)))
 
     def keep(self, capture: Capture, cells: Sequence[Storage]) -> None:
-        """Keep what functions that run again in a backward pass, and hidden nodes, may read: random states and these
-        storages (of arguments, and of tensors made inside that are alive when the function ends)."""
+        """Keep the state that recomputed functions and hidden nodes may read in a backward pass: random states and
+        these storages (of arguments, and of tensors made inside that are alive when the function ends)."""
         if not (capture.replays or self.hidden or any(ref() is not None for ref in capture.checkpoints)):
             return
         if capture.host is not None and capture.host.roots:
@@ -178,7 +178,7 @@ class Tape:
         return saved_arguments + [Saved(results[k].detach(), keys) for k, keys in self._saved_results]
 
     def outputs(self, inputs: set[int], arrays: Sequence[Array]) -> list[Array]:
-        """Return the residuals that the program returns besides `arrays`: those that are no inputs."""
+        """Return the residuals that the program returns in addition to `arrays`: those that are no inputs."""
         known = inputs | {id(a) for a in arrays}
         return [a for a in self.arrays if id(a) not in known]
 
@@ -438,8 +438,8 @@ def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape |
 
 
 def _used_up(roots: list[Tensor], before: Tape | None, error: RuntimeError) -> Tape | None:
-    """Return the tape of results whose graph a backward pass inside has used up: they require gradients, and another
-    backward pass raises PyTorch's error. Nothing is kept for it."""
+    """Return the tape of results whose graph a backward pass inside has freed: they require gradients, but another
+    backward pass raises PyTorch's error. It has no residuals."""
     tape = Tape(roots, before)
     variables = (getattr(node, "variable", None) for node in nodes(roots))
     tape.leaves = [t for t in variables if t is not None][:1]

@@ -38,7 +38,7 @@ class Body:
         self.described = ""
 
     def values(self, arrays: Sequence[Array]) -> list[Array]:
-        """The results. Notes what has gradients outside."""
+        """Return the results, and record which outside tensors have gradients."""
         flat, inputs, first_node = self._call(arrays)
         input_ids = {id(t) for t in inputs}
         for node in nodes([t for t in flat if t.grad_fn is not None]):

@@ -100,8 +100,8 @@ _saved_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 
 
 def modes_around() -> tuple[Any, ...]:
-    """Return the kinds of modes of the program that see, or change, each operator or what autograd saves, or keep the
-    values of parametrizations; a default device is a setting."""
+    """Return the classes of the program's active modes that observe or change each operator or autograd's saved
+    tensors, or cache the values of parametrizations; a default device is a setting."""
     dispatched = [torch._C._get_dispatch_stack_at(i) for i in range(_dispatch_modes())]
     kinds = map(type, (*function_modes(), *dispatched))
     mode_kinds = [
@@ -158,7 +158,7 @@ class Guards:
         hooked: Sequence[Callable[[Sequence[Any]], Tensor]],
         leaves: Sequence[Any],
     ) -> None:
-        """`gradients`: leaves, and what gradient each has before the call. `host`: of the tensors of the host.
+        """`gradients`: leaves, and the gradient that each has before the call. `host`: guards of tensors of the host.
         `hooked`: leaves whose hooks a backward pass inside calls."""
         self.modules = modules
         self.captured = captured if captured else None
@@ -201,7 +201,7 @@ class Guards:
         return self._rest_holds(leaves)
 
     def write(self, code: StraightCall) -> None:
-        """Write what `hold` asks."""
+        """Write the conditions of `hold`."""
         self.modules.write(code)
         self.attributes.write(code)
         if self.captured is not None:
@@ -346,8 +346,8 @@ def _device_tensors(values: Iterable[Any]) -> list[Tensor]:
 
 
 class ExactKeys:
-    """Numbers among the keys of a call's dictionaries, and in what classes of the program tell of their objects' parts:
-    1, True and 1.0 are equal, and the structures of calls with them."""
+    """Guards for numbers among dictionary keys of a call, and in the static data of the program's pytree classes: 1,
+    True and 1.0 are equal, and so are the structures of calls with them."""
 
     def __init__(self, leaves: Sequence[Any]) -> None:
         self._keys = numbers_in(call_of(leaves)) if isinstance(leaves, Leaves) else []
@@ -382,8 +382,8 @@ class SharedObjects:
 
 
 class Captured:
-    """Tensors that the function reaches otherwise than by its arguments look as they did, and share memory with the
-    arguments of a call, and with one another, where they did."""
+    """Guards for tensors that the function reaches other than by its arguments: their metadata, and which of them share
+    memory with each other and with the arguments."""
 
     def __init__(
         self,
@@ -427,7 +427,7 @@ class Captured:
         return not self._slots.entries or self._slots_hold(leaves)
 
     def write(self, code: StraightCall) -> None:
-        """Write what `hold` asks."""
+        """Write the conditions of `hold`."""
         if self._slots.entries or (self._compares and any(self._shared)):
             code.require(f"{code.name(self.hold)}({code.flattened()})")
             return

@@ -1,4 +1,4 @@
-"""The guard of modules: what they hold, their modes, classes and hooks."""
+"""The guard of modules: their attributes, modes, classes and hooks."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Modules:
         return True
 
     def write(self, code: StraightLine) -> None:
-        """Write what `hold` asks."""
+        """Write the conditions of `hold`."""
         if self._scripted or any(table.__class__ is _ValuesWithout for table in self._full):
             raise NotStraight
         code.require_empty(self._empty)
@@ -163,7 +163,7 @@ class Modules:
             )
 
     def failure(self, names: dict[int, str]) -> str:
-        """Describe what has changed in the modules since the trace."""
+        """Describe a change in the modules since the trace."""
         for m, d, mode in zip(self._modules, self._training, self._modes, strict=True):
             if d.get("training") is not mode:
                 return f"{names.get(id(m)) or type(m).__name__}.training is {d.get('training')}, was {mode}"

@@ -89,7 +89,7 @@ class Recurring:
         return True
 
     def _warn(self) -> None:
-        """Warn once of what keeps changing."""
+        """Warn once of values that keep changing."""
         text = self.history.keeps_changing(self.name, program_place()) if len(self.history.cold) >= _MANY else None
         if text is not None:
             self._warned = True

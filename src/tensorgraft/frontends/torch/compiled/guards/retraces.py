@@ -68,7 +68,7 @@ class History:
         return parts
 
     def why(self, call: NamedKey, known: Sequence[Guards], leaves: Sequence[Any]) -> list[str]:
-        """Describe what is new in a call. `known`: guards of the traces that have its key."""
+        """Describe the differences of a call from earlier ones. `known`: guards of the traces with its key."""
         if known:
             return [known[-1].failure(leaves, self.names(leaves))]
         differing = [differences(before, call) for before in reversed(self.calls)]

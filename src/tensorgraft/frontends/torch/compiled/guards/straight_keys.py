@@ -1,4 +1,4 @@
-"""The key of a call in straight line: modes, settings and what the arguments look like."""
+"""The key of a call in straight-line code: modes, settings, and the metadata of the arguments."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _write_geometries(code: StraightCall, geometries: Sequence[tuple[str, str]])
 
 
 def _count_of_kept_table() -> int:
-    """Return the count of references to what one object, a list and the function itself hold."""
+    """Return the reference count of a table that one object, a list and the function itself refer to."""
     code = StraightLine()
     code.do(f"return {code.name(getrefcount)}({code.let('x.__dict__')})")
     count: int = code.function("x")(lambda: None)

@@ -301,7 +301,7 @@ def _bits(t: Tensor) -> tuple[Any, ...]:
 
 
 class HostTensors(Protocol):
-    """The interface to what follows the tensors of the host through a traced function (`HostWatch`)."""
+    """The interface of `HostWatch`, which follows tensors of the host through a traced function."""
 
     may_write: bool
     roots: dict[int, tuple[Tensor, LiveTensor]]

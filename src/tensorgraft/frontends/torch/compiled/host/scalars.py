@@ -232,7 +232,7 @@ def _rank(dtype: torch.dtype) -> int:
 
 
 def beside(number: Any, tensors: list[Tensor]) -> Tensor:
-    """Return a number as a tensor that promotes beside others as the number does, and is rounded as it is."""
+    """Return a number as a tensor that has the same type promotion and rounding in operations with others."""
     t = tensor_of(number)
     same = [x for x in tensors if _rank(x.dtype) >= _rank(t.dtype)]
     if not same:
@@ -355,7 +355,7 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def _converted(calls: Any, x: Any) -> Any:
-    """Python makes a number of its own of a tensor (`float(x)`, `int(x)`): none can stand for it."""
+    """Refuse conversions of a tensor to a Python number (`float(x)`, `int(x)`), which no traced number can replace."""
     capture = calls.capture
     if not isinstance(x, Tensor) or x.device.type != TYPE or type(x) not in _PLAIN or x.numel() != 1:
         return NotImplemented

@@ -1,4 +1,4 @@
-"""CPU tensors in a function that `tg.jit` traces: those from outside, and what the host computes of them.
+"""CPU tensors in a function that `tg.jit` traces: tensors from outside, and results that the host computes from them.
 
 None of their values is a constant of the program. What goes into it is fed at every call, computed again by the host
 from the arguments and the tensors of outside as they are then; what Python asks for is guarded by its value, or
@@ -50,16 +50,16 @@ _ASKING = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 
 
 class OnlyTheHost(BaseException):
-    """Raised where a function that has used nothing of the device so far does what a trace cannot. `Compiled` catches
-    it and leaves the function to PyTorch (`cpu_functions`)."""
+    """Raised for an operation that a trace does not support, if the function has not used the device so far. `Compiled`
+    catches it and lets PyTorch compile the function (`cpu_functions`)."""
 
 
 # ---- while a function is traced --------------------------------------------------------------------------------------
 
 
 class HostWatch(OwnMode):
-    """Follows the tensors of the host through a traced function, and refuses what its first call alone would do: draw
-    random numbers on the CPU, and, unless `may_write`, write tensors from outside."""
+    """Follows tensors of the host through a traced function, and refuses effects that only its first call would have:
+    drawing random numbers on the CPU, and, unless `may_write`, writing tensors from outside."""
 
     def __init__(self, capture: Capture, may_write: bool = False) -> None:
         super().__init__()
@@ -112,12 +112,12 @@ class HostWatch(OwnMode):
         return out
 
     def _follows(self, t: Any) -> bool:
-        """Return whether a tensor is the program's, on the host, and not what the backend on PyTorch traces with."""
+        """Return True for a tensor of the program on the host, False for one with which the PyTorch backend traces."""
         backend = self.capture.backend
         return on_host(t) and not (type(t) is not Tensor and backend.is_array(t) and backend.is_traced(t))
 
     def live(self, t: Tensor) -> LiveTensor | None:
-        """Return what gives a tensor at each call; None for a constant."""
+        """Return a function that computes a tensor at each call; None for a constant."""
         known = self.capture.fed_tensors.get(id(t))
         if known is not None:
             return known[1]
@@ -143,7 +143,7 @@ class HostWatch(OwnMode):
         return self.live(t)
 
     def _live_view(self, t: Tensor) -> LiveTensor | None:
-        """The same for one that no operator has made: one from outside, or another view of what is known."""
+        """Return the same for a tensor that no operator has made: one from outside, or another view of a known one."""
         if (alias := self._alias(t)) is not None:
             return alias[0]
         self.guards.append(GeometryGuard(t))
@@ -202,8 +202,8 @@ class HostWatch(OwnMode):
     def _begin_write(
         self, func: Any, args: Any, kwargs: Any, targets: Sequence[Tensor], live: dict[int, LiveTensor]
     ) -> HostStep:
-        """Keep what an operator is about to overwrite, and return the step that writes copies. Raises TracedValueError
-        where later calls could not repeat the write."""
+        """Save the memory that an operator is about to overwrite, and return the step that writes copies. Raises
+        TracedValueError if later calls could not repeat the write."""
         all_tensors = [t for t in pytrees.leaves_of((args, kwargs)) if isinstance(t, Tensor)]
         random, moves = (tag in func.tags for tag in (torch.Tag.nondeterministic_seeded, torch.Tag.inplace_view))
         outs = {a.name for a in func._schema.arguments if a.kwarg_only and a.alias_info is not None}
@@ -249,7 +249,8 @@ class HostWatch(OwnMode):
         return [tensor for tensor in (*fed_tensors, *constants) if _memory(tensor) == _memory(t)]
 
     def _write(self, step: HostStep, targets: Sequence[Tensor], results: Sequence[Tensor]) -> None:
-        """An operator has written: from now on all that look at this memory are made of what the step gives."""
+        """Called after an operator has written: all tensors with this memory are computed from the step's results from
+        now on."""
         self._feed_all(results, step, first=len(targets))
         for k, w in enumerate(targets):
             for t in self._looking_at(w):
@@ -257,7 +258,7 @@ class HostWatch(OwnMode):
                 self._feed(t, _view(t, Computed(step, k)))
 
     def writes(self) -> list[HostWrite]:
-        """Return what a call copies to tensors from outside when it is over."""
+        """Return the writes to tensors from outside that a call applies at its end."""
         first = {t.untyped_storage()._cdata: (t, live) for t, live in reversed(self.roots.values())}
         return [HostWrite(live, self.capture.fed_tensors[id(t)][1]) for t, live in first.values()]
 
@@ -267,7 +268,7 @@ class HostWatch(OwnMode):
             storage.copy_(self.written[storage._cdata])
 
     def ask(self, t: Tensor) -> None:
-        """A tensor's values go to Python. Raises TracedValueError where they cannot be guarded."""
+        """Called when Python reads a tensor's values. Raises TracedValueError if they cannot be guarded."""
         live = self.live(t) if on_host(t) else None
         if live is None:
             return
@@ -289,14 +290,15 @@ class HostWatch(OwnMode):
             self.guards.append(ValueGuard(live, t))
 
     def refused(self, problem: str, *remedies: tuple[str, str]) -> BaseException:
-        """The error for what a trace cannot do; where nothing of the device is in it, what leaves it to PyTorch."""
+        """Return the error for an operation that a trace does not support; if the function does not use the device, the
+        exception that leaves it to PyTorch."""
         return OnlyTheHost() if self.capture.idle else refused(problem, *remedies)
 
     def at_the_end(self, results: Sequence[Any]) -> None:
-        """Check what the function leaves on the host when it has ended.
+        """Check the state in which the function leaves the host.
 
-        Raises OnlyTheHost if it has computed on the host alone, TracedValueError where what it leaves there would be
-        that of its first call.
+        Raises OnlyTheHost if it has computed only on the host, TracedValueError if later calls could not leave the same
+        state.
         """
         if self.capture.idle and self.capture.fed_tensors:
             raise OnlyTheHost

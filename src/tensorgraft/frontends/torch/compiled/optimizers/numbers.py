@@ -43,7 +43,7 @@ Counter = tuple[dict[str, Any], str, torch.Tensor]  # entries of an optimizer's 
 
 
 class OptimizerGuard:
-    """An optimizer whose `step` was traced, and what the trace took for granted of it."""
+    """The guard of an optimizer whose `step` was traced: the state that the trace assumes."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
@@ -88,7 +88,7 @@ class OptimizerGuard:
         return self._untouched() or self._is_unchanged()
 
     def failure(self, name: str) -> str:
-        """Describe what has changed in the optimizer, called `name`, since the trace."""
+        """Describe a change in the optimizer, called `name`, since the trace."""
         groups = self.optimizer.param_groups
         if step_hooks(self.optimizer) != self._hooks:
             return f"{name} has other hooks"
@@ -240,7 +240,7 @@ class _TracedSteps:
             group.update(values)
 
     def noting(self, init: Any) -> Any:
-        """Return `Optimizer.__init__` that notes what is made inside."""
+        """Return an `Optimizer.__init__` that records optimizers created inside."""
 
         def __init__(optimizer: Optimizer, /, *args: Any, **kwargs: Any) -> None:
             self._entered.append(optimizer)
@@ -378,7 +378,7 @@ def _cell(value: Any) -> Storage | None:
 
 
 def prepare(optimizer: Optimizer) -> None:
-    """Make the state that the first step would make, so that it is there before the trace, and put step counters on
+    """Create the state that the first step would create, so that it exists before the trace, and move step counters to
     the device."""
     for group in optimizer.param_groups:
         if "capturable" in group:
