@@ -1,4 +1,4 @@
-"""Analyses of traced programs: what a backend can tell of one."""
+"""Analyses of traced programs by a backend."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Cost:
-    """Operations of a program, and an estimate of what they compute and touch, before anything is fused."""
+    """The number of operations of a program, and an estimate of their computations and memory traffic before fusion."""
 
     operations: int = 0
     flops: float = 0.0

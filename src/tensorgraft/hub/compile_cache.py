@@ -105,7 +105,7 @@ def contents(base: Path) -> tuple[int, int]:
 
 
 def prune(base: Path, limit: int = LIMIT) -> None:
-    """Delete what was not used for longest, where there are more than `limit` bytes, down to three quarters of it."""
+    """Delete the least recently used files, if there are more than `limit` bytes, down to three quarters of it."""
     entries = sorted(_files(base), key=lambda item: max(item[1].st_atime, item[1].st_mtime))
     excess = sum(stat.st_size for _, stat in entries) - limit
     if excess <= 0:

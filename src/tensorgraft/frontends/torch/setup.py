@@ -205,7 +205,8 @@ def _call(operator: Operator) -> Callable[..., Any]:
 
 
 def _when_called(op: schema.Overload) -> Callable[..., Any]:
-    """The decomposition of an operator, looked up at the first call: PyTorch's are slow to import."""
+    """Return the decomposition of an operator, looked up at the first call: PyTorch's decompositions are slow to
+    import."""
     call: Callable[..., Any] | None = None
 
     def kernel(*args: Any, **kwargs: Any) -> Any:

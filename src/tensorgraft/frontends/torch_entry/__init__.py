@@ -1,5 +1,5 @@
 """The part of the PyTorch front end that `import torch` loads (entry point group `torch.backends`): the device's name,
-and what loads the rest when a program first touches the device.
+and functions that load the rest when a program first uses the device.
 
 Loading takes some hundred milliseconds, and most programs on a machine where tensorgraft is installed never ask for it.
 PyTorch itself says where its Python meets a device for the first time: it calls `_lazy_init` of the device module. What

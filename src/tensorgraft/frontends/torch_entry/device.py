@@ -1,4 +1,4 @@
-"""`torch.graft` until the front end is there, and what else PyTorch's C++ asks of a device of Python's.
+"""`torch.graft` until the front end is loaded, and other interfaces that PyTorch's C++ requires of a Python device.
 
 The module answers by itself what PyTorch asks in any program, also one that never uses the device (`torch.manual_seed`
 seeds all there are). Any other attribute loads the front end, whose `module` then fills it.

@@ -87,7 +87,8 @@ def accelerator(original: Callable[[], torch.device | None]) -> Callable[[], tor
 
 
 def accelerator_or_cpu(original: Callable[..., torch.device]) -> Callable[..., torch.device]:
-    """The same of `torch._C._get_accelerator`, which FSDP and process groups ask: the CPU where there is none."""
+    """Return the result of `torch._C._get_accelerator`, which FSDP and process groups call, or the CPU if there is
+    none."""
     first = accelerator(torch._C._accelerator_getAccelerator)
 
     def get_accelerator(check: bool | None = None) -> torch.device:

@@ -57,7 +57,7 @@ def when_loaded(function: Callable[[], object]) -> None:
 
 
 def finish() -> None:
-    """The front end is there: it says so at the end of its import."""
+    """Called at the end of the front end's import."""
     global _loaded
     _loaded = True
     while _afterwards:

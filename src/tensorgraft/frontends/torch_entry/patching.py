@@ -1,4 +1,4 @@
-"""A change to PyTorch for the whole process, how it is made and how it is taken back. (`patches` has the table.)"""
+"""Changes to PyTorch for the whole process: how they are applied and undone. (`patches` has the table.)"""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def undo(rows: Sequence[Patch]) -> None:
 
 
 def step_aside() -> None:
-    """The front end takes over from what waited for it."""
+    """Undo the changes that waited for the front end, which replaces them."""
     while _waiting:
         row, changes = _waiting.popitem()
         if sum(_put_back(*change) for change in changes) == len(changes):
@@ -103,7 +103,7 @@ def _replacement(row: Patch) -> Any:
 
 
 def _module_of(row: Patch) -> str:
-    """The module of what a row names."""
+    """Return the module that a row names."""
     module = row.by.rpartition(".")[0]
     return f"{__package__}.{module}" if row.at == "import" else loading.module(module)
 
@@ -142,7 +142,7 @@ def _put_back(owner: Any, name: str, old_value: Any, replacement: Any) -> bool:
 
 
 def located(name: str) -> tuple[Any, str]:
-    """The object that has what a row names, and the attribute."""
+    """Return (the object that has the attribute of a row, the attribute's name)."""
     *parts, attribute = name.split(".")
     n = next((n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in sys.modules), 1)
     owner: Any = importlib.import_module(".".join(parts[:n]))

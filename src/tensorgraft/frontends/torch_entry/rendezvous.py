@@ -15,9 +15,10 @@ _kept: list[Any] = []  # the first process's store, which others may still ask
 
 
 def coordinator(launch: processes.Launched) -> str:
-    """HOST:PORT on the machine of the first process, free when it chose: the same for all, once all are here.
+    """Return HOST:PORT on the machine of the first process, a port that was free when it chose it; the same in all
+    processes, once all have arrived.
 
-    Raises RuntimeError, on every process, which says who has not come in `hub.processes.wait_seconds()`."""
+    Raises RuntimeError on every process, with those that have not arrived in `hub.processes.wait_seconds()`."""
     from torch.distributed import DistError, PrefixStore, TCPStore
 
     first, seconds = launch.rank == 0, processes.wait_seconds()

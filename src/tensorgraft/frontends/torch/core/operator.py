@@ -32,10 +32,10 @@ _COMPUTE_IN_OUT = {"sum", "prod", "cumsum", "cumprod", "any", "all"}
 
 @dataclass
 class Operator:
-    """`kind` says how the kernel serves the overload.
+    """An overload of an ATen operator and its kernel. `kind` is the relation between the two.
 
-    kernel: as it is; inplace and out: the kernel is the functional overload's, whose results go to the written
-    arguments.
+    kernel: the kernel computes the overload; inplace and out: it computes the functional overload, and its results are
+    written to the arguments.
     """
 
     op: schema.Overload

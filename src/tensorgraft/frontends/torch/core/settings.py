@@ -26,7 +26,7 @@ _only_warns = torch.is_deterministic_algorithms_warn_only_enabled
 
 
 def settings() -> tuple[Any, ...]:
-    """Return what an operator looks up beside its arguments."""
+    """Return the global settings that operators read."""
     return default_dtype(), deterministic() and (_only_warns(), fills())
 
 
@@ -36,7 +36,7 @@ def fills() -> bool:
 
 
 def _of_functions() -> tuple[Any, ...]:
-    """Return what PyTorch's own functions in Python look up, too, before they come to operators."""
+    """Return the settings that PyTorch's Python functions read before they call operators."""
     return (
         default_dtype(),
         deterministic() and (_only_warns(), fills()),

@@ -45,7 +45,7 @@ def program_frame() -> FrameType | None:
 
 
 def program_place() -> Place | None:
-    """Return the file and line of the innermost frame that is the program's; None if there is none."""
+    """Return the file and line of the program's innermost frame, or None."""
     frame = program_frame()
     return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 

@@ -23,7 +23,7 @@ Kernel = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Spec:
-    """A kernel and what dispatch has to know of it."""
+    """A kernel and its properties for the dispatch."""
 
     fn: Kernel
     # numbers that are inputs of the compiled program: another value does not compile again

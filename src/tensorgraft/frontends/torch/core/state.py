@@ -44,7 +44,8 @@ rebindings = 0  # how often existing tensors have been given another geometry or
 
 
 def count_rebinding() -> None:
-    """A tensor is about to be given another geometry or storage: compiled functions look at theirs again."""
+    """Called before a tensor is given another geometry or storage: compiled functions then check their tensors
+    again."""
     global rebindings
     rebindings += 1
 

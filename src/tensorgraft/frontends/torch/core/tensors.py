@@ -147,7 +147,7 @@ def maker(
 def set_storage(
     tensor: torch.Tensor, storage: torch.UntypedStorage, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
 ) -> torch.Tensor:
-    """Make a tensor look at a storage: metadata only."""
+    """Give a tensor a storage and a geometry: metadata only."""
     state.count_rebinding()
     if state.now.capture is not None:
         state.now.capture.note_rebinding(tensor)

@@ -242,7 +242,7 @@ def groups() -> dict[frozenset[str], list[str]]:
 
 
 def _is_cast(name: str, policy: str) -> bool:
-    """Return True if this version of PyTorch has the operator, and autocast of the policy a kernel for it."""
+    """Return True if this version of PyTorch has the operator, and the policy's autocast has a kernel for it."""
     op = schema.overload(name)
     if op is None:
         return False

@@ -38,7 +38,7 @@ class TransferredWork(dist.Work):
         _pending.add(self)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Raises what gloo raises: the other process is gone, the time is over."""
+        """Wait for the collective. Raises the errors of gloo: another process has ended, or the time is over."""
         if self._inner is not None:
             is_completed = self._inner.wait() if timeout is None or not timeout else self._inner.wait(timeout)
             with torch.no_grad():

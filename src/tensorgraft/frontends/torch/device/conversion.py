@@ -120,7 +120,7 @@ _away: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
 @contextlib.contextmanager
 def _flags_of(x: torch.Tensor, y: Any) -> Iterator[None]:
-    """`x` has the lazy negation and conjugation of `y`, among whose dispatch keys C++ looks for both."""
+    """Give `x` the lazy negation and conjugation of `y`, which C++ reads from the dispatch keys."""
     with torch.DisableTorchFunction():  # a lazy module's parameter would refuse to answer
         before = x.is_neg(), x.is_conj()
         if isinstance(y, torch.Tensor) and (y.is_neg(), y.is_conj()) != before and (x.is_complex() or not y.is_conj()):
@@ -153,7 +153,7 @@ def data(inherited: Any) -> property:
 
 
 def swapping(original: Callable[..., None]) -> Callable[..., None]:
-    """`torch.utils.swap_tensors`: compiled functions look at their tensors again."""
+    """Replace `torch.utils.swap_tensors`, after which compiled functions check their tensors again."""
 
     @functools.wraps(original)
     def swap_tensors(*args: Any, **kwargs: Any) -> None:

@@ -88,7 +88,7 @@ class Patches(contextlib.ExitStack):
         setattr(owner, name, value)
 
     def replace(self, owner: Any, name: str, value: Any) -> None:
-        """Set an attribute that `owner` has. Raises AttributeError where it has none of this name."""
+        """Set an existing attribute of `owner`. Raises AttributeError if it does not exist."""
         getattr(owner, name)
         self.set(owner, name, value)
 

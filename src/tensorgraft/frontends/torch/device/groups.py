@@ -49,7 +49,8 @@ class _Members:
         return device
 
     def group(self, own_group: Any) -> Group | None:
-        """Return the group for one of PyTorch's; None where one of its processes has not joined the others."""
+        """Return the group for a process group of PyTorch, or None if one of its processes has not joined the
+        others."""
         process_groups = c10d._world.pg_group_ranks
         if len(process_groups) != self._groups:  # a compiled program has to know all that there are
             self._groups = len(process_groups)

@@ -61,8 +61,8 @@ def install() -> None:
 
 
 def capturing(original: Callable[[], bool]) -> Callable[[], bool]:
-    """Libraries ask this before they ask a tensor for its value (transformers, of its masks): the capture of a CUDA
-    graph is to them what a trace of `tg.jit` is here."""
+    """Return True while `tg.jit` traces, which for libraries is like the capture of a CUDA graph: they check it before
+    they read a tensor's value (transformers, for masks)."""
     return functools.wraps(original)(lambda: module.is_current_stream_capturing() or original())
 
 

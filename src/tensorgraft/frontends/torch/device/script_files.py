@@ -1,5 +1,5 @@
-"""Files of TorchScript: what `torch.jit.save` writes of the device is read by any PyTorch, on the CPU, and by
-`torch.jit.load` here on the device that it was on.
+"""Files of TorchScript: any PyTorch can load a file that `torch.jit.save` has written with tensors of the device, on
+the CPU, and `torch.jit.load` here loads it on the original device.
 
 A file names devices in pickles, beside each storage, and in code (`torch.device("graft:1")`). No PyTorch without this
 package can read that name. Where a file would say it, it says `cpu:0`, which PyTorch itself does not write, and the

@@ -207,7 +207,7 @@ def _byte(value: Any) -> int:
 
 @method("__getitem__")
 def getitem(self: UntypedStorage, index: Any) -> int:
-    """A byte. A slice would be a storage over part of this one's memory, which two storages here cannot share."""
+    """Return a byte. A slice would be a storage of a part of this one's memory, which storages here cannot share."""
     if isinstance(index, slice):
         raise NotImplementedError(
             f"storages on the device {TYPE!r} cannot be sliced, since a slice shares memory: slice a tensor, or"

@@ -1,5 +1,5 @@
-"""Layouts that tensors of the device do not have: compressed sparse, nested and quantised ones; and what there is not
-for sparse ones (COO). Operators on them say so."""
+"""Errors of operators on tensors with layouts that the device does not support: compressed sparse, nested and quantised
+ones, and for unsupported operators on sparse ones (COO)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Backward passes on the calling thread, and operators that are taken apart above autograd.
+"""Backward passes on the calling thread, and operators that are decomposed above autograd.
 
-The autograd engine runs the backward pass of another device on a thread of its own, which has no trace of JAX's, and
-knows only device index 0. `set_multithreading_enabled(False)` is per thread and per call, so the one Python function
+The autograd engine runs the backward pass of another device on a thread of its own, which has no JAX trace, and
+supports only device index 0. `set_multithreading_enabled(False)` is per thread and per call, so the one Python function
 through which `backward` and `grad` go is wrapped.
 
 An operator with a kernel has its own derivative formula, where on the CPU those of its parts may count: that of

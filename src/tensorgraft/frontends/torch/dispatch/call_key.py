@@ -162,7 +162,7 @@ def _host(t: Tensor) -> Any:
 
 
 def _backend_of(cells: list[Storage], kwargs: dict[str, Any]) -> Any:
-    """The backend of a call none of whose positional arguments is a tensor of ours."""
+    """Return the backend of a call without device tensors among its positional arguments."""
     if not cells:
         return slot_of(kwargs.get("device")).backend
     backend: Any = cells[0].backend

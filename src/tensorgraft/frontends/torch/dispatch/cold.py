@@ -92,7 +92,7 @@ def tier_counts() -> tuple[Counter[str], Counter[str]]:
 
 
 class ColdSignature:
-    """Calls of an operator that look the same."""
+    """Calls of an operator with the same key."""
 
     __slots__ = ("heat", "plan", "slot", "written")
 
@@ -170,7 +170,7 @@ class ColdOperator:
 
     def direct(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Compute a call without its key: one that makes new tensors of those of one backend, or that only writes its
-        arguments (at `written_positions`). CPU PyTorch looks at all that a key consists of."""
+        arguments (at `written_positions`). CPU PyTorch itself checks everything that the key contains."""
         lowered: list[Any] = []
         named = kwargs
         try:
@@ -455,8 +455,8 @@ def _fills(out: Tensor) -> bool:
 
 
 def _results(out: Any, backend: Backend, operands: Sequence[Any]) -> Any:
-    """Make tensors on the device of what CPU PyTorch has computed. `operands`: what it got, whose memory a result may
-    have."""
+    """Make tensors on the device from the results of CPU PyTorch. `operands`: its operands, whose memory a result may
+    share."""
     if out.__class__ is not Tensor or out.layout is not _STRIDED:
         return _rare_results(out, backend, operands)
     memory = out.untyped_storage()

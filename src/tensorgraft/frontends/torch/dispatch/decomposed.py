@@ -40,7 +40,7 @@ def own_trace() -> Iterator[None]:
 
 
 def decomposed_spec(op: schema.Overload, decomposition: Callable[..., Any]) -> Spec:
-    """A kernel out of a function on tensors that does what `op` does."""
+    """Return a kernel made from a function on tensors that is equivalent to `op`."""
     sig = schema.signature(op)
     random = torch.Tag.nondeterministic_seeded in op.tags
     thread_state = threading.local()

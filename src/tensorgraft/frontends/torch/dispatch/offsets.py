@@ -26,8 +26,8 @@ _now = state.now
 
 
 def sited(cell: Storage, offset: Any) -> Any:
-    """Return the part of a call's key for an offset other than 0: the offset itself where the plan has to know it, else
-    a tuple of it and what its form depends on."""
+    """Return the part of a call's key for an offset other than 0: the offset itself if the plan depends on it,
+    otherwise a tuple of it and the properties on which its form depends."""
     xp = cell.backend
     if _now.capture is not None or xp.compound:
         return offset

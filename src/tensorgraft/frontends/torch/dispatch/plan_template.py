@@ -51,8 +51,8 @@ class Outline:
 def outline_key(
     operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], positions: bool
 ) -> tuple[frozenset[str], Any]:
-    """Return (the names of numbers that are inputs, what an outline is for). `positions`: those of the operator are
-    inputs of the program."""
+    """Return (the names of numbers that are inputs, the key of the plan template). `positions`: numbers at the
+    operator's positions are inputs of the program."""
     spec, sig = operator.spec, operator.signature
     names = spec.dynamic.union(spec.positions) if positions else spec.dynamic
     parts: list[Any] = [positions, settings()]
@@ -131,8 +131,8 @@ def _order(t: Tensor) -> tuple[bool, tuple[int, ...]]:
 def held_arguments(
     operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], numbers: frozenset[str]
 ) -> tuple[dict[str, Any], list[Any]]:
-    """Return (the arguments by name, defaults included, with leaves for tensors and inputs, numbered as in a key; the
-    inputs: CPU tensors, and what is called as one of `numbers`)."""
+    """Return (the arguments by name, including defaults, with leaves for tensors and inputs, numbered as in the key;
+    the inputs: CPU tensors, and arguments named in `numbers`)."""
     tensors, inputs = 0, []
 
     def hold(name: str, a: Any) -> Any:

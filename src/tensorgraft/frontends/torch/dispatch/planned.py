@@ -111,7 +111,7 @@ class PlannedOperator:
     def finish(
         self, plan: Plan, cells: list[Storage], arrays: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Write what a plan has computed, and make the call's results: of a plan that has run before."""
+        """Write the results of a plan that has run before, and return the results of the call."""
         if plan.written:
             _put(plan, cells, arrays)
         if self._returned is not None:
@@ -171,7 +171,7 @@ class PlannedOperator:
     # ---- errors ----------------------------------------------------------------------------------------------------
 
     def failed(self, error: BaseException, plan: Plan | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Note an error for those who ask about it, and what a call may have written before it."""
+        """Record an error for later questions, and the memory that the call may have written before it."""
         if _now.scripted and isinstance(error, Exception):  # C++ loses it
             _now.raised = error
         if plan is None and not self._cold.wrote:

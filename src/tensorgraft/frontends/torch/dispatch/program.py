@@ -283,7 +283,7 @@ def promoted(xp: Backend, v: Any, common: np.dtype, compute: np.dtype) -> Array:
 def _writes(
     operator: Operator, outline: Outline, geometries: Sequence[Geometry], first: tuple[int, ...]
 ) -> list[_Write]:
-    """Return what an operator writes. `first`: for each tensor of the call, the first one with the same storage."""
+    """Return the writes of an operator. `first`: for each tensor of the call, the first one with the same storage."""
     hidden = operator.writes if operator.kind == "out" else ()
     read = [leaf for name, a in outline.arguments.items() if name not in hidden for leaf in leaves(a) if leaf.tensor]
     read_storages = {first[leaf.index] for leaf in read}

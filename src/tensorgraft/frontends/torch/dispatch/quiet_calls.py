@@ -1,5 +1,5 @@
-"""Asking PyTorch's meta functions and CPU kernels what they would do, without a word of it reaching the program, and
-without what the program has switched on for its own operators."""
+"""Calls of PyTorch's meta functions and CPU kernels for information only: without warnings, and without modes that the
+program has enabled."""
 
 from __future__ import annotations
 

@@ -99,7 +99,8 @@ ANSWERS: list[tuple[str, Callable[..., Any], Callable[[Any], bool]]] = [
 
 
 def answer_for_numbers(name: str, answer: Callable[..., Any], is_known: Callable[[Any], bool]) -> Callable[..., Any]:
-    """Return a function of PyTorch's module of symbolic shapes that asks that module only about what is not known."""
+    """Return a replacement of a function of PyTorch's module of symbolic shapes that calls that module only for values
+    that are not known."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs or not all(map(is_known, args)):

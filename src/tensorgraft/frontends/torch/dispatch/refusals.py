@@ -24,8 +24,8 @@ _LARGEST = 1 << 26  # bytes of all storages of a call: the CPU is not called wit
 
 
 def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *parts: str) -> bool:
-    """Raises what the CPU raises for tensors that share storages as these do, if its message contains one of `parts`,
-    or is `final`. Returns whether the CPU has taken them."""
+    """Raise the CPU's error for tensors that share storages as these do, if its message contains one of `parts`, or is
+    `final`. Return True if the CPU accepts them."""
     storages: dict[int, torch.UntypedStorage] = {}
     tensors: dict[int, Tensor] = {}
     sizes = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors_in(args, kwargs)}
@@ -63,7 +63,7 @@ def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *p
 
 
 def check_numbers(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raises where PyTorch converts none of these numbers to the dtype in which it computes."""
+    """Raise PyTorch's error for numbers that cannot be converted to the dtype of the computation."""
     operands = (*args, *kwargs.values())
     numbers = [v for v in operands if v.__class__ is float or v.__class__ is int]
     for a in operands:
@@ -187,8 +187,8 @@ _COUNTS = ("pivots", "lengths", "offsets", "batch_sizes", "repeats", "check_erro
 
 
 def _of_any_values(operator: Operator, refusal: Exception) -> bool:
-    """Return whether a refusal of zeros holds for any values: not that of a matrix that cannot be factored, nor those
-    about lengths or masks, which select what is true."""
+    """Return True if an error for zeros holds for any values: not that of a matrix that cannot be factored, nor those
+    about lengths or masks, which select true elements."""
     valued = operator.takes_indices or any(word in name for name in operator.signature.names for word in _COUNTS)
     of_zeros = any(words in str(refusal) for words in _OF_ZEROS)
     return not valued and not of_zeros and not isinstance(refusal, torch.linalg.LinAlgError)
@@ -219,8 +219,8 @@ def check_dtypes(
 
 
 def check_in_place(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.dtype) -> None:
-    """Raises where what an elementwise operator makes does not fit into what it writes: by its dtype (`result`), or its
-    shape. Some of PyTorch's meta functions let it pass."""
+    """Raise PyTorch's error if the result of an elementwise operator does not fit into the written tensor: by its dtype
+    (`result`), or its shape. Some of PyTorch's meta functions do not check this."""
     bound = operator.signature.bind(args, kwargs)
     target = tensors_in([bound[operator.writes[0]]], {})[0]
     all_tensors = tensors_in(args, kwargs)

@@ -366,7 +366,7 @@ def _unwritten(dtype: torch.dtype) -> float | int:
 
 
 def _kaiser_window(*args: Any, device: torch.device | None = None, **options: Any) -> Tensor:
-    """The CPU's, moved: PyTorch's kernel for it cannot be registered from Python."""
+    """Move the CPU's result to the device: PyTorch's kernel cannot be registered from Python."""
     options["pin_memory"] = None
     return from_cpu(torch.kaiser_window(*args, **options, device="cpu"), slot_of(device))
 

@@ -29,7 +29,7 @@ from_capsule = torch._C._from_dlpack
 
 @dataclass(slots=True)
 class Entrance:
-    """The conversion of tensors that look like an example to operands of a program."""
+    """The conversion of tensors with an example's metadata to operands of a program."""
 
     take: Callable[[Tensor], Array]
     metadata: Metadata  # the geometry with respect to the array that `take` returns
@@ -69,9 +69,9 @@ def entrance(example: Tensor, slot: Slot) -> Entrance:
 
 
 class KeptParameter:
-    """The conversion of a parameter, which comes again at every call: the array is kept while it is over the same
-    memory (what the program writes there, the array sees). Copies are not kept, nor anything beyond the parameter's
-    life."""
+    """The conversion of a parameter, which is the same at every call: its array is kept while the parameter has the
+    same memory (the array sees writes of the program). Copies are not kept, and neither is anything after the
+    parameter's life."""
 
     __slots__ = ("_address", "_array", "_over_memory", "_owner", "_take")
 
@@ -162,7 +162,8 @@ def _from_numpy(array: Array) -> Tensor:
 
 
 def view_of(result: Tensor, base: Metadata) -> Callable[[Tensor], Tensor]:
-    """Return a function from a tensor with the metadata `base` to the view of its storage that looks like `result`."""
+    """Return a function that takes a tensor with the metadata `base`, and returns the view of its storage with the
+    metadata of `result`."""
     metadata, lazily = Metadata.of(result), _lazily(result)
     size, stride, dtype = metadata.size, metadata.stride, metadata.dtype
     extra_offset = metadata.offset - base.offset

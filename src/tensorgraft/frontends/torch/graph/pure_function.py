@@ -111,7 +111,7 @@ class PureFunction:
         return function(arrays)
 
     def holds(self) -> bool:
-        """Return whether Python's objects are what they were in all traces."""
+        """Return True if Python objects have the state that they had in all traces."""
         return all(one.holds() for known in self._known.values() for one in known)
 
     def forget(self) -> None:
@@ -132,7 +132,7 @@ class PureFunction:
 
 
 class PureSignature:
-    """The module's call with arguments that look the same."""
+    """The module's call with arguments of the same key."""
 
     def __init__(self, owner: PureFunction, leaves: list[Any], tensors: list[int], structure: Any, keyed: bool) -> None:
         self.owner, self.positions, self.structure, self.keyed = owner, tensors, structure, keyed
@@ -148,7 +148,7 @@ class PureSignature:
         self.native = owner.xp.native_function(self._primal, self._forward, self._backward)
 
     def holds(self) -> bool:
-        """Return whether Python's objects are what they were in the traces."""
+        """Return True if Python objects have the state that they had in the traces."""
         return all(state.hold() for state in self.states)
 
     def host_constants(self) -> AbstractContextManager[Any]:

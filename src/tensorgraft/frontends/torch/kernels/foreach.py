@@ -38,7 +38,7 @@ LEFT_OUT = {"_foreach_addcmul.Tensor", "_foreach_addcdiv.Tensor", "_foreach_copy
 
 
 def _kind(xp: Any, v: Any) -> Any:
-    """Return what promotion looks at: the type of a number, or (dtype, has axes)."""
+    """Return the properties on which promotion depends: the type of a number, or (dtype, has axes)."""
     if isinstance(v, bool | int | float | complex):
         return type(v)
     dtype = xp.dtype_of(v)

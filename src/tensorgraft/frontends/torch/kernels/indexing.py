@@ -27,8 +27,8 @@ def _masks(indices: Any) -> list[Any]:
 
 
 def _mixes_masks(x: Any, indices: Any, *_: Any) -> bool:
-    """Return True if a mask stands beside other indices, and has to be expanded to positions; a mask alone becomes a
-    `where`."""
+    """Return True if there is a mask among several indices, which has to be converted to positions; a single mask
+    becomes a `where`."""
     return bool(_masks(indices)) and sum(i is not None for i in indices) > 1
 
 

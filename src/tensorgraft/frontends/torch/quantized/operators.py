@@ -77,8 +77,8 @@ def _key(a: Any) -> Any:
 
 
 def _result_geometry(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[list[Look], bool, int]:
-    """Return (where the results look, whether they are a list, the bytes of the first argument's storage afterwards),
-    as PyTorch says: once for arguments that look the same. Raises PyTorch's own errors."""
+    """Return (the geometries of the results, whether they are a list, the bytes of the first argument's storage
+    afterwards), as PyTorch determines them, once for arguments with the same metadata. Raises PyTorch's own errors."""
     t = args[0]
     nbytes = t.untyped_storage().nbytes()
     key: Any = (func, nbytes, t.dtype, t.shape, t.stride(), t.storage_offset(), _key(args[1:]))

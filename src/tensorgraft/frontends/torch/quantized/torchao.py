@@ -69,7 +69,8 @@ def _without_repr(module: nn.Module) -> None:
 
 
 def _inputs(module: nn.Module, p: Any) -> torchao_inputs.Inputs | None:
-    """Return what a module does to its inputs because of a weight; None if nothing, as for a lookup of rows."""
+    """Return the preprocessing of a module's inputs that a weight requires; None if there is none, as for a lookup of
+    rows."""
     if not torchao_inputs.has_inputs(p) or isinstance(module, nn.Embedding):
         return None
     if not isinstance(module, nn.Linear | nn.Conv2d):

@@ -21,7 +21,7 @@ def adjoint(xp: Any, x: AnyArray) -> AnyArray:
 
 
 def refuse_narrow(xp: Any, *arrays: Array) -> None:
-    """Factorisations are for single and double precision; of other dtypes the CPU says what it thinks."""
+    """Raise the CPU's error for dtypes other than single and double precision."""
     for x in arrays:
         if dtypes.real_dtype(xp.dtype_of(x)) not in (dtypes.float32, dtypes.float64):
             raise NotImplementedError(f"linear algebra in {xp.dtype_of(x)}")

@@ -42,8 +42,8 @@ def _entry(xp: Any, v: AnyArray, k: AnyArray) -> AnyArray:
 
 
 def _pivot(xp: Any, a: Value, k: Value, at: Value) -> tuple[Value, Value, Value]:
-    """Return (column k has nothing to divide by, the pivot is one of two rows, which row comes to its place), as Bunch
-    and Kaufman choose it."""
+    """Return (column k is zero below the diagonal, the pivot is a block of two rows, the row to swap with), as in the
+    method of Bunch and Kaufman."""
     dtype = a.dtype
 
     def size(v: Value) -> Value:  # LAPACK compares complex numbers by the sum of their parts' moduli

@@ -170,7 +170,7 @@ def _cholesky_inverse(xp: Any, factor: Array, upper: bool = False) -> Array:
 def _lstsq(
     xp: Any, a: Value, b: Value, rcond: float | None = None, driver: str | None = None
 ) -> tuple[Value, Value, Value, Value]:
-    """Solve by singular value decomposition with any driver, on which what is returned beside the solution depends."""
+    """Solve by singular value decomposition with any driver; the driver determines the other results."""
     refuse_narrow(xp, a, b)
     driver = driver or "gelsy"
     known = driver in ("gelsy", "gels", "gelsd", "gelss") and a.dtype == b.dtype

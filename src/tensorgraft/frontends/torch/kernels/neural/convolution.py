@@ -1,4 +1,4 @@
-"""Convolutions: `F.conv*` and `F.conv_transpose*` come to `convolution`, its gradient is `convolution_backward`."""
+"""Convolutions: `F.conv*` and `F.conv_transpose*` call `convolution`, and their gradients `convolution_backward`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ints = tuple[int, ...]
 
 
 def _meta(x: torch.Tensor, w: torch.Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, *rest: Any) -> Any:
-    """Raises what PyTorch raises, and its meta function does not."""
+    """Return the metadata. Raises PyTorch's errors that its meta function omits."""
     for is_invalid, message in (
         (any(s <= 0 for s in stride), "non-positive stride is not supported"),
         (any(p < 0 for p in padding), "negative padding is not supported"),

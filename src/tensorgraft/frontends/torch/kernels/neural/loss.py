@@ -1,4 +1,4 @@
-"""Losses whose values are checked, or that would be several programs."""
+"""Losses that check values, or would otherwise be several programs."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _bce_with_logits(
 def _class_weights(
     xp: Any, x: AnyArray, target: AnyArray, weight: AnyArray | None, ignore_index: int, axis: int
 ) -> tuple[AnyArray, AnyArray]:
-    """Return (positions safe to look up, the weight of each target: 0 where ignored)."""
+    """Return (valid positions to look up, the weight of each target: 0 for ignored ones)."""
     dtype = dtypes.accumulator(xp.dtype_of(x))
     target = xp.astype(target, dtypes.int64)
     ignored = xp.equal(target, ignore_index)
