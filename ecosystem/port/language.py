@@ -100,14 +100,14 @@ def _pair(
     )
 
 
-def _bert(name: str, layers: int, width: int, heads: int, **more: Any) -> Pair:
+def _bert(name: str, layers: int, width: int, heads: int, activation: str = "gelu_new", **more: Any) -> Pair:
     settings = {
         "hidden_size": width,
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
         "intermediate_size": 4 * width,
         "max_position_embeddings": 128,
-        **more,
+        "hidden_act": activation,
     }
     return _pair(
         name,
@@ -117,8 +117,8 @@ def _bert(name: str, layers: int, width: int, heads: int, **more: Any) -> Pair:
         "bert",
         _encoder_of_segments,
         settings=settings,
-        traps="kernels of attention are transposed, and split by heads",
         target_outputs=lambda result: (result["sequence_output"], result["pooled_output"]),
+        **{"traps": "kernels of attention are transposed, and split by heads", **more},
     )
 
 
@@ -166,6 +166,15 @@ def _keras_t5() -> Program:
 
 PAIRS = [
     _bert("BERT", 2, 32, 4),
+    _bert(
+        "BERT with another GELU",
+        2,
+        32,
+        4,
+        "gelu",
+        traps="KerasHub computes GELU by its tanh form, whatever the checkpoint's configuration says",
+        difference="gelu",
+    ),
     _pair(
         "DistilBERT",
         "DistilBert",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(sys.prefix) / "port-packages"
-BESIDE = ("timm", "torchvision", "flaxmodels", "jaxonmodels", "jax-image-models")
+BESIDE = ("timm", "torchvision", "flaxmodels", "jaxonmodels", "beartype", "ftfy", "wcwidth")
 
 
 def provide() -> None:

@@ -85,8 +85,10 @@ def run(program: Program, *arguments: Any) -> Any:
         case "keras":
             return program(*_mapped(np.asarray, arguments), training=False)
         case "jax":
+            import jax
+
             function, tree = program
-            return function(tree, *arguments)
+            return jax.jit(function)(tree, *arguments)
         case _:
             return program(*_mapped(_jax_array, arguments))
 
@@ -149,12 +151,13 @@ def randomized(program: Program, seed: int, keep: str = "") -> Program:
             continue
         noise = generator.standard_normal(value.shape)
         if value.size and np.ptp(value) == 0:
-            if "var" in name.rpartition(".")[2].rpartition("/")[2]:
+            if any("var" in part for part in re.split(r"[./]", name)[-2:]):
                 new = 0.5 + generator.random(value.shape)
-            else:
-                new = value * (1 + 0.2 * noise) + 0.1 * noise * (value.flat[0] == 0)
+            else:  # about one for a scale, about zero for a bias, and for the scales of layers that begin as if absent
+                new = (value.flat[0] >= 0.1) + 0.2 * noise
         else:
-            new = noise * value.std()
+            # Not less than what keeps the size of values: of small ones, activations are nearly linear.
+            new = noise * max(value.std(), value.size**-0.25 * (value.ndim > 1))
         replaced[name] = new.astype(value.dtype)
     return load(program, replaced)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ecosystem.port import language, recurrent, vision
+from ecosystem.port import functional, language, recurrent, vision
 from ecosystem.port.language import BERT_BASE as BERT_BASE
 
-PAIRS = [*language.PAIRS, *vision.PAIRS, *recurrent.PAIRS]
+PAIRS = [*language.PAIRS, *vision.PAIRS, *functional.PAIRS, *recurrent.PAIRS]

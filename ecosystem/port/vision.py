@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ecosystem.port.packages import provide
-from ecosystem.port.pair import Pair, Program, channels_first, images, randomized, weights
+from ecosystem.port.pair import Pair, Program, Weights, channels_first, images, load, randomized, weights
 from ecosystem.port.tables import Loader, assign, by_layers, checkpoint, in_order, transformers_configuration
 
 CLASSES = 10
@@ -124,7 +124,7 @@ def convnext() -> Program:
     return randomized(ConvNeXt(depths=DEPTHS, dims=WIDTHS, num_classes=CLASSES).eval(), 1)
 
 
-def _keras_convnext() -> Program:
+def keras_convnext() -> Program:
     from keras.src.applications.convnext import ConvNeXt
 
     model = ConvNeXt(
@@ -140,8 +140,8 @@ def _keras_convnext() -> Program:
     return randomized(model, 2)
 
 
-def _convert_convnext(source: Program, target: Program) -> Program:
-    values = weights(source)
+def convnext_to_keras(values: Weights, target: Program) -> Program:
+    """Write ConvNeXt's weights, by timm's names, into Keras's model."""
     for stage, depth in enumerate(DEPTHS):
         if stage == 0:
             convolution, norm = target.get_layer("convnext_stem").layers[-2:]
@@ -209,6 +209,13 @@ def vit(epsilon: float = 1e-6) -> Program:
         layer_norm_eps=epsilon,
     )
     return randomized(ViTForImageClassification(configuration).eval(), 1)
+
+
+def _faint_vit() -> Program:
+    """Return the network with small embeddings, of which an epsilon changes more than the last digit."""
+    model = vit(1e-12)
+    small = {name: value * np.float32(0.01) for name, value in weights(model).items() if "embeddings" in name}
+    return load(model, small)
 
 
 def _hub_vit() -> Program:
@@ -316,9 +323,9 @@ PAIRS = [
     Pair(
         "ConvNeXt: timm to Keras",
         convnext,
-        _keras_convnext,
+        keras_convnext,
         sides(64, 64),
-        _convert_convnext,
+        lambda source, target: convnext_to_keras(weights(source), target),
         packages=("timm", "torchvision"),
     ),
     Pair(
@@ -333,7 +340,7 @@ PAIRS = [
     ),
     Pair(
         "ViT with another epsilon: transformers to KerasHub",
-        lambda: vit(1e-12),
+        _faint_vit,
         _hub_vit,
         sides(32, 32),
         _convert_hub_vit,
