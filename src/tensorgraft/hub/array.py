@@ -27,7 +27,7 @@ class Array(Protocol):
         """The dtype, in the framework's own type."""
 
 
-class Sized:
+class HasShape:
     """A base class of arrays with a `shape`: the properties that follow from it."""
 
     __slots__ = ()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.array import Sized
+from tensorgraft.hub.array import HasShape
 from tensorgraft.hub.operations.elementwise import kinds_of
 
 Shape = tuple[int, ...]
@@ -18,7 +18,7 @@ KINDS = {"b": "bool", "i": "integer", "f": "floating", "c": "complex"}
 
 
 @dataclass(frozen=True, slots=True)
-class ShapeDtype(Sized):
+class ShapeDtype(HasShape):
     """An array of which only shape and dtype are known."""
 
     shape: Shape

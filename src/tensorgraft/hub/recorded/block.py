@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.errors import TracedValueError
-from tensorgraft.hub.array import Sized
+from tensorgraft.hub.array import HasShape
 
 Tree = Any  # a Var, or tuples and lists of them
 
 
-class Var(Sized):
+class Var(HasShape):
     """An array of a program: its shape and dtype, and its values if it is a constant."""
 
     __slots__ = ("__weakref__", "dtype", "shape", "value")

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.hub.array import HasShape
 from tensorgraft.hub.array import NativeArray as Array
-from tensorgraft.hub.array import Sized
 
 Scalar = bool | int | float | complex
 
@@ -26,7 +26,7 @@ class Figures:
     programs: int = 0  # different graphs among them, each compiled once
 
 
-class Node(Sized):
+class Node(HasShape):
     """An array: a result of a recorded call, or, once `value` is set, an array with values."""
 
     __slots__ = ("__weakref__", "dtype", "graph", "number", "owner", "shape", "shared", "value")
