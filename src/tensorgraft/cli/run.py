@@ -84,8 +84,7 @@ def run_program(
         return USAGE_ERROR
 
     gc.freeze()  # objects that exist now stay, and need not be examined by the program's garbage collections
-    # an error for a device that does not exist is raised before the program runs
-    if not _taken_over(on, at_once=lazy or ":" in on):
+    if not _taken_over(on, at_once=lazy or ":" in on):  # an unknown device is an error before the program runs
         return USAGE_ERROR
     return _executed(program, module, on, jit_report, lazy)
 

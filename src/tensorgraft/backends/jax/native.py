@@ -127,8 +127,7 @@ def differentiable(xp: Backend, function: Differentiable) -> Callable[..., Array
         return staged("backward", lambda *a: function.backward(xp, a[:n], a[n:], argnums), (*residuals, *cotangents))
 
     def pulled_back(arrays: Arrays, cotangents: Sequence[Array]) -> tuple[Array | None, ...]:
-        # residuals, which follow the results, have no cotangents
-        smooth = [c for c, s in zip(cotangents, results, strict=False) if s]
+        smooth = [c for c, s in zip(cotangents, results, strict=False) if s]  # without residuals, which come last
         return scattered(arrays, gradient(smooth_argnums(arrays))(*arrays, *smooth))
 
     def twice(saved: Any, cotangents: Arrays) -> Any:
