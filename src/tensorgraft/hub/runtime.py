@@ -30,7 +30,7 @@ def cpu_devices() -> int:
 class Runtime:
     """Arrays, memory, devices, synchronisation."""
 
-    name: str  # as in `tg.device(name)`
+    name: str  # the name in `tg.device(name)`
     index: int
     platform: str | None
     mutable = False  # arrays can be written in place, and views of them are views

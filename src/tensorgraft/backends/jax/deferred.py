@@ -13,7 +13,7 @@ from tensorgraft.hub.deferred import Deferred, start
 from tensorgraft.hub.runtime import cpu_devices
 from tensorgraft.importing import entry_points
 
-# by which a program, or who starts it, chooses devices for JAX
+# environment variables that select devices for JAX
 _CHOICES = (
     "JAX_FORCE_TPU_INIT",
     "JAX_NUM_CPU_DEVICES",
@@ -61,7 +61,7 @@ def deferred() -> DeferredJax | None:
         return None
     if "host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return None
-    if processes.may_be_distributed():  # that begin together
+    if processes.may_be_distributed():  # processes that start together
         return None
     platforms = os.environ.get("JAX_PLATFORMS", "")
     plugins = any(map(importlib.util.find_spec, ("jax_plugins", "libtpu"))) or any(entry_points("jax_plugins"))

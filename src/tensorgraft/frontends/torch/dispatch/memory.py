@@ -24,7 +24,7 @@ from tensorgraft.storage import ColdStorage, Storage, contiguous_strides, host_v
 Tensor = torch.Tensor
 
 _CPU = torch.device("cpu")
-_MOST_AXES = 64  # that NumPy's arrays have
+_MOST_AXES = 64  # the limit of NumPy's arrays
 _import = torch._C._from_dlpack
 _now = state.now
 
@@ -35,7 +35,7 @@ class NotLent(Exception):
 
 def rows(t: Tensor) -> Any:
     """The host array of a dense tensor, its axes in the order in which they lie."""
-    if _now.capture is not None:  # which watches what the program computes on the CPU
+    if _now.capture is not None:  # the capture observes the program's computations on the CPU
         with disable_current_modes():
             return _rows(t)
     return _rows(t)
