@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from operator import is_
 from typing import Any
 
-# of this package, as errors that look for the program's own line expect of its code
+# in this package's folder, as required by errors that search for the program's line
 _FILE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "<straight line>")
 
 
@@ -114,5 +114,5 @@ class StraightLine:
         lines += ["  except Exception:", "    return MISSED"]
         lines += [f"  {line}" for line in self._statements]
         exec(compile("\n".join(lines), _FILE, "exec"), self._space)
-        call: Callable[..., Any] = self._space.pop("call")  # which would hold itself
+        call: Callable[..., Any] = self._space.pop("call")  # the namespace would refer to itself
         return call

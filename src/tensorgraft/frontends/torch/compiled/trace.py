@@ -113,8 +113,9 @@ class Trace:
     grad_mode: bool | None  # the gradient mode that the function leaves, if it changes it
     tape: Tape | None  # the history of results at which a backward pass after the call can start
     roots: list[int]  # the positions of these results
-    classes: list[tuple[int, type[Tensor], bool]]  # of results that are leaves of autograd, or no plain tensors
-    attributes: list[tuple[int, dict[str, Any]]]  # of results, by their positions
+    # (position, class, requires gradients) of results that are leaves of autograd, or no plain tensors
+    classes: list[tuple[int, type[Tensor], bool]]
+    attributes: list[tuple[int, dict[str, Any]]]  # (position of a result, its attributes)
     ends: list[Callable[[Sequence[Any]], Tensor]]  # find the tape's leaves at a call
     record: Record | None = None  # with which another trace is compared
     close: Callable[[], None] = lambda: None  # releases what the trace refers to
@@ -314,7 +315,7 @@ class Trace:
             else:
                 flat.append(result.value)
         if self.tape is not None:
-            with _inference(torch.is_inference_mode_enabled()):  # which has no histories
+            with _inference(torch.is_inference_mode_enabled()):  # inference tensors have no histories
                 self._attach(self.tape, leaves, arrays, outputs, flat)
         self._convert(flat)
         leaf_gradients += [(leaf, flat[i]) for leaf, i in same]
