@@ -271,18 +271,23 @@ class Capture:
     # ---- what the host gives --------------------------------------------------------------------------------------
 
     def feed(
-        self, value: Callable[[], np.ndarray], example: np.ndarray, at_trace: bool = False, what: str = "random state"
+        self,
+        value: Callable[[], np.ndarray],
+        example: np.ndarray,
+        at_trace: bool = False,
+        what: str = "random state",
+        is_number: bool = False,
     ) -> Array:
         """An input whose value the host gives at every call. `at_trace`: the call that traces takes the example, since
-        the traced function itself may change the value afterwards (a scheduler does)."""
+        the traced function itself may change the value afterwards (a scheduler does). `is_number`: as in `Feed`."""
         with self.backend.eagerly():
             stand_in = self.backend.stand_in(self.backend.asarray(example))
-        self.feeds.append(Feed(stand_in, value, example if at_trace else None, what))
+        self.feeds.append(Feed(stand_in, value, example if at_trace else None, what, is_number))
         return stand_in
 
     def first_words(self, source: RandomState) -> Array:
         """The words of a device's random state when the program begins."""
-        return self.feed(source.words, source.words())
+        return self.feed(source.words, source.words(), is_number=True)
 
     def draw(self, source: RandomState) -> Array:
         """The words of the next draw of a device's random state: its words at the call, the offset counted up."""
