@@ -205,12 +205,12 @@ class Trace:
             self.template is not None,
             self.grad_mode is not None,
         )
-        made: list[Result | Gradient] = [*self.results, *(g for g in self.gradients if g.survivor is not None)]
-        others_made = any(x.make is None or x.survivor is None for x in made)
+        new_tensors: list[Result | Gradient] = [*self.results, *(g for g in self.gradients if g.survivor is not None)]
+        has_others = any(x.make is None or x.survivor is None for x in new_tensors)
         cells = self.written.of_every_call(range(len(self.written)))
         if (
             any(others)
-            or others_made
+            or has_others
             or not self.ran
             or any(g.result is not None or g.finder is not None for g in self.gradients)
             or any(cell.__class__ is Placed for cell in cells)
