@@ -1,9 +1,8 @@
-"""Reads and writes of a storage at an offset that is an operand: one program for every place.
+"""Reads and writes of a storage at an offset that is an operand: one program serves all offsets of a form.
 
-What a program does depends on shape and strides, and hardly on where they begin: whether a window wraps round the edge
-of the rows in which the memory lies is all that matters. So offsets fall into a few kinds (`Form`), told from numbers
-at the call, and inside a kind the place is a number like any other. Windows are inside the storage by construction: the
-offset of a tensor is one at which its strides fit.
+A program depends on shape and strides, and on the offset only in whether a window wraps around the end of the rows of
+the memory. Offsets therefore fall into a few forms (`Form`), which are determined at the call; within a form the offset
+is an ordinary operand. Windows are inside the storage, because a tensor has an offset at which its strides fit.
 """
 
 from __future__ import annotations
@@ -27,11 +26,12 @@ Shape = tuple[int, ...]
 
 
 class Form(NamedTuple):
-    """The way in which a tensor is read and written at an offset: all that has to be known of it besides its value.
+    """The way in which a tensor is read and written at an offset: all properties of the offset that a program depends
+    on.
 
-    empty: nothing is there. slice: a slice of the array as it lies. block: a slice of a dense block of the flat memory,
-    that begins at a whole number of the outermost stride (`aligned`) or else where the tensor does, and that may end
-    behind the storage (`short`). points: neither, element by element. memory: of a backend that has views.
+    empty: there are no elements. slice: a slice of the array. block: a slice of a dense block of the flat memory, which
+    begins at a multiple of the outermost stride (`aligned`) or else at the tensor's offset, and may extend beyond the
+    storage (`short`). points: single elements. memory: a view, if the backend has views.
     """
 
     kind: Literal["empty", "slice", "block", "points", "memory"]
@@ -148,7 +148,7 @@ def _divided(xp: Backend, n: Array, by: int) -> tuple[Array, Array]:
 
 
 def _spans(plan: Box) -> Shape:
-    """The extents of the box with what its steps leave out."""
+    """Return the extents of the box including the elements that its steps skip."""
     return tuple((n - 1) * by + 1 for n, by in zip(plan.extents, plan.step, strict=True))
 
 
@@ -194,7 +194,7 @@ class _Block:
         self.flat = xp.pad(flat, 0, [(0, outer - 1, 0)]) if form.short else flat
         self.all = not form.short and self.extent == self.size
         self.begin = _least_offset(xp, geometry, offset)
-        self.start: list[Array] | None = None  # where the box begins; None: where the block does
+        self.start: list[Array] | None = None  # the begin of the box; None: that of the block
         if form.aligned:
             block, rest = _divided(xp, self.begin, outer)
             self.begin = xp.multiply(block, _number(xp, outer))

@@ -12,8 +12,8 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file that takes the place of `path` at the end, once it is on the disk. After an exception, or where the
-    process ends before, what was there before is there."""
+    """A context with a new file that replaces `path` at its end, once it is on the disk. After an exception, or if the
+    process ends before, the previous file remains."""
     path = os.fspath(path)
     part = f"{path}.{secrets.token_hex(4)}.part"
     try:

@@ -26,7 +26,7 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         if enabled:
-            if not program_freezes():  # what is new counts as old, else it would all be gone through at once
+            if not program_freezes():  # freeze new objects, which would otherwise be examined at the next collection
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
@@ -80,8 +80,8 @@ def is_ours(point: importlib.metadata.EntryPoint) -> bool:
 
 
 def required(package: str, by: str, extra: str | None = None) -> None:
-    """Raises ModuleNotFoundError, which says what installs it (an extra, else that of its name), for a package that is
-    not there."""
+    """Raises ModuleNotFoundError with the install command (of an extra, else of the package's name) if a package is
+    missing."""
     if importlib.util.find_spec(package) is None:
         command = f'pip install "tensorgraft[{extra or package}]"'
         raise ModuleNotFoundError(f"{by} needs {package}, which is not installed: {command}", name=package)

@@ -18,7 +18,7 @@ T = TypeVar("T")
 # signals that programs turn into exceptions
 _SIGNALS = tuple(getattr(_signal, name) for name in ("SIGINT", "SIGTERM", "SIGALRM") if hasattr(_signal, name))
 _ignored = {_signal.SIG_DFL, _signal.SIG_IGN}
-_held = False  # by the main thread, where alone handlers run
+_held = False  # by the main thread, the only one in which handlers run
 
 
 class held_back:
@@ -63,8 +63,8 @@ class held_back:
 
 
 def all_or_none(write: Callable[[T], object], items: Sequence[T]) -> None:
-    """`write` each of them: all, or none. What raises is tried again, and what comes after it is done, before the
-    exception goes on; `write` may be done twice. Only where nothing can be written at all nothing is."""
+    """Call `write` for each item: for all, or for none. If a call raises, it is repeated, and the remaining ones are
+    done, before the exception propagates; `write` has to be idempotent. Nothing is written only if no call succeeds."""
     count = 0
     try:
         for item in items:

@@ -33,7 +33,7 @@ Shape = tuple[int, ...]
 host_view: dict[type, Callable[[Any], np.ndarray]] = {np.ndarray: lambda x: x}
 
 
-made_during: list[weakref.WeakSet[Storage]] = []  # traces: each is told of what is made while it goes on
+made_during: list[weakref.WeakSet[Storage]] = []  # for each trace in progress, the storages that were created in it
 
 
 class Storage:
@@ -44,9 +44,9 @@ class Storage:
     def __init__(self, array: Array | None, backend: Backend, cold: Any = None) -> None:
         if cold is None:
             self.array: NativeArray = array
-        self.cold = cold  # that of `ColdStorage`
+        self.cold = cold  # the memory of a `ColdStorage`
         self.backend = backend
-        self.placement: Placement | None = None  # that of `Placed`
+        self.placement: Placement | None = None  # the placement of a `Placed` storage
         self.capture: Any = None  # the trace that knows of it (front ends)
         self.shared = False  # its memory is known outside (DLPack, a caller's own array): never to be donated
         if made_during:
@@ -54,19 +54,19 @@ class Storage:
                 those.add(self)
 
     def cool(self, cold: Any) -> None:
-        """Let memory of a cold tier, which nobody else writes, be what is stored instead of the array."""
+        """Replace the array by memory of a cold tier that has no other references."""
         del self.array
         self.cold = cold
         self.__class__ = ColdStorage
 
 
 _array_in = vars(Storage)["array"].__get__
-put_array = vars(Storage)["array"].__set__  # of a storage and an array, which is in its place already
+put_array = vars(Storage)["array"].__set__  # (storage, array): for an array that has its placement already
 
 
 class ColdStorage(Storage):
-    """A storage in memory of a cold tier, `cold`, that is this storage's alone and may be written in place. It becomes
-    an array, and the storage an ordinary one, when somebody asks for the array or puts another one in."""
+    """A storage with memory of a cold tier, `cold`, which has no other reference and may be written in place. It
+    becomes an ordinary storage with an array when its array is read or replaced."""
 
     __slots__ = ()
 
@@ -105,7 +105,7 @@ def put_as_it_is(cell: Storage, array: Array) -> None:
 
 
 def move_to_placement(cell: Storage) -> None:
-    """Move the array of a `Placed` one, which was put there as it was, to where it is to be."""
+    """Move the array of a `Placed` storage, which was put there without its placement, to the placement."""
     cell.array = cell.array
 
 

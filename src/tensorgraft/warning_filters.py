@@ -1,8 +1,8 @@
-"""Python's warnings around what the program did not write: left out, kept to be looked at, said at the program's line.
+"""Python's warnings in code that is not the program's: suppressed, recorded, or shown at the program's line.
 
-Python shows a warning once for each place. It forgets which it has shown when the filters change, and
-`warnings.catch_warnings` changes them twice: where a program runs it is not used. A filter that is put into the list
-and taken out again makes Python forget nothing.
+Python shows a warning once for each location. It forgets the shown ones when the filters change, and
+`warnings.catch_warnings` changes them twice: it is therefore not used around a program. Inserting a filter into the
+list and removing it again does not have this effect.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def warn(text: str, category: type[Warning] = UserWarning) -> None:
 
 
 def show_warning(text: str) -> None:
-    """A warning that is never an exception, whatever the filters: where those make it one, it is written to stderr.
-    For what is said while somebody imports a framework, which we do not break."""
+    """Show a warning that is never an exception: if the filters turn it into one, it is written to stderr. Used while a
+    framework is being imported, which an exception would break."""
     try:
         warnings.warn(text, stacklevel=2)
     except Warning as warning:

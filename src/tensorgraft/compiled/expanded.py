@@ -1,5 +1,5 @@
-"""Objects among the arguments of a compiled function (dataclasses, namespaces, objects of any class): what is in them
-are leaves of the call as well."""
+"""Objects among the arguments of a compiled function (dataclasses, namespaces, objects of any class), whose contents
+are leaves of the call."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def expanding(
     is_array: Callable[[Any], bool],
     part: Callable[[Any], Any] = lambda x: x,
 ) -> Callable[[Any], Flattened]:
-    """Return a function that flattens arguments, objects with arrays in them as well: their parts follow the other
-    leaves.
+    """Return a function that flattens arguments, including objects that contain arrays: the parts of objects follow the
+    other leaves.
 
     Arguments:
         flatten: flattens containers.
-        atoms: classes of leaves that are no objects.
-        is_whole: tells what is not entered.
+        atoms: classes whose instances are leaves.
+        is_whole: tells which objects are not entered.
         is_array: tells arrays.
-        part: makes the leaf that stands for a part that is no array.
+        part: makes the leaf for a part that is no array.
     """
 
     def flatten_arguments(tree: Any) -> Flattened:
@@ -52,8 +52,8 @@ def expanding(
 
 
 def _form(x: Any, parts: list[Any], numbers: dict[int, int], is_whole: Callable[[Any], bool]) -> Any:
-    """Add what is in an object to `parts`, and return its form: types, names of attributes and keys. None for what is
-    too large, or has keys that are no plain values."""
+    """Add the contents of an object to `parts`, and return its form: types, names of attributes, and keys. None for an
+    object that is too large, or has keys that are no plain values."""
     if is_plain(x) or is_whole(x):
         parts.append(x)
         return "leaf"

@@ -26,23 +26,23 @@ class Libraries:
         return len(self._modules)
 
     def add(self, module: types.ModuleType) -> Iterator[types.ModuleType]:
-        """Add a module; yield those that it stands for (`torch.backends`)."""
+        """Add a module; yield the modules that it represents (`torch.backends`)."""
         self._modules.append(module)
         if type(module) is not types.ModuleType:
             modules = (value for value in vars(module).values() if isinstance(value, types.ModuleType))
             yield from (inner for inner in modules if inner.__name__ == module.__name__)
 
     def mention(self, names: Collection[str]) -> Iterator[tuple[str, Any]]:
-        """Set the names that functions mention; yield modules and functions of the program among what these are, with
-        their names."""
+        """Set the names that functions mention; yield (name, module or function of the program) for those that refer to
+        one."""
         self._names = frozenset(names)
         for owner, name in self.entries():
             if _is_put_there(value := vars(owner)[name]):
                 yield f"{owner.__name__}.{name}", value
 
     def entries(self) -> Iterator[tuple[Any, str]]:
-        """Yield (a module, a name in it), but for what a trace itself replaces; of the classes in `PATCHED` what the
-        program has put there."""
+        """Yield (a module, a name in it), except for entries that a trace itself replaces; of the classes in `PATCHED`,
+        entries that the program has set."""
         for module in self._modules:
             yield from ((module, name) for name in sorted(self._names & vars(module).keys() - REPLACED))
         for cls in PATCHED:
@@ -50,7 +50,7 @@ class Libraries:
             yield from ((cls, name) for name in sorted(self._names & table.keys()) if _is_put_there(table[name]))
 
     def properties(self) -> Iterator[tuple[Any, str]]:
-        """Yield (a module, a name) of what modules compute when they are asked."""
+        """Yield (a module, a name) for attributes that modules compute when they are read."""
         for module in self._modules:
             for cls in type(module).__mro__:
                 if cls not in types.ModuleType.__mro__:
@@ -67,7 +67,7 @@ def modules_named(names: Iterable[str], package: str) -> list[types.ModuleType]:
 
 
 def _is_put_there(value: Any) -> bool:
-    """Say whether what a library's module or class holds is a module, or a function of the program."""
+    """Return True if an attribute of a library's module or class is a module, or a function of the program."""
     of_program = isinstance(value, types.FunctionType) and not in_library(value.__code__.co_filename)
     return of_program or isinstance(value, types.ModuleType)
 

@@ -1,5 +1,5 @@
-"""Results of compiled functions that are objects (dataclasses, distributions, subclasses of containers): made anew at
-every call, with the arrays of that call in them."""
+"""Results of compiled functions that are objects (dataclasses, distributions, subclasses of containers): they are
+created at every call, with the arrays of that call in them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def collecting_new_objects() -> Iterator[frozenset[int]]:
     """Context that restricts the garbage collector to objects made inside: to scan all takes as long as a trace. Yields
     the identities of older objects that it scans nevertheless."""
     if program_freezes():
-        old_objects = gc.get_objects()  # which live on: a new object would else have the identity of a dead one
+        old_objects = gc.get_objects()  # kept alive: a new object could otherwise have the id of a freed one
         yield frozenset(map(id, old_objects))
         del old_objects
         return
@@ -76,7 +76,7 @@ class Template:
         self._copied = False  # something is in it that has to be copied
         self._find(value, is_array, is_old)
         if self._copied:
-            self.make(self.arrays)  # what cannot be copied is found out while the function is traced
+            self.make(self.arrays)  # raises, while the function is traced, for objects that cannot be copied
 
     def _find(self, value: Any, is_array: Callable[[Any], bool], is_old: Callable[[Any], bool]) -> None:
         for x in reachable_objects(value, lambda x: is_array(x) or is_old(x)):
@@ -104,7 +104,7 @@ class Template:
         return template
 
     def make(self, arrays: Sequence[Any], old: Sequence[Any] | None = None) -> Any:
-        """Return a copy with other arrays in it. `old`: what stands for `self.old` at this call."""
+        """Return a copy with other arrays in it. `old`: the objects that replace `self.old` at this call."""
         memo: dict[int, Any] = dict(zip(map(id, self.arrays), arrays, strict=True))
         memo.update(zip(map(id, self.old), self.old if old is None else old, strict=True))
         try:
@@ -150,7 +150,8 @@ class CopiedObjects:
     def extract(
         cls, leaves: Sequence[Any], is_array: Callable[[Any], bool], is_old: Callable[[Any], bool]
     ) -> tuple[CopiedObjects, list[Any]]:
-        """Return the objects of a trace, and its leaves with None for each object and the arrays in these behind.
+        """Return the objects of a trace, and its leaves with None in place of each object, followed by the arrays in
+        the objects.
 
         Arguments:
             leaves: of the trace.
@@ -246,14 +247,14 @@ def has_objects_of_calls(
     known: Collection[int],
     arguments: Collection[int],
 ) -> bool:
-    """Say whether there are objects among results that each call has of its own: new ones, its arguments, or what is
-    behind these.
+    """Return True if results include objects that differ from call to call: new ones, arguments, or objects that these
+    refer to.
 
     Arguments:
         leaves: the results, flattened.
         is_array, is_old: as of `Template`.
-        known: the identities of what the function reaches, containers among them.
-        arguments: those of what it reaches by its arguments.
+        known: the identities of all objects, including containers, that the function reaches.
+        arguments: the identities of those that it reaches through its arguments.
     """
     objects = [x for x in leaves if not (is_array(x) or is_plain(x))]
     if any(id(x) in arguments or not is_old(x) for x in objects):
@@ -262,19 +263,20 @@ def has_objects_of_calls(
 
 
 def _leaves_out_attributes(kind: type) -> bool:
-    """Say whether a class of the program says by `__getstate__` what is copied of an object, and no more than that."""
+    """Return True if a class of the program selects by `__getstate__` the attributes that are copied, and defines
+    nothing else for copying."""
     if not isinstance(getattr(kind, "__getstate__", None), types.FunctionType) or hasattr(kind, "__deepcopy__"):
         return False
     return is_program_class(kind) and all(map(is_python_class, kind.__mro__[:-1]))
 
 
 def _refers_to_old(x: Any, is_old: Callable[[Any], bool]) -> bool:
-    """Say whether it is a weak reference to an object from outside, or to none."""
+    """Return whether it is a weak reference to an object from outside, or to none."""
     return isinstance(x, ReferenceType) and ((of := x()) is None or is_old(of))
 
 
 def _with_cells(fn: types.FunctionType, memo: dict[int, Any]) -> types.FunctionType:
-    """Return the same function with the variables around it that `memo` has in the place of its own."""
+    """Return a copy of a function whose closure has the variables that `memo` has in place of its own."""
     cells = tuple(memo[id(cell)] for cell in fn.__closure__ or ())
     new_function = types.FunctionType(fn.__code__, fn.__globals__, fn.__name__, None, cells)
     new_function.__qualname__, new_function.__doc__ = fn.__qualname__, fn.__doc__

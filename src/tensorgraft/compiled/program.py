@@ -1,5 +1,5 @@
-"""The arrays that a traced program takes at a call: found in storages, numbers among its arguments, what the host
-feeds, and constants."""
+"""The arrays that a traced program takes at a call: from storages, numbers among its arguments, feeds of the host, and
+constants."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Source:
 class NumberInput(NamedTuple):
     """A Python number among the arguments that is an input of the program."""
 
-    at: int  # which leaf
+    at: int  # the number of the leaf
     dtype: np.dtype
 
 
@@ -47,11 +47,11 @@ class Feed:
 
     stand_in: Array
     value: Callable[[], np.ndarray]
-    traced: np.ndarray | None = None  # the value at the time of the trace, which the call that traced goes with
+    traced: np.ndarray | None = None  # the value at the time of the trace, with which the call that traced runs
     kind: str = "random state"
     is_number: bool = False  # which may be asked for at any time: a learning rate, the words of a random state
-    tensor: Any = None  # of the host, from outside
-    live: Any = None  # what the front end takes it from, where that is a tensor of the host
+    tensor: Any = None  # a tensor of the host from outside, from which the value is read
+    live: Any = None  # finds the corresponding tensor at a call
     _last: tuple[bytes, Array] | tuple[None, None] = None, None
 
     def array(self, backend: Backend) -> Array:
@@ -78,7 +78,7 @@ class Storages:
         self._fixed: list[Any] = [source.cell or no_source for source in sources]
         self._arguments = [(k, s.argument) for k, s in enumerate(sources) if s.argument is not None]
         argument_positions = [i for _, i in self._arguments]
-        # where all sources are arguments, one call picks them
+        # if all sources are arguments, one call selects them
         self._pick = itemgetter(*argument_positions) if len(argument_positions) == len(sources) > 1 else None
         self._varying = [(k, s.find) for k, s in enumerate(sources) if s.find is not None]
 
@@ -150,7 +150,7 @@ class ProgramInputs:
         cell_of: Callable[[Any], Cell],
         calling: Callable[[Leaves], Any] = contextlib.nullcontext,
     ) -> None:
-        """`calling`: the context in which feeds look at the arguments."""
+        """`calling`: the context in which feeds read the arguments."""
         self._backend, self._calling = backend, calling
         sources, is_spread = _on_mesh(sources, backend)
         self._feeds = [(k, s) for k, s in enumerate(sources) if isinstance(s, Feed)]
@@ -189,11 +189,11 @@ class ProgramInputs:
 
     @property
     def fed(self) -> bool:
-        """Return True if some inputs come from the host, anew for each call."""
+        """True if some inputs are computed by the host at each call."""
         return bool(self._feeds)
 
     def forget_traced(self) -> None:
-        """Take what the host gives at the call, which is not the one that traced."""
+        """Compute feeds at the next call: it is not the call that traced, whose values were stored."""
         for _, feed in self._feeds:
             feed.traced = None
 
@@ -217,7 +217,7 @@ class ProgramInputs:
             donated = [arrays[k] for k in self._donated]
             counts = list(map(sys.getrefcount, donated))
             if max(counts) > _HELD or True in [cells[k].shared for k in self._donated]:
-                # whoever else holds an array (another storage, a caller, DLPack) must not lose it
+                # other references to an array (another storage, a caller, DLPack) must not lose it
                 with self._backend.scope():
                     for k, count in zip(self._donated, counts, strict=True):
                         if count > _HELD or cells[k].shared:
@@ -225,8 +225,8 @@ class ProgramInputs:
         return arrays
 
     def run(self, program: Any, leaves: Leaves) -> tuple[Array, ...]:
-        """Run a program that takes memory only of arrays that nobody else holds (`TracedProgram.compile`): storages let
-        go of theirs for the time."""
+        """Run a program that takes over the memory of arrays without other references (`TracedProgram.compile`):
+        storages drop their references while it runs."""
         arrays = self(leaves)
         cells = self._storages(leaves)
         sole = {
@@ -245,7 +245,7 @@ class ProgramInputs:
             raise
 
     def current_arrays(self, leaves: Leaves) -> list[Array]:
-        """The arrays as they are, for a look at them: nothing is donated."""
+        """Return the current arrays, for reading only: nothing is donated."""
         arrays = self._storages.arrays(leaves)
         with self._calling(leaves):
             for k, feed in self._feeds:

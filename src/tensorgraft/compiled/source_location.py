@@ -35,12 +35,12 @@ class Place(NamedTuple):
     def node(self) -> ast.AST | None:
         """The expression (or statement) that the instruction evaluates, None where the source does not tell."""
         lines = linecache.getlines(self.file)
-        version = linecache.cache.get(self.file, (0, 0))[:2]  # a file may be written anew
+        version = linecache.cache.get(self.file, (0, 0))[:2]  # a file may be rewritten
         return _nodes(self.file, version, len(lines)).get(_positions(self.code)[self.instruction // 2])
 
     @property
     def calls(self) -> bool:
-        """Say whether the instruction calls a function, rather than asking for the truth of what one returned."""
+        """Return True if the instruction calls a function, False if it reads the truth value of a result."""
         return "CALL" in dis.opname[self.code.co_code[self.instruction]]
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ def quoted(file: str, line: int) -> str:
 
 
 def program_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame, from `frame` outwards, that is not tensorgraft's own."""
+    """Return the innermost frame, from `frame` outwards, whose code is not tensorgraft's."""
     while frame is not None and frame.f_code.co_filename.startswith(OURS):
         frame = frame.f_back
     return frame

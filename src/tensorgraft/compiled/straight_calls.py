@@ -1,4 +1,4 @@
-"""The arguments of a call, taken apart in straight line."""
+"""Straight-line code that flattens the arguments of a call."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class StraightCall(StraightLine):
         self._kind = leaves.__class__  # a list, or `Leaves`, which know the call
 
     def _parts(self, variable: str, value: Any) -> Iterator[tuple[str, Any]]:
-        """Take apart what is in lists, tuples and dictionaries. Yields a variable and its value for anything else."""
+        """Flatten lists, tuples and dictionaries. Yields (variable, value) of anything else."""
         kind = value.__class__
         if kind is list or kind is tuple:
             if variable != "args":
@@ -70,28 +70,28 @@ class StraightCall(StraightLine):
         return self._flat
 
     def add_array(self, k: int, cell: str, look: str) -> None:
-        """Note the variable of the storage behind the leaf number `k`, and the condition on how its array, `{array}`,
-        looks."""
+        """Note the variable of the storage of leaf number `k`, and the condition on the properties of its array,
+        `{array}`."""
         self._arrays[k] = cell, self.let(f"{cell}.array"), look
 
     def cell(self, k: int) -> str:
-        """Return the variable of the storage behind a leaf."""
+        """Return the variable of the storage of a leaf."""
         return self._arrays[k][0]
 
     def array(self, k: int) -> str:
-        """Return the variable of the array behind a leaf."""
+        """Return the variable of the array of a leaf."""
         if k not in self._arrays:
             raise NotStraight
         return self._arrays[k][1]
 
     def require_looks(self) -> None:
-        """Write the conditions on how arrays look, for a program that does not ask itself."""
+        """Write the conditions on the properties of arrays, for a program that does not check them itself."""
         for _, array, look in self._arrays.values():
             self.require(look.format(array=array))
 
     def call_trace(self, trace: Callable[[Any], Any]) -> None:
-        """Return what a trace gives for the leaves. Nothing here holds their arrays then: a program may take the memory
-        of those alone that nobody but their storage holds."""
+        """Return the result of a trace for the leaves. The written code keeps no reference to their arrays, because a
+        program may take over the memory only of arrays that have no reference but their storage's."""
         self.require_looks()
         leaves = self.flattened()
         if self._arrays:

@@ -1,9 +1,9 @@
-"""The surroundings of a compiled function, which it reads and a trace cannot see being read: lists and dictionaries,
-variables of the functions that it calls, arrays of frameworks other than its own.
+"""Guards for mutable state that a compiled function reads outside of its arguments: lists and dictionaries, variables
+of the functions that it calls, arrays of other frameworks.
 
-They are constants of a trace, so that it holds only as long as they are what they were: containers by the identity of
-what is in them (plain values by value), arrays that somebody can write by their contents. So are attributes of classes
-and of Python modules, of the names that the function mentions. What it only writes is not looked at (`side_effects`).
+They are constants of a trace, which is valid only while they are unchanged: containers are compared by the identity of
+their items (plain values by value), writable arrays by their contents. Attributes of classes and of Python modules are
+compared, too, for the names that the function mentions. State that it only writes is not compared (`side_effects`).
 """
 
 from __future__ import annotations
@@ -107,23 +107,24 @@ class Surroundings:
         self._arrays: list[Contents] = []
         self._watched: list[Contents] = []
         self._visited: dict[int, Any] = {}
-        self._objects: list[Any] = []  # of the program's classes
+        self._objects: list[Any] = []  # objects of the program's classes
         self._lookups, self._lookup_values = Lookups(), list[Any]()
-        self._growing: list[ContainerContents] = []  # containers that are asked for their elements
+        self._growing: list[ContainerContents] = []  # containers whose elements are read
         self._lengths: list[int] = []
         self._elements: list[Any] = []
-        self._bare: list[dict[str, Any]] = []  # of tensors and functions without attributes
+        self._bare: list[dict[str, Any]] = []  # `__dict__`s of tensors and functions without attributes
         self._namespaces = Namespaces(())
         self._reported = 0
 
     def new_objects(self) -> list[Any]:
-        """The objects of the program's classes that have been met since this was asked."""
+        """Return the objects of the program's classes that were found since the last call of this."""
         new = self._objects[self._reported :]
         self._reported = len(self._objects)
         return new
 
     def around(self, fn: Callable[..., Any]) -> None:
-        """Look at what a function reaches; what it runs with itself is in the key of its calls (`DirectCaptures`)."""
+        """Examine the objects that a function reaches; its captured functions are part of the key of its calls
+        (`DirectCaptures`)."""
         if isinstance(fn, types.FunctionType):
             self._visited[id(fn)] = fn
         if (code := getattr(fn, "__code__", None)) is not None:
@@ -133,7 +134,7 @@ class Surroundings:
             self.add(name, value)
 
     def add(self, name: str, value: Any) -> None:
-        """Look at a value that the function reaches, and at what is in it."""
+        """Examine a value that the function reaches, and its contents."""
         for its_name, x, contents in walk([(name, value)], self._visited, modules=self._front_end != "torch"):
             framework = _framework(x)
             if framework is not None:
@@ -149,15 +150,15 @@ class Surroundings:
                 self._objects.append(x)
 
     def _take(self, name: str, array: Any, framework: str) -> None:
-        """Look at an array that somebody can write. Raises TracedValueError for a large one."""
+        """Remember the contents of a writable array. Raises TracedValueError for a large one."""
         self._arrays.append(Contents(name, array, framework))
 
     def written(self) -> str | None:
-        """Name an array of another framework that the trace has written; None where there is none."""
+        """Return the name of an array of another framework that the trace has written, or None."""
         return next((one.name for one in (*self._arrays, *self._watched) if not one.holds()), None)
 
     def functions(self) -> list[types.FunctionType]:
-        """Return the functions that have been met."""
+        """Return the functions that were found."""
         return [x for x in self._visited.values() if isinstance(x, types.FunctionType)]
 
     def look_up(self, name: str, lookups: Lookups) -> None:
@@ -166,7 +167,7 @@ class Surroundings:
         self._containers.append(ContainerContents(name, lookups, lookups.current, names, lookups))
 
     def ask(self, settings: Iterable[tuple[str, Callable[[], Any]]]) -> None:
-        """Look at what functions return that tell the settings of the process."""
+        """Record the results of functions that return settings of the process."""
         for name, setting in settings:
             current = functools.partial(_setting, setting)
             self._containers.append(ContainerContents(name, setting, current, [""]))
@@ -197,10 +198,10 @@ class Surroundings:
         methods: Iterable[types.FunctionType],
         whole_objects: Iterable[Any] = (),
     ) -> None:
-        """Take what the trace has found, which is undone by now. Tables that the function only writes are not looked
-        at; of those that it reads and changes, what `slot` makes one of may be another at each call. `methods`: those
-        whose variables count, too. `whole_objects`: objects all of whose attributes count. Raises RunsUncompiled for
-        arrays of other frameworks that it has written."""
+        """Collect the guards after the trace, whose effects have been undone. Tables that the function only writes are
+        left out; in those that it reads and changes, entries for which `slot` returns a slot may differ at each call.
+        `methods`: methods whose variables are guarded, too. `whole_objects`: objects all of whose attributes are
+        guarded. Raises RunsUncompiled for arrays of other frameworks that the function has written."""
         changed_array = next((memory for memory in (*self._arrays, *self._watched) if not memory.holds()), None)
         if changed_array is not None:
             self.undo()
@@ -250,7 +251,7 @@ class Surroundings:
         self._visited = {key: x for key, x in self._visited.items() if framework_of(x) is None}
 
     def _settle_bare(self, name: str, attributes: dict[str, Any], changed: bool) -> None:
-        """Keep attributes of what mostly has none."""
+        """Guard the `__dict__`s of objects that usually have no attributes."""
         if attributes or changed:
             self._containers.append(ContainerContents(name, attributes, functools.partial(_items, attributes)))
         else:
@@ -259,7 +260,7 @@ class Surroundings:
     def _settle_containers(
         self, world: Reachable, changed: Mapping[Any, Change], slot: Callable[[Any], Replaceable | None]
     ) -> None:
-        """Keep the containers that are looked at, all of their entries in a few lists, which are compared at once."""
+        """Collect the entries of all containers in a few lists, which are compared at once."""
         left = []
         for container in self._containers:
             change = changed.get(_identity(container.of))
@@ -283,14 +284,14 @@ class Surroundings:
         self._lookup_values = self._lookups.each_once(self._lookup_values)
 
     def _add_all(self, owner: Any) -> None:
-        """Look at all attributes of an object, and at what is in them."""
+        """Guard all attributes of an object, and examine their values."""
         name = type(owner).__name__
         self._containers.append(ContainerContents(name, vars(owner), functools.partial(_own_items, owner)))
         for key, value in list(vars(owner).items()):
             self.add(f"{name}.{key}", value)
 
     def _add_libraries(self, world: Reachable) -> None:
-        """Look at attributes of libraries, and at the functions that the program has put there."""
+        """Add attributes of libraries, and the functions that the program has set there."""
         entries = [(vars(owner), name) for owner, name in world.libraries.entries()]
         entries += world.packages.places()
         self._namespaces = world.packages.namespaces()
@@ -304,7 +305,7 @@ class Surroundings:
                 self.add(name, table[name])
 
     def _add_called(self, world: Reachable) -> None:
-        """Look at the variables of the methods that what is looked at may call, by the names that it mentions."""
+        """Add the variables of methods that the examined functions may call, by the names that these mention."""
         known = -1
         while known != (known := len(self._visited)):
             names = {name for fn in self.functions() for name in names_of(fn.__code__)}
@@ -336,8 +337,8 @@ class Surroundings:
                 self.add(f"{table.name}.{name}", value)
 
     def _guard_virtual_subclasses(self, world: Reachable) -> None:
-        """Look at the classes that have been registered with abstract ones (`abc.ABCMeta.register`), if the functions
-        ask what an object is."""
+        """Guard the classes that are registered with abstract ones (`abc.ABCMeta.register`), if the functions use
+        `isinstance` or the like."""
         classes = [table.of.of for table in world.tables.values() if isinstance(table.of, Namespace)]
         asks = {name for code in world.codes for name in global_names(code)} & {"isinstance", "issubclass"}
         if asks and any(isinstance(cls, abc.ABCMeta) for cls in classes):
@@ -376,7 +377,7 @@ class Surroundings:
         )
 
     def failure(self) -> str | None:
-        """Return in words what has changed; None where nothing has."""
+        """Return a description of a change, or None."""
         for container in self._containers:
             if not container.holds():
                 return (
@@ -409,7 +410,7 @@ def _description(container: ContainerContents) -> str:
 
 
 def _entries(of: Any, keys: list[Any]) -> Lookups:
-    """Return what looks up entries of a table by their keys."""
+    """Return a function that looks up entries of a table by their keys."""
     if isinstance(of, Variables):
         names = [key for key in keys if isinstance(key, str)]
         return Lookups([(of.fn.__globals__, name) for name in names])  # cells are looked at anyway
@@ -428,7 +429,7 @@ def _identity(of: Any) -> int:
 
 
 def _is_plain_result(result: Any, key: Any) -> bool:
-    """Say whether what is remembered is a plain value; a cache of limited size has it in a link of its own."""
+    """Return True if a remembered result is a plain value; a cache of limited size wraps it in a link."""
     if type(result).__name__ == "_lru_list_elem":
         return all(is_plain(of) for of in gc.get_referents(result) if of is not key and not isinstance(of, type))
     return is_plain(result)

@@ -1,8 +1,8 @@
-"""`Backend`: what a framework must offer so that programs of every front end run on it.
+"""`Backend`: the interface that a framework implements so that programs of every front end run on it.
 
 Its methods are in four parts: operations on arrays, by area; arrays in memory and devices; programs; interchange with
-the framework's own users. Those marked `@primitive` are required; the others are composites, written once on the
-primitives, and overridden where a framework has its own. Arguments before `/` are arrays of the backend.
+users of the framework. Those marked `@primitive` are required; the others are composites of the primitives, which a
+backend overrides if its framework has a native form. Arguments before `/` are arrays of the backend.
 """
 
 from __future__ import annotations

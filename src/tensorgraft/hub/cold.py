@@ -1,7 +1,7 @@
-"""The hub's operations on the cold tier of a backend: on the host's memory, until compiling them would have paid.
+"""Operations of the hub on the cold tier of a backend: on the host's memory, until compiling them is worth its cost.
 
-A whole composite, or a kernel of a front end, is one step: its operands are lent once, and its results adopted. Where
-the cold backend refuses, the backend itself is asked, so that errors are its own.
+A whole composite, or a kernel of a front end, is one step: its operands are lent once, and its results adopted. If the
+cold backend raises an error, the backend itself is called, so that errors are the backend's.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _heats: dict[Any, tiers.Heat] = {}
 def attempt(
     xp: Backend, key: Hashable, program: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any] | None = None
 ) -> tuple[Any] | None:
-    """Return (what `program(backend, *args, **kwargs)` gives, its arrays as arrays of `xp`), computed by the cold tier;
-    None where `xp` is to compute it: without such a tier, where a program is being traced, for arrays that cannot be
-    lent, and when the signature is worth to be compiled. Call in `xp.scope()`.
+    """Return the result of `program(backend, *args, **kwargs)` on the cold tier, with arrays of `xp`, in a tuple; None
+    if `xp` has to compute it: without a cold tier, in a trace, for arrays that cannot be lent, and when the signature
+    is worth compiling. Call in `xp.scope()`.
 
     Arguments:
         key: what the program is, with whatever is static in it.
@@ -75,12 +75,12 @@ def attempt(
     return (lent_operands.back(out),)
 
 
-_HOT = tiers.Heat()  # of what has done its work, or is refused by the cold backend
+_HOT = tiers.Heat()  # the work of signatures that are hot, or refused by the cold backend
 _arrays: set[tuple[Backend, type]] = set()  # classes whose objects are arrays
 
 
 def _add_to_key(xp: Backend, x: Any, signature: list[Any]) -> None:
-    """Note what of an operand makes a signature."""
+    """Add the properties of an operand that belong to the signature."""
     kind = x.__class__
     if (xp, kind) in _arrays or kind is np.ndarray:
         signature += (x.shape, x.dtype)
@@ -106,7 +106,7 @@ class _LentOperands:
 
     def __init__(self, xp: Backend, host: Backend) -> None:
         self.xp, self.host = xp, host
-        self.arrays: dict[int, tuple[Array, Array]] = {}  # by identity of what was lent: that, and whose it is
+        self.arrays: dict[int, tuple[Array, Array]] = {}  # {id of a lent array: (the lent array, its owner)}
         self.elements = 0
 
     def of(self, x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Collectives: what devices of several processes compute together, each with one array of its own.
+"""Collectives: computations of the devices of several processes together, each with its own array.
 
 A `World` is the processes of a program, each with one device, in the order of their ranks; a `Group` is some of them.
 The operations are those of StableHLO (`Backend.collective`).
@@ -45,7 +45,7 @@ class World:
 
     def __init__(self, size: int, rank: int, device_of: Callable[[int], int]) -> None:
         self._size, self.rank, self.device_of = size, rank, device_of
-        self.groups: list[Group] = []  # that this process knows
+        self.groups: list[Group] = []  # the groups that this process knows
 
     def __len__(self) -> int:
         return self._size

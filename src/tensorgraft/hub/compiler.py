@@ -1,4 +1,4 @@
-"""Programs: what a backend compiles, traces and records."""
+"""Programs that a backend compiles, traces and records."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class TracedProgram(Protocol):
         """Return a compiled function from the captured arrays (in order, or others of their shapes and dtypes) to the
         results.
 
-        `donate`: positions whose memory may be reused. Where that asks that nobody else holds the arrays, the function
-        has `takes`, these positions, and `take(list of arrays)`, which takes them out of the list; on an exception they
-        are in it again. Where another thread may compile, the function has `prepare(arrays)`, which returns a function
-        that compiles for such arrays and runs nothing; it does not keep them.
+        `donate`: positions whose memory may be reused. If donation requires that the arrays have no other references,
+        the function has `takes`, these positions, and `take(list of arrays)`, which removes them from the list, and
+        restores them on an exception. If another thread may compile, the function has `prepare(arrays)`, which returns
+        a function that compiles for such arrays without running; it keeps no reference to them.
         """
 
     def analyse(self, donate: Sequence[int] = ()) -> Analysis:
-        """Return what the program has in it, and what it needs once it is compiled (which is done here)."""
+        """Return the operations of the program, and its requirements when it is compiled (which is done here)."""
 
 
 class Compiler:
-    """Compiled functions, traces, and what backends that record are told."""
+    """The part of a backend for compiled functions, traces, and recorded operations."""
 
     name: str
     compiles = False  # `compile` makes something faster than the function itself
@@ -65,8 +65,7 @@ class Compiler:
         raise NotImplementedError
 
     def is_tracing(self) -> bool:
-        """Return True if a program is being traced: what is computed now belongs to it, also where the operands have
-        values."""
+        """Return True if a program is being traced: new results belong to it, even if the operands have values."""
         return False
 
     # ---- backends that trace only ----------------------------------------------------------------------------------
@@ -78,7 +77,7 @@ class Compiler:
         return self.compiles
 
     def trace(self, fn: Callable[[], Sequence[Array]], /) -> TracedProgram:
-        """Run `fn` once on stand-ins for what it computes; the arrays that it takes from outside are found out."""
+        """Run `fn` once on stand-ins; the arrays that it captures become inputs of the program."""
         raise TypeError(f"the backend {self.name} cannot trace programs")
 
     def eagerly(self) -> contextlib.AbstractContextManager[None]:
@@ -91,8 +90,8 @@ class Compiler:
         return contextlib.nullcontext()
 
     def abstract(self, shape: tuple[int, ...], dtype: np.dtype, placement: Placement | None = None, /) -> Array:
-        """An array that has no memory, and lies where the placement says: a trace takes it as it does any other, and
-        the program can be analysed, not run."""
+        """Return an array with a placement and without memory. A trace accepts it like any other array; the program can
+        be analysed, but not run."""
         raise TypeError(f"the backend {self.name} has no abstract arrays")
 
     def stand_in(self, x: Array, /) -> Array:
@@ -100,23 +99,21 @@ class Compiler:
         raise TypeError(f"the backend {self.name} cannot trace programs")
 
     def as_traced(self, x: Array, /) -> Array:
-        """Return `x`, in a trace, as what the trace computes: `is_traced`, whatever value a stand-in has when it is
-        traced."""
+        """Return the array of `x` in a trace (`is_traced`), also for a stand-in that has a value while it is traced."""
         return x
 
     def eval_shape(self, fn: Callable[..., Any], /, *operands: Any) -> tuple[tuple[tuple[int, ...], np.dtype], ...]:
-        """Shapes and dtypes of what `fn`, a `compile`d function, returns for operands given as (shape, dtype) or as
-        Python scalars. Raises what `fn` raises while it is traced."""
+        """Return the shapes and dtypes of the results of `fn`, a `compile`d function, for operands given as (shape,
+        dtype) or Python scalars. Raises the errors of `fn` while it is traced."""
         raise TypeError(f"the backend {self.name} cannot trace programs")
 
     # ---- backends that record only ---------------------------------------------------------------------------------
 
     def is_hot(self, operation: Any, /) -> bool:
-        """Return whether the operation that comes next is to be recorded, since what it is part of has come back, or to
-        be computed cold: for a backend that records, where it has a cold tier. The operation is hashable, and is
-        counted."""
+        """Count an operation (a hashable description). Return True if a backend with a cold tier is to record it, since
+        the piece of the program that it belongs to has recurred; False if it is to be computed cold."""
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Tell a backend that records that a value is asked for."""
+        """Tell a backend that records operations that a value is read."""
         return None

@@ -61,7 +61,7 @@ def iinfo(dtype: np.dtype) -> Any:
 
 
 def real_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype of the parts of a complex dtype; any other dtype is its own."""
+    """Return the dtype of the parts of a complex dtype; any other dtype is returned unchanged."""
     return {complex64: float32, complex128: float64}.get(dtype, dtype)
 
 

@@ -30,7 +30,7 @@ def cpu_devices() -> int:
 class Runtime:
     """Arrays, memory, devices, synchronisation."""
 
-    name: str  # as in `tg.device(name)`
+    name: str  # the name in `tg.device(name)`
     index: int
     platform: str | None
     mutable = False  # arrays can be written in place, and views of them are views
@@ -46,7 +46,7 @@ class Runtime:
 
     @primitive
     def is_traced(self, x: Array, /) -> bool:
-        """Return True if `x` stands for a value that a trace has not computed yet."""
+        """Return True if `x` represents a value that a trace has not computed yet."""
         raise NotImplementedError
 
     def is_differentiated(self, x: Array, /) -> bool:
@@ -101,7 +101,7 @@ class Runtime:
 
     @primitive
     def synchronize(self) -> None:
-        """Wait until everything that was asked for is computed."""
+        """Wait until all operations have finished."""
         raise NotImplementedError
 
     @primitive
@@ -130,12 +130,13 @@ class Runtime:
         return 0, 1
 
     def parts_fed(self, placement: Placement, /) -> tuple[int, int]:
-        """Return (which part, of how many) of the first dimension of an array that lies so is on this process's
-        devices."""
+        """Return (number of the part, number of parts) of the first dimension of an array with this placement that is
+        on this process's devices."""
         return 0, 1
 
     def assembled(self, part: Array, placement: Placement, /) -> Array:
-        """The array that lies so, of which each process has its part: see `parts_fed`. For arrays outside of traces."""
+        """Return an array with this placement, of which each process passes its part: see `parts_fed`. For arrays
+        outside of traces."""
         return self.constrain(part, placement)
 
     def same_everywhere(self, action: str, arrays: Mapping[str, Array], /) -> None:
@@ -176,8 +177,8 @@ class Runtime:
         return n
 
     def observe(self, fn: Callable[[np.ndarray], None], x: Array, /) -> None:
-        """Call `fn` with the numbers of `x`: now, or, where a program is being traced, whenever it has computed them
-        (`synchronize` waits for that). Raises TypeError where such a program calls nobody."""
+        """Call `fn` with the values of `x`: now, or, in a trace, whenever the program has computed them (`synchronize`
+        waits for that). Raises TypeError if such a program cannot call Python."""
         if self.is_traced(x):
             raise TypeError(f"a compiled program of {self.name} cannot report intermediate values")
         fn(self.to_numpy(x))
@@ -190,19 +191,19 @@ class Runtime:
         return None
 
     def lend(self, x: Array, /) -> Any | None:
-        """Return, where there is a cold tier, an object with `__dlpack__` over the host's memory in which `x` lies,
-        row-major and computed, which nobody may write, or a host array where DLPack lacks the dtype. None for what is
-        traced or lies elsewhere."""
+        """Return, for a backend with a cold tier, an object with `__dlpack__` over the host's memory of `x`, row-major,
+        computed and read-only, or a host array if DLPack lacks the dtype. None for an array that is traced or
+        elsewhere."""
         return None
 
     def capsules(self, arrays: Sequence[Array], /) -> list[Any] | None:
-        """Return DLPack's capsules of arrays that have been computed and lie in the host's memory, which nobody may
-        write; None where one lies elsewhere, or is of a dtype that the protocol lacks."""
+        """Return DLPack capsules of arrays that are computed and in the host's memory, read-only; None if one is
+        elsewhere, or of a dtype that the protocol lacks."""
         return None
 
     def adopt(self, x: np.ndarray, /) -> Array:
-        """An array of a host array that nobody writes any more: its memory as it is, where that suits. Enters `scope`
-        by itself, and has values also where a program is being traced."""
+        """Return an array of a host array that is not written any more, on the same memory if possible. Enters `scope`
+        by itself, and has values also inside a trace."""
         with self.scope():
             return self.asarray(x)
 
@@ -219,8 +220,8 @@ class Runtime:
         raise TypeError(f"arrays of the backend {self.name} cannot be written")
 
     def memory(self, x: Array, /) -> tuple[Array, tuple[int, ...], int] | None:
-        """Return (a one-dimensional contiguous array over the memory in which `x` lies, strides and offset of `x` in
-        it, in elements); None where the memory cannot be written, or has no such strides."""
+        """Return (a one-dimensional contiguous array over the memory of `x`, the strides and the offset of `x` in it,
+        in elements); None if the memory cannot be written, or has no such strides."""
         raise TypeError(f"arrays of the backend {self.name} do not own their memory")
 
     def ensure_owned(self, x: Array, /) -> Array:

@@ -196,7 +196,7 @@ def ndtri(xp: Any, y: Value) -> Value:
 
 @with_operators
 def erfcx(xp: Any, x: Value) -> Value:
-    """Compute exp(x^2) erfc(x): as it stands for x < 2, else by Laplace's continued fraction."""
+    """Compute exp(x^2) erfc(x): by this formula for x < 2, else by Laplace's continued fraction."""
     low = x < 2
     small, large = where_used(xp, x, low, 0.0), where_used(xp, x, ~low, 3.0)
     near = xp.exp(small * small) * xp.erfc(small)

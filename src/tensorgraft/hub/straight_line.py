@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import is_
 from typing import Any
 
-# of this package, as errors that look for the program's own line expect of its code
+# in this package's folder, as required by errors that search for the program's line
 _FILE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "<straight line>")
 
 
@@ -84,7 +84,7 @@ class StraightLine:
             self.require(f"not any({self.name(containers)})")
 
     def require_equal(self, ask: Callable[[Any], Any], objects: Sequence[Any], expected: Sequence[Any]) -> None:
-        """Require that what is asked of each of the objects is what is expected."""
+        """Add the condition that each of the objects has its expected value."""
         if not objects:
             return
         values = f"map({self.name(ask)}, {self.name(objects)})"
@@ -124,5 +124,5 @@ class StraightLine:
         lines += ["  except Exception:", "    return MISSED"]
         lines += [f"  {line}" for line in self._statements]
         exec(compile("\n".join(lines), _FILE, "exec"), self._space)
-        call: Callable[..., Any] = self._space.pop("call")  # which would hold itself
+        call: Callable[..., Any] = self._space.pop("call")  # the namespace would refer to itself
         return call

@@ -1,11 +1,13 @@
-"""Tiers of eager computation: computed at once, compiled when it is worth it.
+"""The choice between the tiers of eager computation: an operation is computed without a compiler, or compiled once that
+is worth its cost.
 
 A backend that compiles may have a cold tier: another way to compute on the same memory that needs no compiler
-(`Backend.cold`). There are two of them. Where a front end's own framework has a kernel for what is asked (an operator
-of a PyTorch program, on the host's memory), it computes, always: it is as fast as a compiled program of one operation,
-and gives its own bits. Elsewhere the hub's operations run one by one on the cold backend, until the work that a
-signature (an operation with its shapes, dtypes and static arguments) has done, counted in calls and elements and never
-in time, would have paid for a compilation; so a program that is run again takes the same ways, and gives the same bits.
+(`Backend.cold`). There are two cold tiers. If the front end's framework has a kernel for an operator (of a PyTorch
+program, on the host's memory), that kernel always computes it: it is as fast as a compiled program of one operation,
+and gives the framework's own bits. Elsewhere the hub's operations run one by one on the cold backend, until the work
+that a signature (an operation with its shapes, dtypes and static arguments) has done, counted in calls and elements and
+never in time, would have paid for a compilation; so a program that is run again takes the same ways, and gives the same
+bits.
 
 What can differ between a tier and a compiled program is the last bit of what rounds more than once (sums, products of
 matrices, transcendental functions, a multiplication and an addition that a compiler joins): each orders and

@@ -1,7 +1,7 @@
 """`Wrapper`: a backend that computes on another one.
 
-What becomes of each method is said once: operations are what the wrapper makes of them, and of the other parts every
-method stands in one of three lists. A method that is new to `Backend` and stands in none is an error of the import.
+The treatment of each method is declared once: operations are defined by the wrapper, and every method of the other
+parts is in one of three lists. A method of `Backend` that is in none of them is an error at import.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tensorgraft.hub.runtime import Runtime
 FORWARDED = frozenset(  # to the one inside
     {"scope", "synchronize", "memory_stats", "device_name", "native_dtype", "mesh_ids", "parts_fed", "processes"}
 )
-WRITTEN = frozenset(  # by each wrapper: its arrays are its own
+WRITTEN = frozenset(  # methods that each wrapper defines, because its arrays are its own
     {"is_array", "is_traced", "shape", "dtype_of", "asarray", "to_numpy", "from_dlpack", "compile"}
 )
 # In terms of the others, or what a backend refuses that cannot do it; a wrapper that can writes them.

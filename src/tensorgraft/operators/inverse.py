@@ -1,4 +1,4 @@
-"""Inverses, which solve."""
+"""The inverse of a linear operator, whose products solve linear systems."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class CG(Iterative):
     def solve(self, operator: LinearOperator, b: Array) -> Solved:
         sign = definite_sign(self, operator)
         goal, most = self._goal(b), self._steps(operator)
-        b = b * sign  # of -A x = -b
+        b = b * sign  # solve -A x = -b
         z = self._precondition(b)
         state = {
             "x": xp.zeros_like(b),
@@ -165,7 +165,7 @@ class GMRES(Iterative):
     """GMRES, preconditioned from the right and restarted (Saad and Schultz 1986; Saad, algorithm 9.5).
 
     Arguments:
-        restart: the dimension of the Krylov space after which it begins anew.
+        restart: the dimension of the Krylov space at which it restarts.
     """
 
     name = "gmres"

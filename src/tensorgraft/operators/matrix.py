@@ -95,15 +95,16 @@ class MatrixLinearOperator(LinearOperator):
 class FunctionLinearOperator(LinearOperator):
     """The operator of a linear function of a pytree of arrays.
 
-    The transpose comes by reverse differentiation, `mm` by batching.
+    The transpose is computed by reverse differentiation, `mm` by batching.
 
     Arguments:
         fn: linear; nobody checks that it is. Arrays that it closes over are differentiated, too, and read at each call
             of a compiled function. A pytree that can be called (a module) has its arrays among the operator's.
-        structure: of what `fn` takes: a pytree of (shape, dtype) pairs, `ShapeDtype`s or arrays.
-        device: on which `fn` computes. None: that of the arrays in `structure`, else the default device.
-        tags: what is known of it. Nobody checks that it holds.
-        out_structure: of what `fn` gives. None: `fn` is called once on zeros, when that is first asked for.
+        structure: that of the argument of `fn`: a pytree of (shape, dtype) pairs, `ShapeDtype`s or arrays.
+        device: the device on which `fn` computes; by default that of the arrays in `structure`, else the default
+            device.
+        tags: known properties, which are not checked.
+        out_structure: that of the result of `fn`. None: `fn` is called once on zeros, when it is first needed.
     """
 
     _fields = ("fn", "_given", "_structure", "_results", "_device")

@@ -1,11 +1,11 @@
-"""`tg.parallel.auto`: a plan by sizes, and why."""
+"""`tg.parallel.auto` chooses a plan by the sizes of parameters and devices."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tensorgraft.hub import registry
@@ -16,17 +16,17 @@ from tensorgraft.parallel.meshes import as_mesh
 from tensorgraft.parallel.models import shard_
 from tensorgraft.parallel.plans import data_parallel, fully_sharded, tensor_parallel
 
-_COPIES = 4  # of a parameter that is trained: itself, its gradient, two moments
-_SHARE = 0.5  # of a device's memory for these; the rest is for what is computed
+_COPIES = 4  # arrays for a trained parameter: itself, its gradient, two moments
+_SHARE = 0.5  # of a device's memory for these; the rest is for activations
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A plan that `auto` has chosen, and why. It is a mapping, to be read or changed."""
+    """A plan that `auto` has chosen (a dictionary, which may be changed), and the reason in words."""
 
     plan: dict[str, Any]
     why: str
-    bytes_per_device: int = field(default=0)
+    bytes_per_device: int = 0
 
     def __str__(self) -> str:
         return self.why
@@ -36,21 +36,22 @@ class Choice:
 
 
 def auto(module: Any, mesh: Mesh, memory: int | None = None) -> Choice:
-    """Choose a plan for training a module by what it weighs, place the module so (`shard_`), and say why.
+    """Choose a plan for training a module by the sizes of its parameters, and place the module by it (`shard_`).
 
-    Parameters with gradients and two moments that take at most half of a device: `data_parallel`. Else they are split
-    over the mesh (`fully_sharded`), or, where the mesh has an axis "model" and the layers are known, first by layers
-    (`tensor_parallel`) along it and the rest over the other axes.
+    The plan is `data_parallel` if parameters, gradients and two moments take at most half of a device's memory.
+    Otherwise they are split over the mesh (`fully_sharded`). If the mesh has an axis "model" and the layers are known,
+    these are split along that axis (`tensor_parallel`), and the rest over the other axes.
 
     Arguments:
         module: a `torch.nn.Module` on the mesh's device.
         mesh: `tg.parallel.mesh(...)`.
-        memory: bytes of a device; by default `memory_limit`'s, what the backend says, or the host's memory divided by
-            its devices.
+        memory: bytes of a device; by default those of `memory_limit`, those that the backend reports, or the host's
+            memory divided by the number of its devices.
 
     Returns the `Choice`: `.plan`, `.why`, `.bytes_per_device` (of parameters, gradients and moments).
 
-    Raises ValueError where they do not fit even so, before anything is placed; and as `shard_` does.
+    Raises ValueError, before anything is placed, if the parameters do not fit when they are split; and as `shard_`
+    does.
     """
     mesh = as_mesh("auto", mesh)
     total = sum(p.numel() * p.element_size() for p in module.parameters())
@@ -84,7 +85,7 @@ def auto(module: Any, mesh: Mesh, memory: int | None = None) -> Choice:
 
 
 def _share(module: Any, mesh: Mesh, plan: dict[str, Any]) -> int:
-    """Bytes of the parameters on one device."""
+    """Return the bytes of the parameters on one device under a plan."""
     named = dict(module.named_parameters())
     entry_of = specs_by_name(list(named), plan, [name for name, _ in module.named_modules()])
     sizes = 0

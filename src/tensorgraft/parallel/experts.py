@@ -9,15 +9,16 @@ from tensorgraft.parallel.plans import declared, matches
 
 
 def expert_parallel(module: Any, axis: str | tuple[str, ...] = "expert", experts: str | None = None) -> dict[str, Any]:
-    """Each device has some of the experts (Lepikhin et al., GShard, arXiv 2006.16668); what is no expert is whole.
+    """Split the experts of a model over the devices (Lepikhin et al., GShard, arXiv 2006.16668); other weights are
+    whole.
 
     Experts whose weights are stacked (experts, ...) are split by expert: those of Hugging Face's models that have a
-    `base_model_ep_plan`, and those of modules whose name or class says "expert" or "moe". Of experts that are modules
-    of their own, in an `nn.ModuleList` of such a name, every device has a part of each: what is split is a tensor. The
-    first matrix by what comes out of it, one that leads back to its width by what goes in.
+    `base_model_ep_plan`, and those of modules whose name or class says "expert" or "moe". Experts that are separate
+    modules, in an `nn.ModuleList` of such a name, are split within each expert, because only tensors are split: the
+    first matrix by its outputs, and one that leads back to the input width by its inputs.
 
     Arguments:
-        axis: of the mesh, along which experts are split; or several, which split them together.
+        axis: the axis of the mesh along which experts are split, or several axes.
         experts: a pattern of names (`fnmatch`) of stacked weights, instead of those that are found.
 
     Returns a plan, which goes together with others: `tensor_parallel(model) | expert_parallel(model)`, for example.

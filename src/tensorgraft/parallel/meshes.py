@@ -1,4 +1,4 @@
-"""Meshes, and what a specification means on one."""
+"""Meshes, and the placement that a specification describes on one."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from tensorgraft.hub import placement as hub
 from tensorgraft.hub import processes, registry
 from tensorgraft.hub.placement import Mesh, Placement
 
-# For each dimension None, the name of an axis or a tuple of names (`jax.sharding.PartitionSpec` is one such); or, in
-# PyTorch's words, for each axis of the mesh `Shard(dim)` or `Replicate()`, one of them for a mesh of one axis.
+# For each dimension None, the name of an axis or a tuple of names (such as a `jax.sharding.PartitionSpec`); or, as in
+# PyTorch, `Shard(dim)` or `Replicate()` for each axis of the mesh (without a sequence for a mesh of one axis).
 Spec = Any
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Along an axis of the mesh, dimension `dim` is split; PyTorch's own `Shard` is taken as well."""
+    """A specification for an axis of the mesh: dimension `dim` is split. PyTorch's `Shard` is accepted as well."""
 
     dim: int
 
 
 @dataclass(frozen=True)
 class Replicate:
-    """Along an axis of the mesh, every device has the same; PyTorch's own `Replicate` is taken as well."""
+    """A specification for an axis of the mesh: every device has the same. PyTorch's `Replicate` is accepted as well."""
 
 
 def mesh(shape: Sequence[int] | int, names: Sequence[str] | str, device: Any = None, abstract: bool = False) -> Mesh:
-    """A grid of the devices of one backend, with named axes.
+    """Return a grid of the devices of one backend, with named axes.
 
     Arguments:
-        shape: how many devices along each axis, for example (4, 2).
-        names: of the axes, for example ("data", "model").
-        device: `tg.device(name)`, or a backend's name; by default the default one. Devices come from its first on, in
-            the order in which they are neighbours (`jax.experimental.mesh_utils`).
-        abstract: of devices that need not be there, for modules and inputs of the device `meta` (`tg.parallel.plan`).
+        shape: the number of devices along each axis, for example (4, 2).
+        names: the names of the axes, for example ("data", "model").
+        device: `tg.device(name)`, or a backend's name; by default the default device. The mesh has the backend's first
+            devices, in an order that makes neighbours adjacent (`jax.experimental.mesh_utils`).
+        abstract: whether the devices need not exist, for modules and inputs on the device `meta` (`tg.parallel.plan`).
 
-    Of several processes a mesh has as many devices of each.
+    If there are several processes, a mesh has equally many devices of each.
 
-    Returns a `Mesh`, which is hashable; two of the same devices, shape and names are equal.
+    Returns a `Mesh`, which is hashable; two with the same devices, shape and names are equal.
 
-    Raises ValueError for more devices than there are, sizes below 1, and names that are not one for each axis or are
-    equal; TypeError for names that are no strings; BackendNotAvailableError for a backend unknown or not installed.
+    Raises ValueError for more devices than exist, sizes below 1, and names that are not one for each axis or are equal;
+    TypeError for names that are no strings; BackendNotAvailableError for a backend unknown or not installed.
 
     >>> import tensorgraft as tg
     >>> print(tg.parallel.mesh(1, "data", device="numpy"))
@@ -78,10 +78,10 @@ def mesh(shape: Sequence[int] | int, names: Sequence[str] | str, device: Any = N
 
 
 def as_mesh(label: str, mesh: Any) -> Mesh:
-    """A mesh as `tg.parallel.mesh` makes it, of JAX's (`Mesh`, `AbstractMesh`) and PyTorch's (`DeviceMesh`), too. Ranks
-    are the devices by their order; of several processes they are these, each with one device.
+    """Return the mesh itself, or convert one of JAX (`Mesh`, `AbstractMesh`) or PyTorch (`DeviceMesh`). PyTorch's ranks
+    number the devices, or the processes, if there are several with one device each.
 
-    Raises TypeError for what is no mesh, ValueError for one without names, or of other devices."""
+    Raises TypeError for anything else, ValueError for a mesh without names, or of other devices."""
     if isinstance(mesh, Mesh):
         return mesh
     kind = f"{type(mesh).__module__.partition('.')[0]}.{type(mesh).__name__}"
@@ -104,7 +104,8 @@ def as_mesh(label: str, mesh: Any) -> Mesh:
             " distribute_tensor does not"
         )
     ranks = mesh.mesh.flatten().tolist()
-    backend = _backend("graft" if mesh.device_type == "cuda" else mesh.device_type)  # of `tensorgraft run`
+    # under `tensorgraft run`, a program's mesh of CUDA devices is one of the default backend
+    backend = _backend("graft" if mesh.device_type == "cuda" else mesh.device_type)
     ids = backend.mesh_ids(max(ranks) + 1)
     if ids is None:
         available = registry.backend_class(backend.name).device_count()
@@ -117,7 +118,7 @@ def _backend(device: Any) -> Any:
         return registry.get(registry.default())
     if isinstance(device, str):
         return registry.get(registry.parse(device)[0] if device != "graft" else registry.default())
-    if hasattr(device, "backend"):  # of the Array API front end
+    if hasattr(device, "backend"):  # a device of the Array API front end
         return device.backend
     from tensorgraft.frontends.torch.core import devices
 
@@ -125,8 +126,8 @@ def _backend(device: Any) -> Any:
 
 
 def placement_of(spec: Spec, mesh: Mesh, shape: Sequence[int], label: str) -> Placement:
-    """Return the placement that a specification means for an array of a shape. Raises ValueError and TypeError, which
-    name `label`."""
+    """Return the placement that a specification describes for an array of a shape. Raises ValueError and TypeError with
+    messages that begin with `label`."""
     if isinstance(spec, Placement):
         resolved = spec
         if spec.mesh != mesh or len(spec.spec) != len(shape):
@@ -138,9 +139,10 @@ def placement_of(spec: Spec, mesh: Mesh, shape: Sequence[int], label: str) -> Pl
 
 
 def _by_names(spec: Spec, mesh: Mesh, ndim: int, label: str) -> Sequence[Any]:
+    """Return a specification as an entry for each dimension: None, the name of an axis, or a tuple of names."""
     if spec is None:
         return ()
-    if isinstance(spec, str) or _is_word(spec):
+    if isinstance(spec, str) or _is_torch_placement(spec):
         spec = (spec,)
     try:
         entries = tuple(spec)
@@ -149,23 +151,24 @@ def _by_names(spec: Spec, mesh: Mesh, ndim: int, label: str) -> Sequence[Any]:
             f"{label}: expected a spec, a tuple such as ('data', None), or one of Shard(dim) and Replicate() for"
             f" each axis of the mesh, got {spec!r}"
         ) from None
-    if not any(map(_is_word, entries)):
+    if not any(map(_is_torch_placement, entries)):
         return entries
     if len(entries) != len(mesh.names):
         raise ValueError(f"{label}: {spec!r} must have one of Shard(dim) and Replicate() for each axis of the {mesh}")
     by_dim: list[tuple[str, ...]] = [()] * ndim
-    for name, word in zip(mesh.names, entries, strict=True):
-        kind = type(word).__name__
+    for name, entry in zip(mesh.names, entries, strict=True):
+        kind = type(entry).__name__
         if kind == "Replicate":
             continue
         if kind != "Shard":
-            raise TypeError(f"{label}: {word!r} is not supported: use Shard(dim) and Replicate()")
-        if not -ndim <= word.dim < ndim:
-            raise ValueError(f"{label}: {word!r} of an array with {ndim} dimensions")
-        by_dim[word.dim % ndim] += (name,)
+            raise TypeError(f"{label}: {entry!r} is not supported: use Shard(dim) and Replicate()")
+        if not -ndim <= entry.dim < ndim:
+            raise ValueError(f"{label}: {entry!r} of an array with {ndim} dimensions")
+        by_dim[entry.dim % ndim] += (name,)
     return by_dim
 
 
-def _is_word(x: Any) -> bool:
+def _is_torch_placement(x: Any) -> bool:
+    """Return True for `Shard` and `Replicate`, and for the placements of PyTorch."""
     is_of_torch = type(x).__module__.startswith("torch.distributed.tensor")
     return isinstance(x, Shard | Replicate) or (is_of_torch and type(x).__name__ in ("Shard", "Replicate", "Partial"))

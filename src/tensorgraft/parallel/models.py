@@ -15,11 +15,11 @@ from tensorgraft.parallel.plans import Output, Plan
 
 
 def shard_(model: Any, mesh: Mesh, plan: Plan) -> Any:
-    """Spread the weights of a model over a mesh: all of them or, on an error, none.
+    """Place the weights of a model over a mesh: all of them or, on an error, none.
 
-    Parameters stay the objects that they are: tied ones stay tied, optimizers made before keep them, and the state that
-    such optimizers have, and will have, lies as the parameters do; so do gradients. A step, `load_state_dict`, any
-    write does not move them. Functions of `tg.jit` are traced again.
+    Parameters remain the same objects: tied ones stay tied, and existing optimizers keep them. Gradients, and the
+    present and future state of optimizers, have the placement of their parameters. Steps, `load_state_dict` and other
+    writes do not change placements. Functions of `tg.jit` are traced again.
 
     Arguments:
         model: a `torch.nn.Module` on the mesh's device, or on the CPU, from which parameters, buffers and what
@@ -68,7 +68,7 @@ def _shard_tree(tree: Any, mesh: Mesh, plan: Plan) -> Any:
             f"shard_: expected a torch.nn.Module or a pytree of arrays of tensorgraft.array_api or JAX, got a"
             f" {type(tree).__module__}.{type(tree).__qualname__}"
         )
-    if isinstance(plan, Mapping):  # of batches: trees have no outputs
+    if isinstance(plan, Mapping):  # without plans for outputs, which trees do not have
         plan = {p: entry for p, entry in plan.items() if not (isinstance(entry, Output) and entry.batch)}
     entry_of = specs_by_name(list(arrays), plan)
     placements = {name: resolved(entry_of(name), name, tuple(x.shape), mesh) for name, x in arrays.items()}

@@ -18,7 +18,7 @@ from tensorgraft.parallel.trees import jax_of
 
 
 def shard(x: Any, mesh: Mesh, spec: Spec) -> Any:
-    """The same values, spread over a mesh.
+    """Return arrays with the same values, placed over a mesh.
 
     Arguments:
         x: a `torch.Tensor` (of the CPU, or of the mesh's device), a `tensorgraft.array_api` array, a `jax.Array`; or a
@@ -27,8 +27,8 @@ def shard(x: Any, mesh: Mesh, spec: Spec) -> Any:
         spec: for each dimension None, the name of an axis or a tuple of names, as `jax.sharding.PartitionSpec`; what is
             left out is whole. Or PyTorch's `Shard(dim)` and `Replicate()`, one for each axis of the mesh.
 
-    Returns arrays of the same kinds; tensors are on the mesh's device. Gradients flow through. What is later written
-    into a tensor, or an array of the Array API, lies where it lies.
+    Returns arrays of the same kinds; tensors are on the mesh's device. Gradients flow through. Later writes into a
+    tensor, or an array of the Array API, keep its placement.
 
     Raises ValueError for an axis that the mesh has not, more entries than dimensions, a dimension that does not divide
     (nothing is padded), an array on another device; TypeError for what is no array. Of several processes each gives all
@@ -140,16 +140,16 @@ def check_same(name: str, x: Any, mesh: Mesh, names: Mapping[str, Any] | None = 
 
 
 def constrain(x: Any, spec: Spec, mesh: Mesh | None = None) -> Any:
-    """Return `x` with its layout fixed from here on, instead of left to GSPMD.
+    """Return `x` with a fixed placement, instead of one that GSPMD chooses.
 
-    For values on the way (activations), eagerly and inside compiled functions; its derivative lies so, too.
+    For intermediate values (activations), eagerly and inside compiled functions; the gradient has the same placement.
 
     Arguments:
         x: a tensor on the device, an array of the Array API or of JAX, or a pytree of such.
         spec: as for `shard`.
-        mesh: by default that of the model which `shard_` has placed last, or of `x`.
+        mesh: by default that of the model that `shard_` placed last, or of `x`.
 
-    Raises as `shard` does, and ValueError where there is no mesh yet.
+    Raises as `shard` does, and ValueError if there is no mesh yet.
     """
     where = None if mesh is None else as_mesh("constrain", mesh)
 
@@ -171,8 +171,9 @@ def placement(x: Any) -> Placement | None:
 
 
 def bytes_by_device(x: Any) -> dict[int, int]:
-    """Return the bytes that each device holds, by its number, of an array, a pytree of arrays, or of a
-    `torch.nn.Module`'s parameters, buffers and gradients, each storage once: what is there, not what should be.
+    """Return {number of a device: bytes that it holds} of an array, a pytree of arrays, or of a `torch.nn.Module`'s
+    parameters, buffers and gradients, each storage once. The bytes are counted from the actual arrays, not from the
+    plan.
 
     Raises TracedValueError inside a compiled function."""
     total: dict[int, int] = {}

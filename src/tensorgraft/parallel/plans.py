@@ -60,8 +60,8 @@ def fully_sharded(*axes: str, smallest: int = 0) -> dict[str, Any]:
     return {"*": rule, "**": Output(batch=axes or (EVERY_AXIS,))}
 
 
-# The parts of PyTorch's own layers, each split so that one sum over the axis ends a block (Shoeybi et al., Megatron-LM,
-# arXiv 1909.08053): of a pair of matrices the first by what comes out of it, the second by what goes in.
+# The splits of PyTorch's own layers: a block needs one sum over the axis, at its end, if of each pair of matrices the
+# first is split by its outputs and the second by its inputs (Shoeybi et al., Megatron-LM, arXiv 1909.08053).
 _COLUMNS, _ROWS = "colwise", "rowwise"
 _ATTENTION = {"in_proj_weight": _COLUMNS, "in_proj_bias": _COLUMNS, "out_proj.weight": _ROWS}
 _LAYER = {
@@ -74,12 +74,12 @@ _LAYER = {
 
 
 def tensor_parallel(module: Any, axis: str = "model") -> dict[str, Any]:
-    """Layers in pieces: of `nn.TransformerEncoderLayer` and `nn.TransformerDecoderLayer` attention by heads and the
-    feed-forward part by its inner width; of Hugging Face's models what their `base_model_tp_plan` says.
+    """Split layers: the attention of `nn.TransformerEncoderLayer` and `nn.TransformerDecoderLayer` by heads and their
+    feed-forward part by its inner width; Hugging Face's models by their `base_model_tp_plan`.
 
     Arguments:
-        module: the model, whose names and sizes are looked at.
-        axis: of the mesh, along which layers are split.
+        module: the model, of which names and sizes are used.
+        axis: the axis of the mesh along which layers are split.
 
     Returns a plan. Raises ValueError for a model that has none of these layers.
     """
@@ -132,7 +132,7 @@ def declared(module: Any, kind: str) -> dict[str, str]:
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Return True if the patterns match; a star stands for one part of a name."""
+    """Return True if the patterns match; a star matches one part of a name."""
     parts, pattern_parts = name.split("."), pattern.split(".")
     return len(parts) == len(pattern_parts) and all(w in ("*", p) for p, w in zip(parts, pattern_parts, strict=True))
 

@@ -71,7 +71,8 @@ def autocasting(xp: Backend) -> Backend:
     """Return `xp` with the casts of the autocast region of this thread; `xp` itself outside of one, or in a disabled
     one.
 
-    What is compiled with it has these casts for good: its cache is to know `precision.current()` too. Raises nothing.
+    A function compiled with it always has these casts, so the key of its cache has to include `precision.current()`.
+    Raises nothing.
     """
     region = current()
     return xp if region is None else _casting(xp, region.policy, region.dtype)
@@ -89,8 +90,8 @@ def _casting(xp: Backend, policy: str, dtype: np.dtype, keeps: bool = False) -> 
 
 
 class Casting:
-    """A backend whose operations cast by one policy. What has no row is the backend's own. `keeps`: results have the
-    dtypes that they have without it."""
+    """A backend whose operations cast their operands by a policy. Operations without a row in it are unchanged.
+    `keeps`: results are cast to the dtypes that they have without the policy."""
 
     def __init__(self, xp: Backend, policy: str, dtype: np.dtype, keeps: bool = False) -> None:
         self.inner, self.policy, self.low, self.keeps = xp, policy, dtype, keeps

@@ -1,4 +1,4 @@
-"""Features, the rows of a table of private names, and a check that a name is there."""
+"""Features, the rows of a table of private names, and a check that a framework has a name."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Feature:
-    """A feature that needs names: these modules of ours, without `tensorgraft.`, and those in them that no other
-    feature has.
+    """A feature that needs private names: `modules` (without `tensorgraft.`) and their submodules, except those of
+    other features.
 
-    `modules`: `package.*` is what is in a package, which itself can be imported in any case. `names` has owners and
-    their names, `torch.Tensor: _is_view _nnz`; `~` before an owner: not asked for, as objects get the attributes when
-    they are made, and the class does not show them, or as only some versions have them, and our code looks. What is
-    in a module that takes long to import is asked for once it is there; `imports`: at once, since the modules of ours
-    import it too.
+    In `modules`, `package.*` means the modules of a package that itself can always be imported. `names` has owners and
+    their names, `torch.Tensor: _is_view _nnz`. `~` before an owner: the names are not checked, because instances get
+    the attributes when they are created, or only some versions have them and the code checks that. Names of a module
+    that takes long to import are checked once it is imported; `imports`: they are checked at once, since the feature's
+    modules import it, too.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Names:
 
     package: str
     title: str
-    oldest: str  # that it works with, as in `pyproject.toml`: every feature is off with an older one
+    oldest: str  # the oldest supported version, as in `pyproject.toml`: with an older one every feature is off
     tested: tuple[str, ...]  # versions
     features: tuple[Feature, ...]
 
@@ -61,8 +61,8 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def absent(name: str, *, importing: bool) -> bool:
-    """Return whether a framework lacks a name. What is in a module that is not imported is asked for where `importing`;
-    otherwise it passes for present, as what is not to be asked for (`~`) does."""
+    """Return True if a framework lacks a name. Names of a module that is not imported are checked only if `importing`;
+    otherwise they count as present, as do those that are not checked (`~`)."""
     if name.startswith("~"):
         return False
     parts = name.split(".")
@@ -97,7 +97,7 @@ def _attribute(owner: Any, name: str) -> Any:
     """An attribute, or `_ABSENT`."""
     if not isinstance(owner, ModuleType) or "__getattr__" not in vars(owner):
         return getattr(owner, name, _ABSENT)
-    # deprecated names warn; the code that uses them tells of that. (Python forgets here which warnings it has shown.)
+    # deprecated names warn where they are used, not here (this context makes Python forget which warnings it has shown)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return getattr(owner, name, _ABSENT)

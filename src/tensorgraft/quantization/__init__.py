@@ -1,7 +1,7 @@
-"""Quantised tensors that behave as tensors: `tg.quantize`, `tg.dequantize`, and what happens where an operation has no
+"""Quantised tensors that behave as tensors: `tg.quantize`, `tg.dequantize`, and the setting for operations without a
 rule for codes.
 
-What is asked for here is imported then: the modules beside this one, which front ends are built on, know nothing of it.
+Names are imported when they are read: front ends are built on other modules of this package, which do not depend on it.
 """
 
 import importlib
@@ -43,7 +43,7 @@ __all__ = [
     "unflatten_tensor_state_dict",
 ]
 
-_HOMES = {  # public name -> module that has it
+_HOMES = {  # {public name: module that defines it}
     "Adam8bit": "tensorgraft.frontends.torch.quantized.adam8bit",
     "Adam8bitState": "tensorgraft.quantization.api.optimizer",
     "GradientTransformation": "tensorgraft.quantization.api.optimizer",

@@ -12,16 +12,16 @@ from tensorgraft.hub.value import Value, ValueBackend, with_operators
 
 LOW, HIGH = -128.0, 127.0
 _NARROW = (dtypes.bfloat16, dtypes.float16)
-_LEAST_NARROW = 2.0**-23  # of scales, as in torchao: float32's epsilon, which float16 has, too
+_LEAST_NARROW = 2.0**-23  # the least scale, as in torchao: float32's epsilon, which float16 can represent
 _LEAST = 1.18e-38  # a scale of less has no reciprocal: the row is zeros
 
 
 def by_row(xp: Backend, x: Array, axes: Sequence[int]) -> tuple[Array, Array]:
-    """Return (int8 codes, float32 scales): quantised symmetrically, with one scale for all that is contracted along
-    `axes`.
+    """Return (int8 codes, float32 scales): quantised symmetrically, with one scale for all elements that are contracted
+    along `axes`.
 
-    The greatest number lies half a step beyond the last code, a scale for 16-bit floats is one of these, and numbers
-    are multiplied by its reciprocal, as in torchao: how its models round is how they round here.
+    As in torchao, the greatest number is half a step beyond the last code, the scale of 16-bit floats has their dtype,
+    and numbers are multiplied by its reciprocal, so that models of torchao are rounded in the same way.
     """
     values = xp.astype(x, dtypes.float32)
     if 0 in xp.shape(values):

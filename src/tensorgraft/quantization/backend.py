@@ -97,7 +97,7 @@ class _Operations(ByTape, Wrapper, operation=_operation):
 
 
 class QuantizingBackend(_Operations):
-    mutable = False  # a write quantises anew
+    mutable = False  # a write quantises again
     compound = True
 
     def __init__(self, inner: Backend) -> None:
@@ -201,7 +201,7 @@ class QuantizingBackend(_Operations):
     # ---- programs ----------------------------------------------------------------------------------------------------
 
     def compile(self, fn: Callable[..., Any], /, donate: Sequence[int] = ()) -> Callable[..., Any]:
-        """Codes and scales are arguments of their own."""
+        """Compile with codes and scales as separate arguments."""
         known: dict[Any, _Compiled] = {}
 
         def run(*args: Any) -> tuple[Any, ...]:
@@ -255,7 +255,7 @@ class _Compiled:
     def __init__(self, inner: Backend, fn: Callable[..., Any], kinds: tuple[Any, ...]) -> None:
         self.kinds = kinds
         self.result_kinds: list[tuple[Any, ...] | None] = []  # the kinds of the results
-        self.notes: policy.Notes | None = None  # of what is compiled once
+        self.notes: policy.Notes | None = None  # notes of a program that is compiled once
 
         def flat(*leaves: Any) -> tuple[Any, ...]:
             if inner.compiles:
@@ -308,7 +308,8 @@ def quantizing(xp: Backend) -> QuantizingBackend:
 
 
 def common(a: Backend, b: Backend) -> Backend | None:
-    """The backend for operands of two: the one that knows of quantised arrays, if only that is the difference."""
+    """Return the backend for operands of two backends: that with quantised arrays, if the other one is its inner
+    backend."""
     if a is b:
         return a
     for first, other in ((a, b), (b, a)):

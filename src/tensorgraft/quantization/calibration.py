@@ -1,8 +1,8 @@
 """Calibration: measurements of what a model's weights are multiplied by, for fixed ranges of activations, and for GPTQ.
 
-Of models it asks for two things: to show another array in the place of a weight, and to run. See `watching.py`.
+A model has to support two things: replacing a weight by another array, and running. See `recorded_weight.py`.
 
-Built on the backend that knows of quantised arrays; used by models alone, nothing of the core imports it.
+Built on the backend with quantised arrays, and used for models; no core module imports it.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ class _Run:
         return {name: self._with_range(weights[name], watch) for name, watch in watches.items()}
 
     def gptq(self, names: Iterable[str]) -> dict[str, Quantized]:
-        """One weight after the other, in the order in which the model comes to them, by what they are multiplied by
-        when those before them are quantised. Weights that are multiplied by the same have their turn together."""
+        """Quantise the weights one after the other, in the order in which the model uses them, by their inputs when the
+        weights before are quantised. Weights with the same input are quantised together."""
         first = {name: self._watch(name, _Digest()) for name in names}
         order = self._measure({}, first)
         rounded: dict[str, Quantized] = {}
@@ -191,8 +191,8 @@ class _Run:
 
 
 class _Watch:
-    """A watch over the products of a weight, which notes their range and what else is asked for. Faults are reported
-    after the run: what is raised inside of it the model may catch."""
+    """An observer of the products of a weight, which records the range of their inputs and any other use. Errors are
+    reported after the run, since a model may catch exceptions inside of it."""
 
     def __init__(self, name: str, observed: InputRange | None, sink: Any) -> None:
         self.name, self.range, self.sink = name, observed, sink

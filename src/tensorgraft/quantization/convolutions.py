@@ -1,9 +1,9 @@
 """Rules of convolutions with quantised weights.
 
-A scale for each output channel, or one for all, multiplies what comes out, where that is less than the weights are;
-other scales multiply the weights on their way into a convolution of floats. No backend has a fast convolution of
-integers (XLA's for the CPU takes 20 times as long as that of floats), so activations are never rounded here, whatever
-the scheme: all backends compute the same.
+A scale for each output channel, or one for all, multiplies the result, if that has fewer elements than the weights;
+other scales multiply the weights before a convolution of floats. No backend has a fast convolution of integers (XLA's
+for the CPU takes 20 times as long as that of floats), so activations are never rounded here, whatever the scheme: all
+backends compute the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Encodings: what a code stands for before it is scaled, and how codes lie in memory."""
+"""Encodings: the number that a code represents before it is scaled, and the layout of codes in memory."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Encoding:
         return xp.astype(codes, dtypes.float32)
 
     def all_codes(self) -> np.ndarray:
-        """Every code, in `dtype`, in the order of what they are as bytes."""
+        """Return every code, in `dtype`, in the order of their bytes."""
         count = len(self.table) if self.kind == "table" else 1 << self.bits
         return np.arange(count, dtype=np.uint8).view(self.dtype)
 
@@ -147,8 +147,8 @@ def _largest(name: str) -> float:
 
 @functools.cache
 def _ascending(table: tuple[float, ...], to_even: bool) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return (float32 numbers half way between those of a table in ascending order, the uint8 code at each place; None
-    where that is the place itself). What lies half way gets the lower number, or, of floats, the even code."""
+    """Return (float32 midpoints between the entries of a table in ascending order, the uint8 code of each position, or
+    None if it equals the position). A midpoint is rounded to the lower number, or for floats to the even code."""
     values = np.array(table, np.float32)
     known = {float(v): code for code, v in reversed(list(enumerate(values.tolist())))}  # 0.0, not -0.0
     codes = np.array([known[v] for v in sorted(known)], np.uint8)

@@ -13,7 +13,7 @@ from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.quantization.scheme import Scheme
 
 _BINS = 8192
-_SHARES = np.geomspace(1.0, 0.01, 100)  # of the whole range, that "mse" tries
+_SHARES = np.geomspace(1.0, 0.01, 100)  # fractions of the whole range that "mse" tries
 _LEAST = float(np.finfo(np.float32).tiny)  # scales below it have no reciprocal
 
 
@@ -98,7 +98,7 @@ class _Histogram:
         self.counts += np.bincount(np.clip(at, 0, _BINS - 1), minlength=_BINS)
 
     def outermost(self, part: float, with_zero: bool) -> tuple[float, float]:
-        """Return (low, high) between which a `part` of the numbers lies, as `observers` counts them."""
+        """Return (low, high) that contain a `part` of the numbers, as `observers` count them."""
         half = _BINS // 2
         counts = self.counts.copy()
         counts[half] += self.zeros

@@ -1,10 +1,10 @@
-"""Adam on moments of one byte a number, in operations of the hub: what the optimizers of all front ends compute.
+"""Adam with moments of one byte for each number, in operations of the hub; the optimizers of all front ends use it.
 
 A moment is a float of 8 bits times a scale that a block of numbers shares (block-wise, as in Dettmers et al., "8-bit
 Optimizers via Block-wise Quantization", arXiv 2110.02861). Averages move by less than half a code a step, and rounding
-to the nearest would lose that, always. Here a dither is added before bits are cut off, so that the mean of what is
-kept is what was meant. The dither of an element is a Kronecker sequence, multiples of the golden ratio modulo 1: over
-any few steps its values are spread evenly, so that errors cancel sooner than those of random numbers do.
+to the nearest would lose that, always. Here a dither is added before the lower bits are dropped, so that the mean of
+the stored values is exact. The dither of an element is a Kronecker sequence, multiples of the golden ratio modulo 1:
+over any few steps its values are spread evenly, so that errors cancel sooner than those of random numbers do.
 
 Built on the hub; used by the optimizers alone, nothing of the core imports it.
 """
@@ -27,11 +27,10 @@ _GOLDEN, _PLASTIC = -0x61C88647, -0x3EC05657
 
 
 class MomentFormat(NamedTuple):
-    """A float of 8 bits: of numbers of either sign, or of magnitudes, with a bit more of precision. It has 16 octaves:
-    the middle ones, from 2^-7 on, have 2^`mantissa` codes each, those above, from 2^-3 on, twice and those below half
-    as many.
+    """A float of 8 bits, for signed numbers, or for magnitudes, with one more bit of precision. It has 16 octaves, of
+    which those from 2^-7 to 2^-3 have 2^`mantissa` codes each, those above twice and those below half as many.
 
-    Among signed numbers the first code is zero; among magnitudes there is no zero, for they are divided by.
+    Signed numbers include zero (code 0). Magnitudes do not, because they are divisors.
     """
 
     signed: bool
@@ -44,12 +43,12 @@ class MomentFormat(NamedTuple):
 
     @property
     def cut(self) -> int:
-        """The number of float32's bits that are cut off."""
+        """The number of bits of a float32 that are dropped."""
         return 23 - self.mantissa
 
     @property
     def first(self) -> float:
-        """The number that code 1 stands for."""
+        """The number that code 1 represents."""
         return _LEAST * (1 + 2.0 ** -(self.mantissa - 1))
 
 
@@ -69,8 +68,9 @@ class Settings(NamedTuple):
 
 
 def empty(xp: Backend, shape: tuple[int, ...], dtype: Any, smallest: int) -> tuple[Array, ...]:
-    """The moments of a parameter before the first step: (first, second), or in bytes (codes, scales, codes, scales), of
-    the first moment and of the second's root; codes are uint8 (blocks, BLOCK), scales float32 (blocks, 1)."""
+    """Return the moments of a parameter before the first step: (first, second), or in bytes (codes, scales, codes,
+    scales) of the first moment and of the root of the second. Codes are uint8 (blocks, BLOCK), scales float32
+    (blocks, 1)."""
     size = 1
     for n in shape:
         size *= n
@@ -100,16 +100,16 @@ def step(
     settings: Settings,
     phases: tuple[int, int],
 ) -> tuple[Value, tuple[Value, ...]]:
-    """One step of Adam for one parameter.
+    """Compute one step of Adam for one parameter.
 
     Arguments:
-        grad: the gradient; weights: the parameter, or None where it does not decay.
+        grad: the gradient; weights: the parameter, or None without weight decay.
         state: its moments, as `empty` returns them.
         count: () the number of this step, from 1.
         rate: the learning rate, a number or an array ().
-        phases: where the dithers of the two moments begin, see `phase`.
+        phases: the initial phases of the dithers of the two moments, see `phase`.
 
-    Returns (what is to be added to the parameter, in its computation dtype; the new moments).
+    Returns (the change to be added to the parameter, in its computation dtype; the new moments).
     """
     shape, dtype = grad.shape, wide(grad.dtype)
     g = xp.astype(grad, dtype)
@@ -143,8 +143,8 @@ def step(
 
 
 def phase(seed: int, parameter: int, moment: int) -> int:
-    """Return where a dither begins, as int32. Those of different parameters are independent (SplitMix64; Steele et al.
-    2014)."""
+    """Return the initial phase of a dither, as int32. Those of different parameters are independent (SplitMix64; Steele
+    et al. 2014)."""
     z = (seed * 0x9E3779B97F4A7C15 + 2 * parameter + moment + 1) * 0x9E3779B97F4A7C15 % 2**64
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
@@ -152,12 +152,12 @@ def phase(seed: int, parameter: int, moment: int) -> int:
 
 
 def phase_from(phase: int, element: int) -> int:
-    """Return where the dither begins for the elements from one on, as int32."""
+    """Return the phase at an element, as int32: the initial phase for the elements from this one on."""
     return (phase + element * _PLASTIC + 2**31) % 2**32 - 2**31
 
 
 def _corrected(xp: Any, beta: float, count: AnyArray, dtype: Any) -> AnyArray:
-    """1 - beta^count, also where that is small."""
+    """Return 1 - beta^count, without cancellation if it is small."""
     if not beta:
         return xp.ones((), dtype)
     return xp.negative(xp.expm1(xp.multiply(xp.astype(count, dtype), math.log(beta))))
@@ -175,9 +175,9 @@ def _encode(xp: ValueBackend, values: Value, form: MomentFormat, count: Value, s
     scale = xp.max(magnitudes, axis=(1,), keepdims=True) / form.top
     units = xp.minimum(magnitudes / xp.where(scale == 0.0, 1.0, scale), form.top)
     bits = _same_bits(xp, units, dtypes.int32) - _BITS_OF_LEAST
-    # codes with the bits to be cut off: a line for each density of codes
+    # codes with the bits to be dropped: piecewise linear, with a piece for each density of codes
     bits = xp.maximum(xp.maximum(bits >> _int32(xp, 1), bits - 4 * _OCTAVE), bits * 2 - 16 * _OCTAVE)
-    if form.signed:  # between zero and the first code there is a straight line, too
+    if form.signed:  # another linear piece between zero and the first code
         near_zero = xp.minimum(units, form.first) * (2.0**form.cut / form.first)
         bits = xp.where(units < form.first, xp.astype(near_zero, dtypes.int32), bits)
     else:
@@ -189,8 +189,8 @@ def _encode(xp: ValueBackend, values: Value, form: MomentFormat, count: Value, s
 
 
 def _dither(xp: ValueBackend, rows: int, bits: int, count: Value, start: int) -> Value:
-    """Return int32 (rows, BLOCK), from 0 to 2^bits - 1."""
-    # arrays with an axis: NumPy warns where numbers of 32 bits overflow, as they are to do here
+    """Return the dither of each element at step `count`: int32 (rows, BLOCK), from 0 to 2^bits - 1."""
+    # integers wrap here by intention: NumPy warns of that for scalars, but not for arrays with an axis
     offset = xp.reshape(xp.astype(count, dtypes.int32), (1,)) * _int32(xp, _GOLDEN)
     offset = offset + _int32(xp, start)
     of_elements = xp.iota(rows * BLOCK, dtypes.int32) * _int32(xp, _PLASTIC)
@@ -208,7 +208,7 @@ def _int32(xp: Any, value: int) -> Any:
 
 
 def _decode(xp: ValueBackend, codes: Value, scale: Value, form: MomentFormat, shape: tuple[int, ...]) -> Value:
-    """Return float32 values of a shape."""
+    """Return the float32 values of codes, in a shape."""
     codes_shape = codes.shape
     level = xp.astype(codes, dtypes.int32)
     codes = level & 127 if form.signed else level

@@ -15,7 +15,7 @@ from tensorgraft.quantization.ranges import ranges, split_of, with_ranges
 from tensorgraft.quantization.scheme import Scheme
 
 _PERCENTILE = re.compile(r"percentile(?:_(\d+(?:\.\d+)?))?")
-_SHARES = tuple(np.linspace(1.0, 0.2, 41)[1:].tolist())  # of the whole range, that "mse" tries
+_SHARES = tuple(np.linspace(1.0, 0.2, 41)[1:].tolist())  # fractions of the whole range that "mse" tries
 
 
 def percentile_of(observer: str, argument: str = "observer") -> float | None:
@@ -59,8 +59,8 @@ def observed(
 
 
 def _without_outermost(xp: Backend, x: Array, scheme: Scheme, block: tuple[int, ...], part: float) -> Array:
-    """Numbers of each block clipped to those between which a `part` of them lies: of magnitudes; with zero points, of
-    the numbers on either side."""
+    """Return the numbers of each block, clipped to the range that contains a `part` of them: of magnitudes, or with
+    zero points of the numbers on either side."""
     split, inner = split_of(xp.shape(x), block)
     outer = tuple(i for i in range(len(split)) if i not in inner)
     n = math.prod(block)

@@ -1,6 +1,6 @@
-"""A weight that is watched: the numbers that it has, in a quantised array that tells what it is multiplied by.
+"""Weights that record the inputs of their products: quantised arrays that hold the original numbers.
 
-So calibration needs to know nothing of models: whatever computes with quantised arrays computes with these.
+Calibration is thus independent of the kind of model: all code that computes with quantised arrays works with these.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ DENSE = Encoding("dense", 32, "dense")  # codes that are the numbers themselves
 
 @dataclass(frozen=True)
 class Product:
-    """A product of a weight: what it was multiplied by.
+    """The input of a product with a weight.
 
     Arguments:
         inputs: (rows, K), a float array of the host, with the contracted axis last.
-        axis: of the weight, along which products are added up; None where there are several, or parts of one.
+        axis: the contracted axis of the weight; None if there are several, or parts of one.
         columns: the indices along that axis, (K,).
     """
 

@@ -15,11 +15,11 @@ from tensorgraft.errors import CheckError
 def error_if(x: Any, pred: Any, message: str) -> Any:
     """Return `x`, or raise an error where `pred` holds, with `message` and the line of the call.
 
-    Eagerly it is raised at once. In a function compiled by `tg.jit`, the condition is one more result of the program:
-    it is looked at when the program has run, before anything that the program writes is written, and the error is
-    raised by the call. So it is under `tg.grad`, `tg.vmap` (where it holds for any slice), in loops, and where they are
-    nested: the error comes when the outermost of them has computed. Where several hold, the first one counts.
-    A compiled function with checks waits for its results, and gives no memory of arguments away.
+    Eagerly it is raised at once. In a function compiled by `tg.jit`, the condition is an additional result of the
+    program: it is checked after the program has run, before its writes are applied, and the call raises the error.
+    Under `tg.grad`, `tg.vmap` (if it is true for any slice), in loops, and where these are nested, the error is raised
+    when the outermost of them has computed. If several conditions are true, the first one counts. A compiled function
+    with checks waits for its results, and donates no memory of arguments.
 
     Arguments:
         x: anything; it is returned.
@@ -51,6 +51,6 @@ def error_if(x: Any, pred: Any, message: str) -> Any:
             check(xp, pred._value(), text)
     elif (
         bool(pred.any()) if framework == "torch" else np.any(np.asarray(pred))
-    ):  # of a trace of the framework's own, the framework says that there is no value
+    ):  # in a trace of the framework's, the framework raises the error for a missing value
         raise CheckError(text)
     return x

@@ -16,7 +16,7 @@ def load(directory: str | Path, *, onto: str = "numpy") -> Function:
     are checked: nothing in them is code.
 
     Raises:
-        FileNotFoundError: where there is no saved function.
+        FileNotFoundError: if there is no saved function.
         ValueError: for one that is broken, or of another version.
         BackendNotAvailableError: for a backend unknown or not installed.
 

@@ -277,13 +277,13 @@ class BoundMethod(Module):
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        return self.__func__.__get__(self.__self__, type(self.__self__))  # of the function, with its module
+        return self.__func__.__get__(self.__self__, type(self.__self__))  # the method of the function, with its module
 
 
 class Partial(Module):
     """`functools.partial` as a pytree: the function and its arguments are children.
 
-    Positional arguments of a call come behind those given here.
+    Positional arguments of a call follow those given here.
     """
 
     func: Callable[..., Any]

@@ -18,9 +18,9 @@ from tensorgraft.files import replacing
 from tensorgraft.transforms.filters import filter
 
 _MOST_LINES = 8
-# the format's names of dtypes, beside those that are NumPy's with a number of bits
+# the format's names of dtypes that are not NumPy's names with a number of bits
 _NAMED = {"BOOL": "bool", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "C64": "complex64"}
-_METADATA = "tensorgraft"  # what the format lacks: complex128 is pairs of float64
+_METADATA = "tensorgraft"  # metadata for dtypes that the format lacks: complex128 is stored as pairs of float64
 _NUMBERS = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
 
 
@@ -39,8 +39,8 @@ def tree_serialise_leaves(
 ) -> None:
     """Write the arrays of a pytree, of any framework, and its Python numbers (0-dimensional arrays) to a file.
 
-    Each is named by its path, as `layers.0.weight`; other programs read the file as any other of the format. It is
-    complete, or as it was before: it is written beside and then renamed.
+    Each is named by its path, as `layers.0.weight`; other programs can read the file. A previous file is replaced only
+    when the new one is complete: it is written under another name and then renamed.
 
     Arguments:
         filter_spec: which leaves, as `filter` takes it. Others are left out.
@@ -69,7 +69,7 @@ def tree_deserialise_leaves(
     filter_spec: Any = is_array_like,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> Any:
-    """The pytree `like` with the arrays and numbers of a file, in the framework and on the device of its own.
+    """Return the pytree `like` with the arrays and numbers of a file, in the framework and on the device of its leaves.
 
     Arguments:
         like: a pytree like the one that was saved; of arrays only shape, dtype and place count. Leaves that have a

@@ -43,8 +43,8 @@ def evaluate(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 
 
 def _traced_value_error(error: Exception, sized: bool) -> TracedValueError:
-    """Return the error in the place of PyTorch's `error`: a value was asked for, or (`sized`) the shape of a result
-    depends on values."""
+    """Return the error that replaces PyTorch's `error`: a value was read, or (`sized`) the shape of a result depends on
+    values."""
     library, location, at = str(Path(torch.__file__).parent), None, error.__traceback__
     while at is not None:
         file = at.tb_frame.f_code.co_filename

@@ -15,7 +15,7 @@ _NONE: Any = object()
 
 
 class _Leaf:
-    """A leaf with an identity of its own."""
+    """A leaf that is a distinct object."""
 
     __slots__ = ("value",)
 
@@ -24,7 +24,7 @@ class _Leaf:
 
 
 class _Empty(tuple):
-    """An empty tuple with an identity of its own."""
+    """An empty tuple that is a distinct object."""
 
     __slots__ = ()
 

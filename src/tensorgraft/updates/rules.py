@@ -19,7 +19,7 @@ def check_value(name: str, value: Any) -> None:
 
 
 def check_index(name: str, index: Any) -> None:
-    """Raises IndexError for what is no index of any array. Bounds are judged by what is indexed."""
+    """Raise IndexError for an object that cannot index any array. Bounds are checked by the indexed array."""
     for part in index if isinstance(index, tuple) else (index,):
         dtype = getattr(part, "dtype", None)
         if dtype is not None:

@@ -79,7 +79,7 @@ class JaxBackend(
     def __init__(self, index: int = 0, platform: str | None = None) -> None:
         super().__init__(index, platform)
         devices = jax.local_devices(backend=platform)
-        # a launched process takes the device of its number; where it has fewer of its own, names begin anew
+        # a launched process takes the device of its number, counted modulo the devices of the machine
         named = max(len(devices), cpu_devices()) if processes.count() > 1 else len(devices)
         if not 0 <= index < named:
             raise ValueError(
@@ -87,7 +87,7 @@ class JaxBackend(
                 f" it has {', '.join(map(str, devices))}"
             )
         self.device = devices[index % len(devices)]
-        # whether programs are written for CPUs, arrays are the host's memory and another backend may compute on it
+        # True if programs are compiled for CPUs, arrays are in the host's memory, and a cold tier may compute on it
         self.for_cpu = self.device.platform == "cpu"
         cache.install()
         # arrays of the default device stay uncommitted, so that they mix with sharded ones
@@ -110,7 +110,7 @@ class JaxBackend(
         return x.shape
 
     def asarray(self, x: np.ndarray, /) -> Array:
-        # JAX on CPU may keep the host's memory, which the caller may write later: it is given a copy that is nobody's
+        # JAX on CPU may use the host's memory, which the caller may write later: copy it
         x = np.array(x, order="C")
         if x.dtype.isnative:
             return self.adopt(x)
@@ -124,7 +124,7 @@ class JaxBackend(
 
     def to_numpy(self, x: Array, /) -> np.ndarray:
         if isinstance(x, Tracer):
-            x = lax.stop_gradient(x)  # what is being differentiated, and nothing more, has a value
+            x = lax.stop_gradient(x)  # tracers of derivatives have values, other tracers do not
         if isinstance(x, Tracer):
             raise TracedValueError(
                 f"the values of a {x.dtype} array of shape {x.shape} are needed while a program is being traced,"
@@ -163,7 +163,7 @@ class JaxBackend(
             return None
         with self.scope():
             array = jax.device_put(x) if self._is_default else jax.device_put(x, self.device)
-        # XLA takes memory as it is where it is aligned to 64 bytes
+        # XLA uses memory without a copy if it is aligned to 64 bytes
         return array if array.unsafe_buffer_pointer() == x.ctypes.data else None
 
     @functools.cached_property
@@ -179,7 +179,7 @@ class JaxBackend(
         single = {*map(type, arrays)} == {ArrayImpl} and {*map(type, map(_sharding, arrays))} == {SingleDeviceSharding}
         if not (single and self.for_cpu):
             return None
-        try:  # `__dlpack__` asks the same of each, in six times the time
+        try:  # checked for all arrays at once: `__dlpack__` of each takes six times as long
             jax.block_until_ready([*arrays])
             return [*map(_jax.buffer_to_dlpack_managed_tensor, arrays)]
         except jax.errors.JaxRuntimeError:
@@ -276,7 +276,7 @@ class JaxBackend(
         return jax.make_array_from_single_device_arrays(x.shape, x.sharding, pieces)
 
     def as_traced(self, x: Array, /) -> Array:
-        return x if isinstance(x, Tracer) else jax.numpy.copy(x)  # which lowers to nothing
+        return x if isinstance(x, Tracer) else jax.numpy.copy(x)  # a copy would lower to nothing
 
     def eval_shape(self, fn: Callable[..., Any], /, *operands: Any) -> tuple[tuple[tuple[int, ...], np.dtype], ...]:
         specs = [jax.ShapeDtypeStruct(*x) if isinstance(x, tuple) else x for x in operands]
@@ -287,10 +287,10 @@ class JaxBackend(
         return native.narrow(dtype)
 
     def seed_words(self, key: Any, /) -> Array:
-        if not isinstance(key, jax.Array):  # of a function that was read from a file
+        if not isinstance(key, jax.Array):  # a key of a function that was read from a file
             return super().seed_words(key)
         words = jax.random.key_data(key) if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) else key
-        return words.reshape(-1)[-2:]  # of other generators than Threefry's there may be more
+        return words.reshape(-1)[-2:]  # generators other than Threefry may have more words
 
     def differentiable(self, function: Differentiable, /) -> Callable[..., tuple[Array, ...]]:
         return native.differentiable(self, function)

@@ -1,4 +1,4 @@
-"""Control flow of `lax` on pytrees of optree, which knows other containers than JAX does."""
+"""Control flow of `lax` on pytrees of optree, whose node types differ from JAX's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tensorgraft.hub.array import NativeArray as Array
 
 
 class JaxControlFlow:
-    barriers = 0  # how many there have been: programs with one are compiled otherwise
+    barriers = 0  # the number of barriers so far: programs with a barrier are compiled with other options
 
     def cond(
         self, predicate: Array, true_fn: Callable[..., Any], false_fn: Callable[..., Any], /, *operands: Any
@@ -41,8 +41,8 @@ class JaxControlFlow:
     def host_call(
         self, fn: Callable[..., Sequence[np.ndarray]], operands: Sequence[Array], results: Sequence[Any], /
     ) -> list[Array]:
-        """Call the host; in a trace, in the order of the program if there are no results, else for the sake of
-        these."""
+        """Call the host. In a trace, calls without results run in the order of the program; calls with results run if
+        these are used."""
         if not is_tracing() and not any(isinstance(x, jax.core.Tracer) for x in operands):
             return Backend.host_call(self, fn, operands, results)  # type: ignore[arg-type]
         dtypes = [np.dtype(x.dtype) for x in operands]
@@ -113,8 +113,8 @@ def _leaves(name: str, tree: Any, carry: Any) -> list[Array]:
 
 
 def host_callback(fn: Callable[..., Any], ordered: bool) -> Callable[..., tuple[()]]:
-    """Return a function that calls the host with values of a program. `jax.vmap` calls it once, with the axis of the
-    batch in front, and not once for each element of it."""
+    """Return a function that calls the host with values of a program. Under `jax.vmap` it is called once for the whole
+    batch, whose axis is the first."""
 
     @jax.custom_batching.custom_vmap
     def call_host(*xs: Array) -> tuple[()]:
@@ -125,7 +125,7 @@ def host_callback(fn: Callable[..., Any], ordered: bool) -> Callable[..., tuple[
     return call_host
 
 
-# Values wider than 32 bits cross as words of 32, whatever the thread that calls the host thinks of x64.
+# Values wider than 32 bits are passed as words of 32 bits: the thread that calls the host may have x64 disabled.
 
 
 def _is_wide(dtype: np.dtype) -> bool:

@@ -1,4 +1,5 @@
-"""JAX while nobody has needed it: on the CPU, the cold tier computes, and importing JAX takes half a second."""
+"""JAX as a deferred backend: nothing is imported until JAX is needed. On the CPU, the cold tier computes first, and
+importing JAX takes half a second."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from tensorgraft.hub.deferred import Deferred, start
 from tensorgraft.hub.runtime import cpu_devices
 from tensorgraft.importing import entry_points
 
-# by which a program, or who starts it, chooses devices for JAX
+# environment variables that select devices for JAX
 _CHOICES = (
     "JAX_FORCE_TPU_INIT",
     "JAX_NUM_CPU_DEVICES",
@@ -55,7 +56,7 @@ def deferred() -> DeferredJax | None:
         return None
     if "host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return None
-    if processes.may_be_distributed():  # that begin together
+    if processes.may_be_distributed():  # processes that start together
         return None
     platforms = os.environ.get("JAX_PLATFORMS", "")
     plugins = any(map(importlib.util.find_spec, ("jax_plugins", "libtpu"))) or any(entry_points("jax_plugins"))

@@ -1,10 +1,9 @@
-"""Compiled programs, called with less on the way than `jax.jit` has.
+"""Compiled programs that are called with less overhead than `jax.jit`.
 
-`jax.jit` finds out at every call, of every argument, what it is and where, before it runs what it has compiled: half of
-what a call costs (at 100 arguments 37 us, of which 19). A program of ours is called with arrays of the same kind again
-and again. After some calls it is handed to the runtime at once, where its arguments have the shapes and dtypes that
-they had; the runtime itself refuses other devices and several shards. What it does not look at is layouts, so that no
-array of another than the usual one comes in (`ordinary`).
+Before it runs a program, `jax.jit` examines the type and device of every argument, which is half of the cost of a call
+(19 of 37 us at 100 arguments). These programs are called with arrays of the same kind many times. After some calls,
+arguments with the same shapes and dtypes are passed to the runtime directly. The runtime itself refuses other devices
+and several shards, but does not check layouts, so arrays with unusual layouts are excluded (`ordinary`).
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ debug_nans, debug_infs, default_precision = jax.debug_nans, jax.debug_infs, jax.
 _OFTEN = 8  # calls after which a program is worth the third of a millisecond that it takes to ask for what runs it
 _OTHERS = (AttributeError, TypeError, jax.errors.JaxRuntimeError)  # raised for no arrays, or others than before
 _avals = attrgetter("aval")
-_and_where = attrgetter("aval", "sharding")  # of an array of several processes this one may have one piece
+_and_where = attrgetter("aval", "sharding")  # an array of several processes may have one piece in this process
 
 
 def ordinary(x: Array) -> Array:
@@ -48,18 +47,18 @@ class _Executable:
     """A compiled program as the runtime runs it, and the arguments that it takes."""
 
     execute: Any
-    handlers: Any  # of the outputs
-    wanted: list[int] | None  # of the arguments; None for all
+    handlers: Any  # for the outputs
+    wanted: list[int] | None  # positions of the arguments that are used; None for all
     single: bool  # one array comes out, and no tuple
-    looks: attrgetter[Any]  # what of arguments has to be the same
-    avals: list[Any]  # which they are
-    precision: Any  # of products, which was compiled in
+    properties_of: attrgetter[Any]  # reads the properties of arguments that must not change
+    avals: list[Any]  # their values
+    precision: Any  # the precision of products that was compiled in
 
 
 def _executable(cached: KeptProgram, args: Sequence[Any], scope: Callable[[], Any]) -> _Executable | None:
-    """Return what runs a program that has been compiled for such arguments; None where JAX itself has to.
+    """Return a function that runs the program compiled for such arguments, or None if JAX itself has to call it.
 
-    Raises NotSmall where these are others than before: it is about to be compiled anew."""
+    Raises NotSmall for arguments of other kinds than before, for which the program is about to be compiled again."""
     if not hasattr(cached.jitted, "lower"):  # it was dropped, or has run in traces alone
         return None
     if not all(a.__class__ is ArrayImpl and a.sharding.__class__ is SingleDeviceSharding for a in args):
@@ -87,7 +86,7 @@ def _executable(cached: KeptProgram, args: Sequence[Any], scope: Callable[[], An
 
 
 def _settle(cached: KeptProgram, args: Sequence[Any], scope: Callable[[], Any]) -> None:
-    """Ask for what runs a program, where it has been called often."""
+    """Get the function that runs a program directly, if the program has been called often."""
     if cached.calls <= _OFTEN:
         cached.calls += 1
         if cached.calls > _OFTEN and not is_tracing():
@@ -108,11 +107,13 @@ def often_called(cached: KeptProgram, run: Callable[..., Any], scope: Callable[[
         elif direct.precision == default_precision.value:
             try:
                 # inside of a trace a call is a part of it, whatever its arguments are
-                found = list(map(direct.looks, args))
+                found = list(map(direct.properties_of, args))
                 is_match = found == direct.avals and find_top_trace(()) is EAGER
                 if is_match and not (debug_nans.value or debug_infs.value):
                     cached.used = True
-                    direct.avals = found  # what one call gives the next one takes: these very objects, compared at once
+                    # the results of a call are often the arguments of the next one: these very objects are compared at
+                    # once
+                    direct.avals = found
                     operands = args if direct.wanted is None else [args[k] for k in direct.wanted]
                     outputs = direct.execute(operands).consume_with_handlers(direct.handlers)
                     return outputs[0] if direct.single else tuple(outputs)
@@ -124,7 +125,7 @@ def often_called(cached: KeptProgram, run: Callable[..., Any], scope: Callable[[
         """The same in straight line, for a caller that has the settings in its key."""
         program, direct = code.name(cached), code.let(f"{code.name(cached)}.direct")
         operands, found = code.let(arrays), code.variable()
-        code.check(f"{found} = [*map({direct}.looks, {operands})]")
+        code.check(f"{found} = [*map({direct}.properties_of, {operands})]")
         code.require(f"{found} == {direct}.avals and {code.name(find_top_trace)}(()) is {code.name(EAGER)}")
         code.require(f"not ({code.name(debug_nans)}.value or {code.name(debug_infs)}.value)")
         code.check(f"{direct}.avals = {found}")

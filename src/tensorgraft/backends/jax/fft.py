@@ -14,8 +14,9 @@ from tensorgraft.backends.jax.operation import operation
 
 
 def _by_rows(fn: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    """XLA for CPUs asks its kernel for the layout that a factorisation behind it wants, and the kernel refuses any but
-    rows (jaxlib 0.10.2): flat memory has one layout, which none behind it changes."""
+    """Return the array in row-major layout. XLA for CPUs passes its FFT kernel the layout that a later factorisation
+    wants, and the kernel accepts row-major only (jaxlib 0.10.2). A flat array has one layout, so later operations
+    cannot change it."""
 
     @functools.wraps(fn)
     def transform(x: jax.Array, *args: Any, **kwargs: Any) -> jax.Array:

@@ -62,7 +62,7 @@ def _cast_scalar(x: Any, dtype: np.dtype) -> Array:
 
 
 def is_weak(x: Any) -> bool:
-    """Return True if `x` is a Python scalar or stands for one."""
+    """Return True for a Python scalar, and for a weakly typed tracer that represents one."""
     return isinstance(x, (bool, int, float, complex)) or getattr(x, "weak_type", False)
 
 

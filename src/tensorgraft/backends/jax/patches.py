@@ -44,7 +44,7 @@ def _few_places(positions: int, taps: int, outputs: int) -> bool:
 
 
 # With a window of one place, a product for each image, whose layout stays, is better than one for all of them, for
-# which images are turned, if the weights have at most so many numbers for each place of an image (measured).
+# images are transposed if the weights have at most this many numbers for each pixel (measured)
 FORWARD, IMAGES, WEIGHTS = 256, 128, 512
 
 
@@ -85,7 +85,7 @@ def rewritten(
 
 
 def _pieces(x: Array, at: Ints, at_step: Ints, size: Ints, step: Ints) -> Iterator[Array]:
-    """Yield, for every point of the grid `at`, row-major, the grid of extents `size` that begins there."""
+    """Yield, in row-major order, the grid of extents `size` that begins at each point of the grid `at`."""
     lead = x.shape[:2]
     for point in np.ndindex(*at):
         start = tuple(p * s for p, s in zip(point, at_step, strict=True))
@@ -94,7 +94,7 @@ def _pieces(x: Array, at: Ints, at_step: Ints, size: Ints, step: Ints) -> Iterat
 
 
 def _patches(x: Array, config: Any, window: Ints, dilation: Ints, out: Ints, strides: Ints) -> Array:
-    """Return (C, taps, N, out...): what each tap of the window sees of the padded x (N, C, ...).
+    """Return (C, taps, N, out...): for each tap of the window, the elements of the padded x (N, C, ...) that it reads.
 
     An axis at a time, which is as fast as a slice for each tap, and half the kernels to compile with 3 x 3 of them."""
     x = lax.pad(x.swapaxes(0, 1), np.zeros((), x.dtype), config)[:, None]

@@ -12,9 +12,9 @@ import jax
 from jax._src import xla_bridge
 from jax.extend.core import Primitive
 
-KEPT = 1 << 29  # bytes: what is free beyond them goes back to the system, and larger blocks are mapped
+KEPT = 1 << 29  # bytes of free memory that are kept; larger blocks are mapped separately
 
-# of <malloc.h>, with glibc's own variables: a program in whose environment one of these is has made its choice
+# of <malloc.h>; the variables are glibc's: if one is set, the user has chosen
 _ARENA_MAX, _MMAP_THRESHOLD, _TRIM_THRESHOLD = -8, -3, -1
 _VARIABLES = ("MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
 
@@ -28,15 +28,15 @@ def _threads() -> int:
 
 @functools.cache
 def keep_memory() -> None:
-    """The C library keeps the memory in which programs compute from one call to the next.
+    """Let the C library keep the memory in which programs compute from one call to the next.
 
-    XLA for the CPU asks for the memory of a program's intermediate results at each call. glibc maps blocks of 32
-    MiB, and those of threads of 64 MiB, anew each time, and the kernel clears them page by page: 25 of the 145 ms
-    of a training step (ResNet-18, 59 MB), the same of 220 (an LSTM, 66 MB). From one arena, which alone grows
-    beyond 64 MiB, blocks are taken again as they are.
+    XLA for the CPU allocates the memory of a program's intermediate results at each call. glibc maps blocks of 32 MiB
+    or more (64 MiB in threads) each time, and the kernel clears them page by page: 25 of the 145 ms of a training step
+    (ResNet-18, 59 MB), the same of 220 (an LSTM, 66 MB). With a single arena, which may grow beyond 64 MiB, freed
+    blocks are reused.
 
-    For all of the process, before XLA has threads; where others have begun before, their arenas stay, and XLA's
-    threads would get those: then nothing is set.
+    The setting is for the whole process and is made before XLA has threads. If other threads already have arenas, XLA's
+    threads would share those, and nothing is set.
     """
     if _threads() > 1:
         return
@@ -65,7 +65,7 @@ def mind_forks() -> None:
 def _refuse() -> None:
     if not xla_bridge._backends:
         return
-    jax.config.update("jax_disable_jit", True)  # what is compiled would run without Python
+    jax.config.update("jax_disable_jit", True)  # a compiled program would run without Python
     Primitive.bind = _bind  # type: ignore[method-assign]
 
 

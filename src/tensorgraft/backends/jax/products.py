@@ -15,19 +15,19 @@ from jax.extend.core.primitives import dot_general_p, transpose_p
 from tensorgraft.hub.array import NativeArray as Array
 
 _LARGE = 1 << 16  # codes: with fewer, any order is quick
-_FEWER = 32  # times fewer rows than what is contracted
+_FEWER = 32  # the factor by which rows have to be fewer than contracted elements
 
 
 @functools.lru_cache(maxsize=256)
 def byte_product(i: int, j: int, wide: np.dtype) -> Callable[[Array, Array], Array]:
-    """(a, b), bytes -> the product along axis `i` of `a` and `j` of `b`, in 32-bit integers. Where `jax.vmap` makes
-    rows of a vector, the order is chosen for all of them.
+    """Return a function of two int8 arrays: their product along axis `i` of `a` and `j` of `b`, in int32. Under
+    `jax.vmap`, which turns a vector into rows, the order of the factors is chosen for all rows.
 
-    That kernel copies its right factor into another order first, reads the left as it lies, by rows, and knows no
-    vectors. So few rows go to the right if the other factor is contracted along its rows, and a vector becomes two
-    columns. Measured with 2048 x 2048 codes, one thread: one row takes 0.30 ms, the other way round 0.43, as a
-    vector 0.8; 16 rows take 1.05 ms, the other way round 1.5. Of many rows, turning the product round costs more
-    than it saves.
+    XLA's kernel copies its right factor into another order, reads the left factor by rows without a copy, and has no
+    case for vectors. A factor of few rows therefore goes to the right if the other factor is contracted along its rows,
+    and a vector becomes two columns. Measured with 2048 x 2048 codes, one thread: one row takes 0.30 ms, the other way
+    round 0.43, as a vector 0.8; 16 rows take 1.05 ms, the other way round 1.5. Of many rows, turning the product round
+    costs more than it saves.
     """
 
     @jax.custom_batching.custom_vmap

@@ -158,7 +158,8 @@ class JaxWindowed:
         return self._as_products("convolution_weights", x, grad, groups, static)
 
     def _as_products(self, name: str, a: Array, b: Array, groups: int, static: dict[str, Ints]) -> Array:
-        """The hub's composite, unless this is the CPU and products of matrices are faster there."""
+        """Use the hub's composite, which calls XLA, except on a CPU for shapes where products of matrices are
+        faster."""
         out = None
         if groups == 1 and self.for_cpu:  # type: ignore[attr-defined]
             out = _as_products[name](self, a, b, **{key: tuple(value) for key, value in static.items()})

@@ -1,4 +1,4 @@
-"""Control flow: Python's own."""
+"""Control flow with Python's own statements."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class TensorFlowBackend(
                 f" it has {', '.join(d.name for d in tf.config.list_logical_devices())}"
             )
         self.device = devices[index].name
-        self._is_default = platform is None and index == 0  # where TensorFlow itself puts what nobody places
+        self._is_default = platform is None and index == 0  # the device that TensorFlow uses by default
         self._for_cpu = "CPU" in self.device  # arrays are the host's memory, and another backend may compute on it
         self._programs = {}
         self.place = functools.lru_cache(maxsize=4096)(self._place)  # type: ignore[method-assign]
@@ -99,7 +99,7 @@ class TensorFlowBackend(
         if x.dtype not in TF:
             raise NotImplementedError(f"TensorFlow has no tensors of {x.dtype}")
         if tf.executing_eagerly():
-            return tf.constant(x)  # which copies
+            return tf.constant(x)  # a copy
         with tf.init_scope():  # in a trace too, a constant has a value
             return tf.constant(x)
 
@@ -119,14 +119,14 @@ class TensorFlowBackend(
 
     def copy(self, x: Array, /) -> Array:
         if not isinstance(x, EagerTensor):
-            return raw.Identity(input=x)  # what a program returns has memory of its own
+            return raw.Identity(input=x)  # results of a program have memory of their own
         return tf.constant(x.numpy()) if dtype_of(x) in FLOAT8_AS_FLOAT32 else raw.DeepCopy(x=x)
 
     def from_dlpack(self, x: Any, /) -> Array:
         if x.__dlpack_device__()[0] == _CPU:
             try:
                 view = view_of(x)
-            except (BufferError, RuntimeError):  # of a dtype that DLPack has not
+            except (BufferError, RuntimeError):  # a dtype that DLPack lacks
                 view = np.asarray(x)
             # TensorFlow's kernels end the process where memory is not aligned
             if view.dtype.kind == "O" or not view.flags.c_contiguous or view.ctypes.data % _ALIGNMENT:
@@ -144,12 +144,13 @@ class TensorFlowBackend(
         return registry.get("numpy") if self._for_cpu else None
 
     def lend(self, x: Array, /) -> Any | None:
-        # in a trace an array that has a value stands for those of later calls; a tape sees what TensorFlow computes
+        # in a trace, an array with a value represents those of later calls; a tape observes only TensorFlow's own
+        # operations
         if type(x) is not EagerTensor or not self._for_cpu or not tf.executing_eagerly():
             return None
         if may_be_recorded() and order_of([x]):
             return None
-        return x._numpy() if dtype_of(x) in FLOAT8_AS_FLOAT32 else x  # which TensorFlow's DLPack has not
+        return x._numpy() if dtype_of(x) in FLOAT8_AS_FLOAT32 else x  # TensorFlow's DLPack lacks float8
 
     def adopt(self, x: np.ndarray, /) -> Array:
         with tf.init_scope(), self.scope():

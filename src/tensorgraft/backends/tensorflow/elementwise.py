@@ -1,5 +1,5 @@
-"""Elementwise operations, as tables of raw operations; functions only where TensorFlow means something else, or has
-no kernel for a dtype."""
+"""Elementwise operations, as tables of raw operations; there are functions where TensorFlow's operation differs, or
+lacks a kernel for a dtype."""
 
 from __future__ import annotations
 
@@ -70,6 +70,8 @@ def _like(x: Array, value: Any) -> Array:
 
 
 def select(condition: Array, x: Array, y: Array) -> Array:
+    """Return x where the condition is true, else y, broadcast. The kernel limits the number of axes: arrays of more are
+    flattened."""
     shapes = {shape_of(a) for a in (condition, x, y)}
     most = max(map(len, shapes))
     if most <= MOST_BROADCAST or (most <= MOST_AXES and len(shapes) == 1):
@@ -100,14 +102,15 @@ def _trunc(x: Array) -> Array:
 
 
 def _of_parts(name: str, combine: str) -> Fn:
-    """A predicate of complex numbers from that of their parts."""
+    """Return a predicate that combines those of the parts of a complex number."""
     predicate, joined = _unary(name), _binary(combine)
     return _by_kind(predicate, c=lambda x: joined(predicate(real(x)), predicate(imag(x))))
 
 
 def _principal(fn: Fn) -> Fn:
-    """A complex function of an operand that XLA knows nothing of: it would take log(exp(z)) for z, sqrt(z * z) for |z|
-    and exp(z) ** p for exp(z * p), as for real numbers. In a graph, one part is multiplied by a 1 that is an input."""
+    """Return a complex function that XLA does not simplify with its operand: XLA would replace log(exp(z)) by z,
+    sqrt(z * z) by |z| and exp(z) ** p by exp(z * p), which holds for real numbers only. In a graph, the real part is
+    multiplied by a 1 that is an input, and therefore unknown to XLA."""
 
     def hidden(x: Array, *rest: Array) -> Array:
         if is_symbolic(x):
@@ -130,8 +133,8 @@ _BRANCHED = {
 
 
 def _safe_divisor(x: Array, y: Array) -> Array:
-    """Return `y`, with 1 in place of 0, and of -1, by which the least integer cannot be divided: the CPU would trap or
-    TensorFlow raise."""
+    """Return `y` with 0 and -1 replaced by 1. Division by 0, and of the least integer by -1, would trap on the CPU or
+    be an error of TensorFlow's; callers compute the result for -1 separately."""
     unsafe = raw.Equal(x=y, y=_like(y, 0))
     if dtype_of(y).kind == "i":
         unsafe = raw.LogicalOr(x=unsafe, y=raw.Equal(x=y, y=_like(y, -1)))
@@ -151,7 +154,8 @@ def _remainder(x: Array, y: Array) -> Array:
 
 
 def _integer_power(x: Array, y: Array) -> Array:
-    """Negative exponents, which TensorFlow refuses, give the truncated reciprocal, as in C."""
+    """Return integer powers. TensorFlow refuses negative exponents: they give the reciprocal truncated to an
+    integer."""
     if dtype_of(x) == dtypes.uint64:
         signed = (raw.Bitcast(input=a, type=tf.int64) for a in (x, y))
         return raw.Bitcast(input=raw.Pow(x=next(signed), y=raw.Maximum(x=next(signed), y=_zero64())), type=tf.uint64)
@@ -169,7 +173,7 @@ def _zero64() -> Array:
 
 
 def _is_small_shift(y: Array, bits: int) -> bool:
-    """Return True if `y` is a scalar, known now, by which an integer of `bits` bits can be shifted."""
+    """Return True if `y` is a scalar of known value by which an integer of `bits` bits can be shifted."""
     if shape_of(y):
         return False
     value = tf.get_static_value(y)
@@ -178,7 +182,8 @@ def _is_small_shift(y: Array, bits: int) -> bool:
 
 def _shift(name: str) -> Fn:
     def shift(x: Array, y: Array) -> Array:
-        """TensorFlow shifts by at most all bits but one, which leaves the sign where there is one."""
+        """Shift by any number of bits: all bits, or more, give 0, or the sign for a right shift of signed integers.
+        TensorFlow's result is defined for fewer than all bits."""
         bits, signed = 8 * dtype_of(x).itemsize, dtype_of(x).kind == "i"
         if _is_small_shift(y, bits):
             return getattr(raw, name)(x=x, y=y)
@@ -212,8 +217,9 @@ def _extreme(name: str, better: str, logical: str) -> Fn:
 
 
 def _quotient(x: Array, y: Array) -> Array:
-    """Division as IEEE rounds it. Grappler and XLA make a division by a constant a product with its reciprocal, which
-    is off by one unit often enough for `round` of a quotient to give another integer; of an input they cannot."""
+    """Divide, rounded as IEEE 754 requires. Grappler and XLA replace division by a constant by a product with its
+    reciprocal, which often differs in the last bit, so that `round` of a quotient gives another integer. A known
+    divisor is therefore passed as an input of the graph."""
     number = _number(y) if is_symbolic(y) and y.dtype.is_floating else None
     if number is not None and abs(np.frexp(np.float64(number))[0]) != 0.5:  # powers of two have exact reciprocals
         shape = shape_of(y)
@@ -224,8 +230,8 @@ def _quotient(x: Array, y: Array) -> Array:
 
 
 def _complex_quotient(x: Array, y: Array) -> Array:
-    """Divide by the larger part of the divisor (R. L. Smith, "Algorithm 116: Complex division", 1962), as NumPy:
-    TensorFlow's kernel gives NaN for divisors of 0 and of infinity, or does not, by where in memory an element lies."""
+    """Divide by the larger part of the divisor (R. L. Smith, "Algorithm 116: Complex division", 1962), as NumPy does.
+    Whether TensorFlow's kernel gives NaN for a divisor of 0 or infinity depends on the element's position in memory."""
     a, b, c, d = real(x), imag(x), real(y), imag(y)
     swapped = raw.Less(x=raw.Abs(x=c), y=raw.Abs(x=d))
     most, least, p, q = select(swapped, d, c), select(swapped, c, d), select(swapped, b, a), select(swapped, a, b)
@@ -240,7 +246,7 @@ def _complex_quotient(x: Array, y: Array) -> Array:
 
 
 def _number(x: Array) -> Any:
-    """The one number that a tensor of a graph consists of, where that is known."""
+    """Return the number that all elements of a tensor in a graph are known to equal, or None."""
     kind, inputs = x.op.type, x.op.inputs
     if kind in ("BroadcastTo", "Reshape", "Identity"):
         return _number(inputs[0])
@@ -255,8 +261,8 @@ def _compared(name: str) -> Fn:
     return _by_kind(plain, b=lambda x, y: plain(cast(x, dtypes.uint8), cast(y, dtypes.uint8)))
 
 
-# What is not the raw operation of the name ("BesselI0e" is bessel_i0e), in float32 where floats are narrower; None: as
-# a composite.
+# Operations that are not simply the raw operation of their name (bessel_i0e is `BesselI0e`, in float32 for narrower
+# floats). None: the hub's composite is used.
 _OTHERS: dict[str, Fn | None] = {
     "abs": _by_kind(_unary("Abs"), u=lambda x: x, c=_modulus),
     "sign": _by_kind(_unary("Sign"), u=lambda x: cast(raw.NotEqual(x=x, y=_like(x, 0)), dtype_of(x))),
@@ -297,7 +303,7 @@ _OTHERS: dict[str, Fn | None] = {
     "logical_xor": _binary("NotEqual"),
     **dict.fromkeys(("square", "reciprocal", "sigmoid")),  # XLA's and the kernels' differ
 }
-# TensorFlow has these in 16-bit floats themselves
+# these are computed in 16-bit floats, the others in float32
 _EXACT = {"abs", "sign", "negative", "ceil", "floor", "trunc", "add", "multiply", "subtract", "divide", "nextafter"}
 _EXACT |= {"maximum", "minimum", "real", "imag", "conj", *PREDICATES, *COMPARISONS}
 
@@ -319,7 +325,7 @@ FUNCTIONS = {name: fn for name in ELEMENTWISE if (fn := _function(name)) is not 
 
 
 def _truncate(x: Array, dtype: np.dtype) -> Array:
-    """Floating to integer as x86 converts: what does not fit is the least number, narrow integers wrap."""
+    """Convert floats to integers as x86 does: numbers out of range become the least integer; narrow integers wrap."""
     if dtype == dtypes.uint64:
         big = raw.GreaterEqual(x=x, y=_like(x, 2.0**63)) if dtype_of(x) != dtypes.float16 else None
         low = cast(_truncate(x, dtypes.int64), dtype)
@@ -329,7 +335,7 @@ def _truncate(x: Array, dtype: np.dtype) -> Array:
     if dtype.itemsize < 4:
         return cast(_truncate(x, dtypes.int32), dtype)
     if dtype_of(x) == dtypes.float16 or (isinstance(x, EagerTensor) and "CPU" in x.device):
-        return cast(x, dtype)  # all that fits, or the machine's own conversion
+        return cast(x, dtype)  # every float16 is in range, and the CPU converts as x86 does
     in_range = raw.Less(x=raw.Abs(x=x), y=_like(x, 2.0 ** (8 * dtype.itemsize - 1)))
     return select(in_range, cast(x, dtype), constant(dtypes.iinfo(dtype).min, dtype))
 
@@ -355,7 +361,8 @@ def astype(x: Array, dtype: np.dtype) -> Array:
 
 
 def with_one_dtype(*operands: Any) -> list[Array]:
-    """The operands as tensors: Python scalars, and what stands for them in a trace, take the dtype of the arrays."""
+    """Return the operands as tensors. Python scalars, and weakly typed tensors that represent them in a trace, take the
+    dtype of the arrays."""
     strong = next((x for x in operands if not is_weak(x)), None)
     if strong is None:
         kinds = [dtype_of(x) if isinstance(x, tf.Tensor) else OF_KIND[type(x)] for x in operands]

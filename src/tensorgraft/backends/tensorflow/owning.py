@@ -1,8 +1,9 @@
 """Programs that write into the memory of their arguments.
 
-XLA under TensorFlow gives results memory of their own, but for variables: one whose memory nobody else refers to is
-updated where it lies. An argument that is given up is therefore put into a variable while the program runs, without a
-copy, and the result is taken out of it. Should somebody still hold the array, XLA copies it, and it stays as it was.
+XLA under TensorFlow allocates new memory for results, except for variables: a variable whose memory has no other
+reference is updated in place. An argument that is donated is therefore moved into a variable without a copy while the
+program runs, and the result is taken from the variable. If the array has another reference, XLA copies it, and the
+array does not change.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tensorgraft.backends.tensorflow.graph import (
 )
 from tensorgraft.hub.array import NativeArray as Array
 
-_WORTH = 1 << 20  # bytes: a smaller copy takes less time than what is done here
+_WORTH = 1 << 20  # bytes: a smaller copy takes less time than moving it through a variable
 
 
 def reused_inputs(graph: ClosedGraph, donated: Sequence[int]) -> dict[int, int]:

@@ -35,7 +35,7 @@ def _without_axes(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool)
 
 
 def _total(name: str, of_bool: str) -> Fn:
-    """Sums and products, of bool as of 0 and 1."""
+    """Return a sum or a product; booleans have a reduction of their own (`of_bool`), as the result is a boolean."""
 
     def reduce(x: Array, axis: Axis, keepdims: bool) -> Array:
         operation = getattr(raw, of_bool if dtype_of(x) == dtypes.bool_ else name)
@@ -57,7 +57,7 @@ def in_float32_first(fn: Fn) -> Fn:
 
 
 def extreme(name: str, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    """`name`: Max or Min."""
+    """Return the maximum or minimum (`name`: Max or Min); NaN if an element is NaN, the least value for no elements."""
     dtype, shape = dtype_of(x), shape_of(x)
     if dtype == dtypes.bool_:
         return getattr(raw, "Any" if name == "Max" else "All")(input=x, axis=ints(axes), keep_dims=keepdims)
@@ -76,7 +76,8 @@ def _extreme(name: str) -> Fn:
 
 
 def _position(name: str) -> Fn:
-    """The first of the extreme values: TensorFlow's own positions know neither NaN nor which of equal ones is meant."""
+    """Return the position of the first extreme value, or of the first NaN. TensorFlow's ArgMax ignores NaN, and does
+    not define which of equal values it returns."""
 
     def position(x: Array, axis: int, keepdims: bool) -> Array:
         if dtype_of(x) == dtypes.bool_:
@@ -111,7 +112,8 @@ def _take(x: Array, axis: int, start: int, stop: int) -> Array:
 
 
 def _rounds(fn: Fn, x: Array, axis: int) -> Array:
-    """An inclusive scan in log2(n) rounds (Hillis and Steele 1986), for what TensorFlow does not scan."""
+    """Compute an inclusive scan in log2(n) rounds (Hillis and Steele 1986), for functions that TensorFlow cannot
+    scan."""
     shape = shape_of(x)
     n, step = shape[axis], 1
     lead, inner_count = int(np.prod(shape[:axis], dtype=int)), int(np.prod(shape[axis + 1 :], dtype=int))
@@ -123,7 +125,7 @@ def _rounds(fn: Fn, x: Array, axis: int) -> Array:
     return raw.Reshape(tensor=x, shape=ints(shape))
 
 
-# What XLA scans: int32, int64 and floats. Sums and products of integers wrap, whatever they are carried in.
+# XLA scans int32, int64 and floats only. Sums and products of integers wrap, so they may be computed in wider ones.
 _CARRIERS = {
     **dict.fromkeys((dtypes.int8, dtypes.int16, dtypes.uint8, dtypes.uint16, dtypes.uint32), dtypes.int64),
     dtypes.uint64: dtypes.int64,

@@ -36,7 +36,7 @@ def ordered(x: Array) -> Array:
 def _order(keys: Sequence[Array]) -> Array:
     """Return the stable lexicographic order of keys (rows, n), int32 (rows, n)."""
     order = None
-    for key in reversed(keys):  # by the last key first
+    for key in reversed(keys):  # stable sorts, by the last key first
         key = ordered(key)
         if order is not None:
             key = _take_along_axis(key, order)
@@ -52,7 +52,7 @@ def _take_along_axis(x: Array, at: Array) -> Array:
 
 
 def _as_rows(x: Array, axis: int) -> tuple[Array, tuple[int, ...], tuple[int, ...]]:
-    """Return (rows, n), the shape with the axis at the end, and the permutation that put it there."""
+    """Return (the array as (rows, n), the shape with the axis last, the permutation that moved the axis there)."""
     shape = shape_of(x)
     perm = (*(a for a in range(len(shape)) if a != axis), axis)
     if perm != tuple(range(len(shape))):

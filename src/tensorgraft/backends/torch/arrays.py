@@ -21,8 +21,8 @@ _NUMPYS_OWN = "biufc"
 
 
 def default_platform() -> str:
-    """Return the platform of arrays if none is named: CUDA where there is a device of it. (MPS has no float64, so it is
-    used only where it is asked for.)"""
+    """Return the platform of arrays if none is named: CUDA if it has a device, else the CPU. (MPS lacks float64, and is
+    used only if it is named.)"""
     return "cuda" if device_count("cuda") else "cpu"
 
 
@@ -38,7 +38,7 @@ def device_count(platform: str) -> int:
 
 
 def find_device(index: int, platform: str | None) -> torch.device:
-    """Raises ValueError, which says what there is, for a device that is not there."""
+    """Raises ValueError, which lists the available devices, for a device that does not exist."""
     kind = {"gpu": "cuda"}.get(platform, platform) if platform else default_platform()
     count = device_count(kind)
     if not 0 <= index < count:
@@ -91,7 +91,7 @@ def strided_view(
     x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, dtype: torch.dtype
 ) -> Tensor:
     """See `Backend.strided_view`."""
-    if 0 in shape:  # may begin behind the end of the memory
+    if 0 in shape:  # the offset may be after the end of the memory
         return x.new_empty(shape, dtype=dtype)
     x = x.contiguous()  # a view, where a kernel looks at what no storage has yet
     if x.dtype == dtype:
@@ -182,8 +182,8 @@ def _assign_in_order(view: Tensor, value: Tensor) -> None:
 
 
 def lent(x: Tensor) -> np.ndarray | None:
-    """Return the memory of a tensor of the CPU as an array of NumPy; None where something sees, or may differentiate,
-    what is computed with the tensor."""
+    """Return the memory of a CPU tensor as an array of NumPy, or None if computations with the tensor are observed or
+    may be differentiated."""
     followed = (
         type(x) not in (Tensor, torch.nn.Parameter)
         or x.device.type != "cpu"
@@ -200,7 +200,7 @@ def lent(x: Tensor) -> np.ndarray | None:
 
 
 def is_traced(x: Tensor) -> bool:
-    """Return True if `x` has no values: it stands for what a program will compute."""
+    """Return True if `x` is a placeholder without values in a trace."""
     if isinstance(x, StandIn):
         return x.known is None or now.recorder is not None
     return x.device.type == "meta" or isinstance(x, torch._subclasses.fake_tensor.FakeTensor)
@@ -217,7 +217,7 @@ def is_differentiated(x: Tensor) -> bool:
 
 
 def in_transform(x: Tensor) -> bool:
-    """Return True if `x` is a batch of `torch.vmap`, or `torch.compile` traces what runs here."""
+    """Return True if `x` is a batch of `torch.vmap`, or `torch.compile` is tracing."""
     if torch.compiler.is_compiling():
         return True
     functorch = torch._C._functorch

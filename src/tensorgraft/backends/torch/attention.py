@@ -1,4 +1,4 @@
-"""Attention: PyTorch's own kernel for the CPU, where nobody differentiates through it or needs other products."""
+"""Attention by PyTorch's kernel for the CPU, if the result is not differentiated and no other precision is required."""
 
 from __future__ import annotations
 

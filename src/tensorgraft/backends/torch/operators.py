@@ -37,8 +37,8 @@ LIBRARY.impl("int8_matmul", lambda a, b: a.new_empty((a.shape[0], b.shape[1]), d
 def int8_matmul(a: Tensor, b: Tensor) -> Tensor:
     """int8 (m, k) x (k, n) -> int32 (m, n), exact, on a CPU.
 
-    oneDNN puts a second operand that is transposed in order each time, and takes the first one as it lies: with few
-    rows it is quicker to multiply the other way round.
+    oneDNN copies a transposed second operand each time, and reads the first one without a copy: with few rows it is
+    faster to compute the transposed product.
     """
     multiply = torch.ops.tensorgraft.int8_matmul.default
     if b.stride(0) == 1 and a.shape[0] <= b.shape[0] // 16:

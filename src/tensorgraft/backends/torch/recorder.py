@@ -44,7 +44,7 @@ class StandIn(Tensor):
 
     known: Tensor | None
     fake: FakeTensor | None
-    home: Recorder | None  # whose graph has `node`
+    home: Recorder | None  # the recorder whose graph has `node`
     node: fx.Node | None
 
     __torch_function__ = torch.nn.Parameter.__torch_function__
@@ -77,7 +77,7 @@ class StandIn(Tensor):
 
 
 def known(x: Any) -> Any:
-    """The tensor that a stand-in stands for. Raises TracedValueError where that is not known."""
+    """Return the tensor that a placeholder represents. Raises TracedValueError if its value is not known."""
     if not isinstance(x, StandIn):
         return x
     if x.known is None:
@@ -89,7 +89,7 @@ def known(x: Any) -> Any:
 
 
 class Module(fx.GraphModule):
-    """A graph as a module whose source goes when it does: FX keeps all sources for tracebacks, for good."""
+    """A graph module whose source is freed with it. FX keeps all sources for tracebacks for the life of the process."""
 
     def recompile(self) -> Any:
         code = super().recompile()
@@ -162,7 +162,7 @@ class Recorder:
         return out
 
     def results(self, fakes: Any, node: fx.Node) -> Any:
-        """Stand-ins for what a node gives: a tensor, or a flat sequence with some."""
+        """Return placeholders for the result of a node: a tensor, or a flat sequence with some."""
         if isinstance(fakes, FakeTensor):
             return self.stand_in(fakes, node)
         if isinstance(fakes, tuple | list):
@@ -214,7 +214,7 @@ class Recorder:
         self.graph.output(tuple([self.lift(x)[0] for x in results]))
         for node in self.graph.find_nodes(op="call_function", target=torch.ops.aten.detach.default):
             node.replace_all_uses_with(node.args[0])
-        # strides are what meta functions say, and kernels can give others (`index`: as its indices lie)
+        # strides are those of meta functions; kernels may return others (`index`: depending on its indices)
         for node in self.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
             node.target = torch.ops.aten.reshape.default
         self.graph.eliminate_dead_code()
@@ -230,7 +230,7 @@ class Recorder:
         return Module(self.root, self.graph)
 
     def attach(self, module: fx.GraphModule) -> fx.Node:
-        """A node that stands for a sub-graph."""
+        """Add a node that represents a sub-graph."""
         name = f"part_{len(self.root)}"
         self.root[name] = module
         # a graph checks its attributes against the module that it is to belong to, which is made at the end

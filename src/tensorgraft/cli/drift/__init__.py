@@ -1,9 +1,9 @@
-"""`tensorgraft doctor --drift`: what a framework has that is new, gone or changed since the version that was tested.
+"""`tensorgraft doctor --drift`: lists what is new, removed or changed in a framework since the tested version.
 
-A snapshot (`tested.json.gz`) has for each framework its version and, for each kind of thing that we build on, names
-with eight digits of a hash of what each is: its signature, or its text where that is what counts. It is written anew,
-of the frameworks that are installed, by `python -m tensorgraft.cli.drift`. Each framework is asked in a process of its
-own (`python -m tensorgraft.cli.drift torch`).
+A snapshot (`tested.json.gz`) has the version of each framework and, for each kind of interface that tensorgraft uses,
+its names, each with eight digits of a hash of its signature or source. `python -m tensorgraft.cli.drift` writes the
+snapshot of the installed frameworks. Each framework is examined in a separate process (`python -m tensorgraft.cli.drift
+torch`).
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def write_snapshot(path: Path = SNAPSHOT) -> dict[str, Any]:
 
 
 def inventory(framework: str) -> dict[str, Any]:
-    """Return what a framework has, asked in a process of its own: version, kinds, and private names that it lacks.
-    Raises RuntimeError where it cannot be told."""
+    """Return the version, interfaces and missing private names of a framework, read in a separate process. Raises
+    RuntimeError if that fails."""
     environment = {
         **os.environ,
         "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -116,7 +116,7 @@ def collected(framework: str) -> dict[str, Any]:
 
 
 def print_drift(path: Path = SNAPSHOT) -> int:
-    """Print a table; returns 1 where something differs from what was tested, or cannot be told."""
+    """Print a table; returns 1 if something differs from the tested version, or cannot be compared."""
     console, drifted = Console(), False
     tested = read_snapshot(path)
     table = Table(

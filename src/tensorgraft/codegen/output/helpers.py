@@ -19,8 +19,8 @@ def helper_sources(target: Target) -> dict[str, str]:
 
 
 def helpers_of(target: Target, parts: Sequence[str], renamed: Mapping[str, str] = MappingProxyType({})) -> list[str]:
-    """The text of the helpers that `parts` of a file name, and of those that they name, in the order of their module.
-    `renamed`: names that some have in the file in the place of their own."""
+    """Return the source of the helpers that `parts` of a file use, and of those that these use, in the order of their
+    module. `renamed`: {helper: its name in the file}."""
     sources = {renamed.get(n, n): source for n, source in helper_sources(target).items()}
     for n, other in renamed.items():
         call = re.compile(rf"(?<![.\w]){n}(?=\()")
@@ -36,7 +36,7 @@ def helpers_of(target: Target, parts: Sequence[str], renamed: Mapping[str, str] 
 
 
 def global_names(tree: ast.AST) -> set[str]:
-    """Names that are looked at, and not made in the same function."""
+    """Return the names that are read, and not assigned in the same function."""
     names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     if isinstance(tree, ast.Module) and len(tree.body) == 1 and isinstance(tree.body[0], ast.FunctionDef):
         stored = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}

@@ -1,5 +1,5 @@
-"""Operations for which a target has no words, as what they are made of: functions of the file, where that is more than
-an expression, in which arrays have the names that they have in the hub."""
+"""Expansion of operations that a target has no rule for into the operations of their composite. If that is more than an
+expression, it becomes a function of the file whose variables have the hub's names."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Expander:
         self.rules = target.rules
         self.target = target
         self.stands: dict[Var, Var] = {}
-        self.names: dict[Var, str] = {}  # of arrays in what is written out: the variable that each was assigned to
+        self.names: dict[Var, str] = {}  # {array of the written function: the variable to which it was assigned}
         self.arguments: dict[Var, str] = {}  # the parameter that each was given as
 
     def substituted(self, tree: Tree) -> Any:

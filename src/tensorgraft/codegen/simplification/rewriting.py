@@ -1,13 +1,13 @@
-"""Recorded steps as people would write them: a program of calls is rewritten by rules until none applies.
+"""Rewriting of recorded programs into idiomatic calls: rules are applied until none matches.
 
-A rule is a function of a `Rewriting` and a step. It returns None (it does not apply), a `New` call in the place of the
-step, or the `Var` or number that the step's only result is. Patterns (`idiom`) are rules that are written as
+A rule is a function of a `Rewriting` and a step. It returns None (it does not apply), a `New` call that replaces the
+step, or a `Var` or number that equals the step's only result. Patterns (`idiom`) are rules that are written as
 expressions:
 
     idiom("softmax(x, axis=a)", "divide((e := exp(subtract(x, max(x, a, True)))), sum(e, a, True))")
 
-Names in a pattern stand for arrays and static values; one that occurs twice stands for the same one. What was matched
-and is used no more is dropped with all else that nobody uses.
+Names in a pattern match arrays and static values; a name that occurs twice matches equal ones. Matched calls whose
+results are not used any more are removed with all other unused calls.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def bound(call: Call) -> dict[str, Any]:
 
 
 def unbound(method: str, named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return (args, kwargs) of a call: arrays and what has to be given by position, the rest by name where no
-    default."""
+    """Return (args, kwargs) of a call: arrays and positional-only arguments by position, others by name unless they
+    equal the default."""
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     by_name = False
@@ -189,7 +189,7 @@ def rewrite(
     rules: dict[str, list[Rule]],
     outer_calls: dict[Var, Call] | None = None,
 ) -> tuple[list[Call], Rewritten]:
-    """The calls rewritten by rules (by the method of the call that they look at), and what replaces results."""
+    """Return (the calls rewritten by rules, which are looked up by the method of the call; replacements of results)."""
     replaced = Rewritten()
     for _ in range(30):
         uses: Counter[Var] = Counter(_used(calls))
@@ -218,7 +218,7 @@ def rewrite(
                     continue
                 changed = changed or new is not None
                 new_calls.append(call)
-                if call.method == "frame":  # a stand-in for what is in a frame: nobody looks into it
+                if call.method == "frame":  # a stand-in for the contents of a frame, which rules do not match
                     continue
                 for v in variables(call.results):
                     state.maker[v] = call
@@ -249,7 +249,7 @@ def _used(calls: Iterable[Call]) -> Iterable[Var]:
 
 
 def without_unused(calls: list[Call], results: Any) -> list[Call]:
-    """Return the calls without those whose results nobody uses."""
+    """Return the calls whose results are used."""
     used = set(variables(results))
     used_calls = []
     for call in reversed(calls):
@@ -315,7 +315,7 @@ class Match:
         return False
 
     def is_whole(self) -> bool:
-        """Say whether only the result of the matched calls (of the one matched last) is used outside of them."""
+        """Return whether only the result of the matched calls (of the one matched last) is used outside of them."""
         uses_inside: Counter[Var] = Counter()
         distinct = list(dict.fromkeys(self.calls))
         for call in distinct:
@@ -326,8 +326,9 @@ class Match:
 def idiom(
     new: str, *patterns: str, when: Callable[[dict[str, Any]], Any] | None = None, sole_use: bool = True
 ) -> list[tuple[str, Rule]]:
-    """Rules for `new`, a call whose arguments are names in the patterns and literals. `when` is asked of what the names
-    stand for, and may add names to it. With `sole_use` nothing else may use what is inside."""
+    """Return rules that replace the patterns by `new`, a call whose arguments are names of the patterns and literals.
+    `when` receives {name: what it matched}, decides whether the rule applies, and may add names. With `sole_use`, inner
+    results must not be used elsewhere."""
     target = ast.parse(new, mode="eval").body
     rules: list[tuple[str, Rule]] = []
     for text in patterns:
@@ -363,7 +364,7 @@ def _apply(
 
 
 def table(*rules: Iterable[tuple[str, Rule]]) -> dict[str, list[Rule]]:
-    """Rules by the method that they look at, in order."""
+    """Return rules by the method of the call that they match, in order."""
     out: dict[str, list[Rule]] = {}
     for pairs in rules:
         for method, rule in pairs:

@@ -1,5 +1,4 @@
-"""Rules that take away what only a framework's tracing needs: copies, shapes that broadcasting makes by itself,
-constants as arrays, reshapes of reshapes."""
+"""Rules that remove artefacts of tracing: copies, explicit broadcasting, constants as arrays, reshapes of reshapes."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ def written_axis(axes: tuple[int, ...], ndim: int) -> Any:
 
 
 def _plain(state: Rewriting, x: Any, shape: tuple[int, ...], operands: list[Any]) -> Any:
-    """An operand without what broadcasting does by itself; a number where all its elements are that."""
+    """Return an operand without explicit broadcasting, or the number that all its elements equal."""
     if type(x) is not Var:
         return x
     arrays = [o for o in operands if type(o) is Var and o is not x]
@@ -140,7 +139,7 @@ def scaled_twice(state: Rewriting, call: Call) -> New | None:
 
 
 def same_shape(state: Rewriting, call: Call) -> Any:
-    """Moves that change nothing; of moves by what was moved there."""
+    """Remove reshapes and transpositions that change nothing, and merge two consecutive ones."""
     named = bound(call)
     x = named["x"]
     if type(x) is Var and x.shape == call.results.shape and call.method in _MOVES:
@@ -202,7 +201,7 @@ def _with_kept_axes(state: Rewriting, x: Any, shape: tuple[int, ...]) -> Any:
 
 
 def outward(state: Rewriting, call: Call) -> Any:
-    """Move new leading axes (1, 1, n) of the operands behind an operation, to a reshape of its result."""
+    """Move new leading axes (1, 1, n) of the operands after an operation, to a reshape of its result."""
     named = bound(call)
     shape = call.results.shape
     new: dict[str, Any] = {}

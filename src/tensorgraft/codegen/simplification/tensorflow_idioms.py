@@ -13,8 +13,8 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def product_of_rows(state: Rewriting, call: Call) -> New | None:
-    """A product of matrices that were reshaped, whose result is reshaped, is one of what they were:
-    reshape(x, (b t, k)) @ w as (b, t, n) is x @ w; where w (k, h, d) was reshaped, too, an einsum."""
+    """Remove the reshapes around a product of matrices: reshape(x, (b t, k)) @ w as (b, t, n) is x @ w, or an einsum if
+    w (k, h, d) was reshaped, too."""
     product = bound(call)
     if call.method == "reshape":
         inner = state.made_by(product["x"], "matmul")

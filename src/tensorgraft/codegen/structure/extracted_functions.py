@@ -1,4 +1,4 @@
-"""The functions of a trace: which frames are worth one, what goes in and out, and which of them are the same."""
+"""The functions of a trace: which frames become functions, their parameters and results, and which frames share one."""
 
 from __future__ import annotations
 
@@ -150,7 +150,8 @@ class _Builder:
                 step.names = tuple(n or self.hints.get(v, "") for n, v in zip(names, arrays, strict=True))
 
     def flow(self, root: Frame) -> None:
-        """`inputs` and `outputs` of each frame: arrays made outside and used inside, and the other way round."""
+        """Return the `inputs` (arrays made outside and used inside) and `outputs` (made inside and used outside) of
+        each frame."""
         self.inputs: dict[Frame, dict[Var, None]] = defaultdict(dict)
         self.outputs: dict[Frame, dict[Var, None]] = defaultdict(dict)
         where: dict[Var, tuple[Frame, ...]] = {}
@@ -361,7 +362,7 @@ def _instance(values: dict[str, list[Any]], i: int) -> dict[str, Any]:
 
 
 def _or_unused(tree: Tree, used: Sequence[Var]) -> Any:
-    """The tree, with new arrays in the place of those that nobody uses."""
+    """Return the tree with new arrays in place of those that are not used."""
     if isinstance(tree, Var):
         return tree if tree in used else Var(tree.shape, tree.dtype)
     return None if tree is None else tuple(_or_unused(x, used) for x in tree)

@@ -18,7 +18,7 @@ INFIX = {
     "bitwise_or": "|", "bitwise_xor": "^", "logical_and": "&", "logical_or": "|", "logical_xor": "^", "equal": "==",
     "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=",
 }  # fmt: skip
-NUMPY_NAMES = {  # of functions of one array, where the hub has another
+NUMPY_NAMES = {  # names of functions of one array that differ from the hub's
     "acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh", "atan": "arctan", "atanh": "arctanh",
 }  # fmt: skip
 UNARY = ("abs", "sign", "cos", "cosh", "sin", "sinh", "tan", "tanh", "exp", "exp2", "expm1", "log", "log1p", "log2",
@@ -276,7 +276,8 @@ def is_empty(x: Var) -> bool:
 
 
 def sizes_of_split(x: Var, sizes: Sequence[Any], axis: int) -> tuple[bool, list[Any], bool]:
-    """Return (all pieces are as long, where they end but for the last, something is left behind them)."""
+    """Return (the pieces have equal lengths, the ends of all pieces but the last, elements remain after the last
+    piece)."""
     ends: list[Any] = []
     at: Any = 0
     for n in sizes:

@@ -1,7 +1,7 @@
-"""Calls of JAX functions taken apart, and traces of them that are right for all calls that look the same.
+"""Flattened calls of JAX functions, and the traces that serve all calls with the same key.
 
-Arrays are inputs of a trace. So are Python numbers, of weak types as `jax.jit` has them, unless the function needs to
-know their value: then it is traced again, for this value. Everything else is static.
+Arrays are inputs of a trace. Python numbers are inputs of weak types, as for `jax.jit`, unless the function needs their
+values: it is then traced again for each value. Everything else is static.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ class JaxCall:
         return self.structure, self.names, objects, settings.current(), *marks
 
     def has_open_extents(self) -> bool:
-        """Return whether a framework that traces does not know the shape of some array yet."""
+        """Return True if the shape of an array is not fully known, because a framework traces the call."""
         return any(type(n) is not int for o in self.operands if o is not None for n in o[1][0])
 
     def structural(self) -> list[Any]:
-        """Return what is around arrays in the arguments: classes, and what pytrees say of themselves beside leaves."""
+        """Return the static data of the arguments' pytrees: node types and their metadata."""
         parts: list[Any] = []
         structures = [self.structure]
         while structures:
@@ -95,12 +95,13 @@ class JaxCall:
         return parts + ([] if self.objects is None else self.objects.attributes())
 
     def unhashable(self) -> Any:
-        """The first static argument that cannot be looked up by."""
+        """Return the first static argument that is not hashable."""
         static = (x for x, o in zip(self.slots, self.operands, strict=True) if o is None)
         return next((x for x in static if getattr(type(x), "__hash__", None) is None), None)
 
     def arguments(self, values: Sequence[Any]) -> tuple[Any, Any, Callable[[Sequence[Any]], ObjectsAfter] | None]:
-        """Return (positional, by name, what tells what became of objects) with other values in the slots."""
+        """Return (positional arguments, keyword arguments, a function that returns the state of objects after the
+        call) with other values in the slots."""
         nodes: list[Any] = []
         outcome_of = None
         if self.objects is not None:
@@ -112,14 +113,15 @@ class JaxCall:
 
 
 class JaxResult(NamedTuple):
-    """A leaf of a result: an array (by its place among those of the trace), an object, or a value."""
+    """A leaf of a result: an "array" (its position among the arrays of the trace), an "object" (its position among the
+    objects), or a "value"."""
 
     kind: str
     value: Any
 
 
 Flat = Callable[..., list[Any]]  # a function of arrays
-Stage = Callable[[Flat, list[tuple[Any, Any]]], Any]  # what traces one: with shapes and dtypes -> its jaxpr
+Stage = Callable[[Flat, list[tuple[Any, Any]]], Any]  # traces one: (function, shapes and dtypes) -> its jaxpr
 
 
 def staged(flat: Flat, specs: list[tuple[Any, Any]]) -> Any:
@@ -127,8 +129,8 @@ def staged(flat: Flat, specs: list[tuple[Any, Any]]) -> Any:
 
 
 class JaxTrace:
-    """A function traced for a call, with the numbers `fixed` as they are in it. `surroundings`: what it reads of
-    Python's objects; `lasts`: whether it serves later calls."""
+    """A function traced for a call, in which the numbers `fixed` are constants. `surroundings`: the state of Python
+    objects that the function reads; `lasts`: whether the trace serves later calls."""
 
     lasts = True
 
@@ -139,11 +141,12 @@ class JaxTrace:
         self.structure: Any = None
         self.results: list[JaxResult] = []
         self.objects_after: ObjectsAfter | None = None
-        self.state: list[JaxResult] = []  # what objects hold then: kinds "array", "same" (as a slot), "value"
+        # the values in objects after the call, of kinds "array", "same" (the value of a slot) and "value"
+        self.state: list[JaxResult] = []
         specs = [o[1] if (o := call.operands[i]) is not None else ((), call.numbers[i]) for i in self.inputs]
         self.has_numbers = any(i in call.numbers for i in self.inputs)
         trace: list[weakref.ref[Any]] = []
-        numbers_seen: list[dict[int, int]] = []  # numbers, by what stands for them
+        numbers_seen: list[dict[int, int]] = []  # {id of a tracer: the slot of the number that it represents}
 
         def flat(*arrays: Any) -> list[Any]:
             trace.append(weakref.ref(recording()))
@@ -177,7 +180,7 @@ class JaxTrace:
                     self.keeps |= {number}
         except BaseException as error:
             self.surroundings.undo()
-            if isinstance(error, traced_value_errors.Failed) and not error.is_look:
+            if isinstance(error, traced_value_errors.Failed) and not error.reads_value:
                 error.effects = self.surroundings.repeat
             raise
         if self.keeps:
@@ -223,9 +226,9 @@ class JaxTrace:
     def finish(
         self, call: JaxCall, arrays: Sequence[Array], keep: Callable[[Array], Array], into_jax: Callable[..., jax.Array]
     ) -> tuple[Any, dict[int, Array]]:
-        """Return (the results, what has become of those values of held objects that were written) of a call, whose
-        other objects are written: `keep` and `into_jax` make of an array what an object holds, `into_jax` where it held
-        arrays of JAX (and is told the dtype)."""
+        """Return (the results, {k: new value} of the module's values that were written) of a call, and write the new
+        values of other objects. `into_jax` (array, dtype) converts an array for an object that held an array of JAX,
+        `keep` for any other."""
         objects: list[Any] = []
         new_values: dict[int, Array] = {}
         if self.objects_after is not None and call.objects is not None:
@@ -239,7 +242,7 @@ class JaxTrace:
                     state.append(call.slots[x])
                 elif kind == "value" or k < call.state_count:
                     state.append(x)
-                elif old_position is None:  # held by something that is new
+                elif old_position is None:  # in an object that the call has made
                     state.append(arrays[x])
                 elif is_arraylike(call.slots[call.count + old_position]):
                     state.append(into_jax(arrays[x], self.closed.out_avals[x].dtype))
@@ -253,21 +256,21 @@ class JaxTrace:
 
 
 def _number(x: Any) -> Any:
-    """Return a Python number as `jax.jit` has it: of a weak type. Nothing is differentiated by it."""
+    """Return the tracer of a Python number with a weak type, as in `jax.jit`, and without a derivative."""
     x = jax.lax.stop_gradient(x)
     return convert_element_type_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None)
 
 
 class Traces:
-    """The traces of a function, one for all calls that look the same and are in one region of autocast. `name`: what
-    traces, to its users."""
+    """The traces of a function, a `Family` for all calls with the same key in the same region of autocast. `name`: the
+    public function that traces, for messages."""
 
     def __init__(self, fn: Callable[..., Any], name: str = "tg.graft") -> None:
         self.fn, self.name = fn, name
         self._families: dict[Any, Family] = {}
 
     def family(self, call: JaxCall, name: str, expected: str) -> Family:
-        """Raises TypeError for static arguments that are not hashable."""
+        """Return the family of a call. Raises TypeError for static arguments that are not hashable."""
         try:
             key = current(), call.key()
             known = self._families.get(key)
@@ -283,16 +286,16 @@ class Traces:
 
 
 class Family:
-    """The traces for calls that differ in numbers only. Where extents are open, every number is static."""
+    """The traces for calls that differ in numbers only. If extents are open (`is_open`), every number is static."""
 
     def __init__(self, fn: Callable[..., Any], name: str, is_open: bool) -> None:
         self.fn, self.name, self.is_open = fn, name, is_open
-        self.fixed: frozenset[int] = frozenset()  # the numbers that are looked at
-        # by the values of these: what Python's objects were, and what was made of the trace, the newest first
+        self.fixed: frozenset[int] = frozenset()  # slots of numbers whose values the function needs
+        # {values of these numbers: (state of Python objects, what `make` returned), the newest first}
         self.by_values: dict[Any, tuple[tuple[PythonState, Any], ...]] = {}
 
     def get(self, call: JaxCall, make: Callable[[JaxTrace], Any]) -> Any:
-        """Return what `make` makes of the trace that is right for a call."""
+        """Return what `make` returned for the trace that serves a call; trace the function if there is none."""
         known = self._known(call, self.fixed)
         if known is not None:
             return known
@@ -303,7 +306,7 @@ class Family:
         return self._add(call, self.fixed, trace, make)
 
     def get_open(self, call: JaxCall, stage: Stage, make: Callable[[JaxTrace], Any]) -> Any:
-        """Return the same as `get` for a call with open extents; `stage` traces with what stands for these."""
+        """Return the same as `get` for a call with open extents; `stage` traces with symbols for these."""
         every = frozenset(call.numbers)
         known = self._known(call, every)
         if known is not None:
@@ -317,7 +320,7 @@ class Family:
         traced_value_errors.raise_(failed, self.name, self.fn)
 
     def _known(self, call: JaxCall, fixed: frozenset[int]) -> Any:
-        """Return what was made of a trace that was right for an earlier call, and is for this one; None without it."""
+        """Return what `make` returned for an earlier trace that serves this call, or None."""
         for surroundings, program in self.by_values.get(_values(call, fixed), ()):
             if surroundings.hold():
                 surroundings.repeat()
@@ -354,7 +357,7 @@ class Family:
                 continue
             seen_numbers = trace.numbers()
             if seen_numbers is None and not all_numbers <= self.fixed:
-                # perhaps of something that takes Python's own numbers only; if it is not that, the error is theirs
+                # perhaps the error is of code that takes Python numbers only; if not, it is the user's
                 trace = self._attempt(call, all_numbers)
                 if isinstance(trace, JaxTrace):
                     self.fixed = all_numbers
@@ -371,7 +374,7 @@ class Family:
             return failed
 
     def fix_all(self, call: JaxCall) -> bool:
-        """Trace for the values of all numbers of a call from now on; return False if that was so already."""
+        """Make all numbers of a call constants of later traces; return False if they were already."""
         if frozenset(call.numbers) <= self.fixed:
             return False
         self.fixed = frozenset(call.numbers)
@@ -380,7 +383,7 @@ class Family:
 
 
 def _values(call: JaxCall, fixed: frozenset[int]) -> Any:
-    """Return a key of the values of those numbers of a call that are constants of a trace."""
+    """Return a key of the values of the numbers in slots `fixed`."""
     return tuple([exact(call.slots[i]) for i in sorted(fixed)])
 
 

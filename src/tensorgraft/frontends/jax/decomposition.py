@@ -30,8 +30,8 @@ def _types(avals: Sequence[Any]) -> Any:
 
 
 def decomposed(equation: Any) -> core.ClosedJaxpr | None:
-    """The jaxpr that an equation stands for, where JAX lowers its primitive by a Python function of other primitives,
-    or where it has a Python implementation; None where it has neither."""
+    """Return the jaxpr that an equation is equal to, if JAX lowers or implements its primitive by a Python function of
+    other primitives; otherwise None."""
     primitive = equation.primitive
     for function in (expansion(primitive), _lowering(primitive), getattr(primitive, "impl", None)):
         if function is None:

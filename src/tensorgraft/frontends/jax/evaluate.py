@@ -1,7 +1,7 @@
-"""Jaxprs, evaluated on a backend of the hub.
+"""Evaluation of jaxprs on a backend of the hub.
 
-A jaxpr is made into a `JaxprPlan` once: calls are inlined, dead equations dropped, constants converted, and every
-primitive resolved to its rule, to JAX's own decomposition, or to an error that names it.
+A jaxpr is converted to a `JaxprPlan` once: calls are inlined, dead equations dropped, constants converted, and every
+primitive is resolved to its rule, to JAX's own decomposition, or to an error that names it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from tensorgraft.hub import registry
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-_INLINE = frozenset({"checkpoint", "remat2", "custom_jvp_call", "custom_vjp_call"})  # called where nothing is traced
+# calls that JAX runs equation by equation when nothing is traced
+_INLINE = frozenset({"checkpoint", "remat2", "custom_jvp_call", "custom_vjp_call"})
 
 
 class UnsupportedPrimitiveError(NotImplementedError):
@@ -33,7 +34,7 @@ class UnsupportedPrimitiveError(NotImplementedError):
 
 
 class JaxprPlan(StepsPlan):
-    """A jaxpr as a list of steps: constants are host arrays, or JAX keys, and operands may be `Keys`."""
+    """A jaxpr as a list of steps. Constants are host arrays or JAX keys; operands may be `Keys`."""
 
     def converted(self, xp: Backend, value: Any) -> Array | Keys:
         return constant(xp, value)
@@ -43,25 +44,25 @@ class JaxprPlan(StepsPlan):
 
 
 def constant(xp: Backend, x: Any) -> Array | Keys:
-    """A value of JAX or NumPy as an array of the backend."""
+    """Return a value of JAX or NumPy as an array of the backend."""
     if is_key_dtype(getattr(x, "dtype", None) or np.asarray(x).dtype):
         return Keys.of(xp, xp.asarray(np.array(jax.random.key_data(x))))
     return xp.asarray(np.array(x))
 
 
 def evaluate(xp: Backend, closed: core.ClosedJaxpr, *operands: Array) -> list[Array]:
-    """The results of a closed jaxpr. Raises UnsupportedPrimitiveError."""
+    """Return the results of a closed jaxpr. Raises UnsupportedPrimitiveError."""
     return plan(closed)(xp, *operands)
 
 
 def evaluator(xp: Backend, closed: core.ClosedJaxpr) -> Callable[..., list[Array]]:
-    """Return `evaluate` for a given jaxpr, as a body of a loop or a branch. A backend may have its own (`codegen`)."""
+    """Return the function that evaluates the body of a loop or a branch. A backend may have its own (`codegen`)."""
     backend_evaluator = getattr(xp, "jaxpr_evaluator", None)
     return functools.partial(_inner_plan(closed), xp) if backend_evaluator is None else backend_evaluator(closed)
 
 
 def plan(closed: core.ClosedJaxpr) -> JaxprPlan:
-    """Raises TypeError for forward mode over a `custom_vjp`."""
+    """Return the plan of a jaxpr. Raises TypeError for forward mode over a `custom_vjp`."""
     _refuse_forward_mode(closed.jaxpr)
     return _inner_plan(closed)
 
@@ -76,11 +77,11 @@ def _inner_plan(closed: core.ClosedJaxpr) -> JaxprPlan:
 
 @functools.lru_cache(maxsize=4096)
 def _refuse_forward_mode(jaxpr: core.Jaxpr) -> None:
-    """Raise TypeError for a `custom_vjp` function under forward mode. Every equation counts, used or not, as where JAX
-    traces nothing and computes each; of compiled ones those that are used."""
+    """Raise TypeError for a `custom_vjp` function under forward mode. All equations are checked, as JAX computes each
+    when nothing is traced, but only the used ones of compiled functions."""
     for equation in jaxpr.eqns:
         name = equation.primitive.name
-        if name == "custom_lin":  # the same words, which JAX has where it lowers
+        if name == "custom_lin":  # JAX's message at lowering
             raise TypeError("can't apply forward-mode autodiff (jvp) to a custom_vjp function.")
         for inner in releases.jaxprs_in_params(equation.params):
             _refuse_forward_mode(inner if name in _INLINE else used(inner))
@@ -92,23 +93,21 @@ def used(jaxpr: core.Jaxpr) -> core.Jaxpr:
 
 
 class _Planner:
+    """Fills a plan with the steps of a jaxpr. Values of the plan are numbered slots."""
+
     def __init__(self, plan: JaxprPlan) -> None:
         self.plan = plan
         self.literals: dict[Any, int] = {}
-        self.values: dict[int, Any] = {}  # slot -> a constant
-
-    def new(self) -> int:
-        self.plan.size += 1
-        return self.plan.size - 1
+        self.values: dict[int, Any] = {}  # {slot: constant}
 
     def constant(self, value: Any) -> int:
-        slot = self.new()
+        slot = self.plan.new_slot()
         self.plan.constants.append((slot, value))
         self.values[slot] = value
         return slot
 
     def top(self, closed: core.ClosedJaxpr) -> None:
-        self.plan.parameters = [self.new() for _ in closed.jaxpr.invars]
+        self.plan.parameters = [self.plan.new_slot() for _ in closed.jaxpr.invars]
         self.plan.results = self.inline(closed.jaxpr, closed.consts, self.plan.parameters)
 
     def inline(self, jaxpr: core.Jaxpr, constants: Sequence[Any], inputs: Sequence[int]) -> list[int]:
@@ -126,7 +125,7 @@ class _Planner:
             return [self.constant(value) for value in results]
         else:
             run = resolved(equation, known)
-        writes = [self.new() for _ in equation.outvars]
+        writes = [self.plan.new_slot() for _ in equation.outvars]
         primitive = equation.primitive
         self.plan.steps.append(RuleStep(primitive.name, run, tuple(reads), tuple(writes), primitive.multiple_results))
         return writes
@@ -141,7 +140,7 @@ class _Planner:
 
 
 def called_jaxpr(equation: Any) -> core.ClosedJaxpr | None:
-    """Return the jaxpr that an equation is a call of; None for one that a rule computes, or nothing."""
+    """Return the jaxpr that an equation calls, or None if it is no call, or a rule computes it."""
     name = equation.primitive.name
     if name in releases.CALLS:
         return releases.called_jaxpr(equation)
@@ -154,8 +153,8 @@ _FOLDED_SIZE = 1 << 14
 
 
 def folded(equation: Any, known: Sequence[Any], numbers: bool = False) -> list[np.ndarray] | None:
-    """The results of an equation of small constant integers, which every backend would compute alike: the arithmetic
-    of indices and masks. None for any other, except, with `numbers`, one of numbers of whatever dtype."""
+    """Return the results of an equation on small constant integers (arithmetic of indices and masks), which are equal
+    on every backend; with `numbers` also of an equation on 0-dimensional constants of any dtype. None for any other."""
     avals = [atom.aval for atom in (*equation.invars, *equation.outvars)]
     if any(value is None for value in known) or equation.effects or equation.primitive.name not in RULES:
         return None
@@ -192,7 +191,7 @@ def _resolved_late(equation: Any, known: Sequence[Any], xp: Backend, *operands: 
 
 
 def _by_word(name: str, rule: PrimitiveRule, params: dict[str, Any]) -> Callable[..., Any]:
-    """A rule that moves or compares elements, on each word of its keys."""
+    """Apply a rule that moves or compares elements to each word of its keys."""
     if rule.fn.__module__.endswith("control"):
         return functools.partial(rule.fn, **params)
 

@@ -24,7 +24,7 @@ from tensorgraft.quantization.scheme import Scheme
 
 
 class QuantizedJaxArray(Codes):
-    """An array of approximate numbers for programs of JAX, made by `tg.quantize`; a pytree of what it is made of.
+    """A quantised array for programs of JAX, made by `tg.quantize`; a pytree of its codes, scales and zero points.
 
     Operators, methods and indexing are those of `jax.Array`: products, views and look-ups compute on codes, everything
     else on dense numbers, which is counted. Functions of `jax.numpy` and `jax.lax` take it and make it dense, too;
@@ -32,7 +32,7 @@ class QuantizedJaxArray(Codes):
     """
 
     __slots__ = ()
-    __array_priority__ = 100  # as jax.Array: arrays of NumPy leave operators to it
+    __array_priority__ = 100  # as for jax.Array: arrays of NumPy leave operators to it
     __hash__ = None  # type: ignore[assignment]
 
     @property
@@ -78,7 +78,7 @@ class QuantizedJaxArray(Codes):
         return jax.core.ShapedArray(self.shape, self.dtype)
 
     def dequantize(self) -> jax.Array:
-        """The numbers that it stands for, dense."""
+        """Return the dense array of the numbers."""
         return dense_of(self)
 
     # ---- as an array of JAX, and of the host -------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def _binary(op: Callable[[Any, Any], Any], reflected: bool) -> Any:
 
     def method(self: Any, other: Any) -> Any:
         if isinstance(other, bool | int | float | complex):
-            other = jnp.asarray(other)  # of a weak type, and no constant of a program
+            other = jnp.asarray(other)  # weakly typed, and no constant of a program
         elif not isinstance(other, QuantizedJaxArray | jax.Array | np.ndarray | np.generic):
             return NotImplemented
         return evaluated(fn, (self, other), {})

@@ -67,6 +67,6 @@ def parameters(equation: Any) -> dict[str, Any]:
 
 
 def expansion(primitive: core.Primitive) -> Callable[..., Any] | None:
-    """Return the function of other primitives that an operation of JAX stands for which is a class of its own
-    (searchsorted, frexp and ldexp since JAX 0.12); None for any other primitive."""
+    """Return the function of other primitives that a "hi" primitive of JAX expands to (searchsorted, frexp and ldexp
+    since JAX 0.12), or None for any other primitive."""
     return getattr(primitive, "to_lojax", None) if primitive.name == "call_hi_primitive" else None

@@ -1,5 +1,5 @@
-"""Errors for what a JAX function does to the objects around it while it is traced: what is no argument or result of it,
-or is an object that JAX takes apart and makes anew, cannot be written by a traced function."""
+"""Errors for side effects of a JAX function while it is traced: a traced function cannot write objects that are no
+arguments or results, or that JAX flattens and rebuilds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _is_own(x: Any) -> bool:
 
 
 def _parts(x: Any) -> tuple[list[Any], Any] | None:
-    """Leaves and structure; None of what is no pytree of its own."""
+    """Return (leaves, structure), or None for an object that is no pytree node."""
     try:
         leaves, structure = jax.tree.flatten(x)
     except Exception:  # a class of the program that can be taken apart once (equinox.nn.State)
@@ -83,7 +83,7 @@ def arrays_left(trace: weakref.ref[Any], old_ids: frozenset[int]) -> tuple[list[
     if ended_trace is None:
         return [], frozenset()
     all_objects = gc.get_objects()
-    # by the type: an object's `__class__` may run code of its own
+    # by `type(x)`: an object's `__class__` may run code of its own
     arrays = [x for x in all_objects if issubclass(type(x), Tracer) and x._trace is ended_trace]
     return arrays, frozenset(map(id, all_objects)) - old_ids
 
@@ -100,7 +100,7 @@ def refuse_keeping(x: Any, holder: str, fn: Callable[..., Any]) -> None:
 
 @contextlib.contextmanager
 def _unfrozen() -> Iterator[None]:
-    """Let the garbage collector list what somebody keeps from it."""
+    """Let the garbage collector list objects that were frozen (`gc.freeze`)."""
     if not gc.get_freeze_count():
         yield
         return
@@ -113,17 +113,17 @@ def _unfrozen() -> Iterator[None]:
 
 @_unfrozen()
 def kept_arrays(tracers: list[Any], new_ids: frozenset[int], results: Sequence[Any]) -> list[tuple[Any, str]]:
-    """Return those of the arrays of a trace that the program keeps, and where.
+    """Return the arrays of a trace that the program keeps, and the objects that keep them.
 
-    What was made while the function was traced keeps nothing by itself: a closure that JAX has in a cache of its own is
-    out of the program's reach. So the ways up from an array end in an object that was there before, in an attribute or
-    a variable of it, or in one of the `results`. Who refers to something is asked for all at once: that looks at every
-    object there is.
+    Objects made during the trace do not count by themselves: a closure in one of JAX's caches is out of the program's
+    reach. The search from an array upwards therefore ends in an object that existed before, in an attribute or variable
+    of one, or in one of the `results`. Referrers are looked up for all arrays at once, because `gc` examines every
+    object.
 
     Arguments:
         tracers: arrays of the trace.
         new_ids: the identities of the objects that are new.
-        results: what the function returns beside arrays.
+        results: values that the function returns, other than arrays.
     """
     kept_by: dict[int, tuple[Any, str]] = {}
     returned = set(map(id, results))
@@ -177,11 +177,12 @@ def _referrer_words(referrer: Any, x: Any) -> str | None:
         return None if owner is None else f"in {owner}.{name}" if name is not None else f"in {owner}"
     if _is_jaxs(referrer):
         return None
-    # attributes in an object itself: slots, or a dictionary that nobody has asked for
+    # attributes that are stored in the object itself: slots, or a `__dict__` that was never materialised
     slots = [n for c in type(referrer).__mro__ for n in getattr(c, "__slots__", ())]
     names = (name for name in (*getattr(referrer, "__dict__", ()), *slots) if getattr(referrer, name, None) is x)
     name = next(names, None)
-    if name is None and getattr(referrer, "__dict__", None) is x:  # that had been empty, and counts as new
+    # an empty `__dict__` that was materialised during the trace
+    if name is None and getattr(referrer, "__dict__", None) is x:
         return f"in a {type(referrer).__qualname__}"
     return None if name is None else f"in {name} of a {type(referrer).__qualname__}"
 
@@ -196,7 +197,7 @@ def _function_around(cell: types.CellType) -> str | None:
 def _owner(namespace: dict[Any, Any]) -> str | None:
     """Return the name of the object whose attributes a dictionary has; None where it is not the program's."""
     for referrer in gc.get_referrers(namespace):
-        if isinstance(referrer, type):  # whose `__dict__` is a view of it
+        if isinstance(referrer, type):  # its `__dict__` is a view of the class
             return None if _is_library(referrer.__module__) else referrer.__qualname__
         if getattr(referrer, "__dict__", None) is not namespace:
             continue
@@ -212,9 +213,8 @@ def _is_jaxs(x: Any) -> bool:
 
 
 def _is_library(module: str | None) -> bool:
-    """Return whether a module's objects are a library's, not the program's: what a library makes inside may live on in
-    a cache of compiled functions, where nobody looks for it. (JAX itself raises UnexpectedTracerError where somebody
-    does.)"""
+    """Return True if a module's objects are a library's, not the program's: an array that a library keeps may be in a
+    cache of compiled functions that is not read again. (JAX raises UnexpectedTracerError if it is.)"""
     root = (module or "").partition(".")[0]
     if root in ("jax", "jaxlib", "tensorgraft", "weakref", "functools", "builtins"):
         return True

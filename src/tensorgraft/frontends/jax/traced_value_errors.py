@@ -1,4 +1,5 @@
-"""Values that a JAX function asks for while it is traced: of which numbers among its arguments, and what to say."""
+"""Errors for values that a JAX function reads while it is traced: the numbers among its arguments that they depend on,
+and the message."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class FramePlace(NamedTuple):
 
 
 class Failed(Exception):
-    """A trace ended with `error`, which is looked at while the trace is still there.
+    """Raised when a trace ends with `error`, which is examined while the trace still exists.
 
     Arguments:
         numbers: the slots of those inputs that are Python numbers.
@@ -57,12 +58,12 @@ class Failed(Exception):
     ) -> None:
         super().__init__(str(error))
         self.error = error
-        self.is_look = isinstance(error, _ERRORS) or (
+        self.reads_value = isinstance(error, _ERRORS) or (
             isinstance(error, TypeError | IndexError | ValueError) and _WORDS.search(str(error)) is not None
         )
         self._inputs, self._numbers = list(inputs), set(numbers)
         self._frames = list(_frames(error.__traceback__))
-        self._tracer = self._needed_array() if self.is_look else None
+        self._tracer = self._needed_array() if self.reads_value else None
         self._positions = _positions(self._tracer, trace)
         self.argument: Any = None
         self.effects: Callable[[], None] | None = None  # does again what the function has changed before its own error
@@ -70,7 +71,7 @@ class Failed(Exception):
 
     def numbers(self) -> set[int] | None:
         """The slots of the numbers whose values were asked for; none where it was not those, None if unknown."""
-        if not self.is_look or self._positions is None:
+        if not self.reads_value or self._positions is None:
             return None
         return {self._inputs[k] for k in self._positions} & self._numbers
 
@@ -82,7 +83,7 @@ class Failed(Exception):
         return program_frames[-1] if program_frames else known[-1] if known else None
 
     def _needed_array(self) -> Any:
-        """The array whose value was asked for: by the innermost of JAX's frames, or in the program's line."""
+        """Return the array whose value was needed, found in the innermost of JAX's frames or in the program's line."""
         for frame in reversed(self._frames):
             if not frame.lies_in(*_JAX) or "Non-hashable" in str(self.error):
                 break
@@ -111,7 +112,7 @@ def raise_(failed: Failed, name: str, fn: Callable[..., Any]) -> NoReturn:
 
 
 def _writes_from_outside(error: Exception) -> bool:
-    """Say whether it is Flax's error of a variable that is written by a trace which it was not made in."""
+    """Return whether it is Flax's error of a variable that is written by a trace which it was not made in."""
     flax = sys.modules.get("flax.errors")
     return flax is not None and isinstance(error, flax.TraceContextError)
 
@@ -128,9 +129,9 @@ def _refused_write(failed: Failed, fn: Callable[..., Any]) -> Exception:
 
 
 def in_words(failed: Failed, name: str, fn: Callable[..., Any]) -> Exception:
-    """The error to raise: ShapeError or TracedValueError, with ways out, for a value that was asked for; the program's
-    own for anything else. `name`: what traces."""
-    if not failed.is_look:
+    """Return the error to raise: ShapeError or TracedValueError with advice if a traced value was needed, else the
+    program's own error. `name`: the public function that traces."""
+    if not failed.reads_value:
         return failed.error if not _writes_from_outside(failed.error) else _refused_write(failed, fn)
     from tensorgraft.compiled import traced_value_errors
 

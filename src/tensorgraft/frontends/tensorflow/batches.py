@@ -14,7 +14,7 @@ Axes = tuple[int | None, ...]
 
 
 class _Vectorised(Differentiable, Protocol):
-    """A function that may have one for rows of its arguments: a program, or a function over a batch."""
+    """A function that may have a vectorised form, which takes a batch of each argument: a program or a `Batched`."""
 
     def vectorised(self, axes: Axes, size: int) -> Differentiable | None: ...
     def pullback(self, argnums: tuple[int, ...]) -> _Vectorised: ...
@@ -23,15 +23,15 @@ class _Vectorised(Differentiable, Protocol):
 
 @dataclass(frozen=True)
 class Batched:
-    """`function` of each row of the arguments (`Differentiable`).
+    """`function` applied to each row of the arguments (`Differentiable`).
 
-    Its derivatives are those of the function, over the batch: what TensorFlow has vectorised is operations alone, and
-    knows of no custom gradient.
+    Its derivatives are the function's derivatives applied to each row, and not derivatives of the vectorised function,
+    because TensorFlow vectorises single operations and ignores custom gradients.
 
     Arguments:
-        axes: where rows of the arguments are; None for one that all share, 0 for those behind the end.
-        size: how many rows there are.
-        ends: where rows of the results go, in the same way; None for results that are summed.
+        axes: the batch axis of each argument, or None for an argument that all rows share; 0 for further arguments.
+        size: the number of rows.
+        ends: the batch axis of each result, or None for a result that is summed over the rows; 0 for further results.
     """
 
     function: _Vectorised
@@ -54,7 +54,7 @@ class Batched:
         ]
 
     def _joined(self, xp: Backend, x: Array, k: int) -> Array:
-        """A result, of rows in front."""
+        """Return result `k`, whose rows are along axis 0, with them along the axis of `ends`, or summed."""
         axis = self.ends[k] if k < len(self.ends) else 0
         if axis is None:
             return xp.sum(x, axis=0)

@@ -1,10 +1,10 @@
-"""Rows that a traced program counts: which operations take them, and how rows of several counts meet.
+"""Arrays of a traced program whose number of rows depends on values: which operations take them, and how.
 
-Compiled programs have arrays of known shapes. What is as long as something is true has as many rows as it may have at
-most, and a count; each operation that takes such an array says here what it does with the rows behind the count: leaves
-them there, or leaves them out. Any other operation is an error that names it.
+Compiled programs have arrays of known shapes. An array whose length depends on values (`tf.boolean_mask`) has as many
+rows as it may have at most, and a count of valid ones; rows after these are padding. Each operation that takes such an
+array has a rule in `COUNTED`, which keeps the padding out of its result. For any other operation there is an error.
 
-Counts that do not fit together are an error of TensorFlow's, and not looked at in compiled programs (nor by XLA).
+Operands with different counts are an error in TensorFlow; compiled programs do not check this (neither does XLA).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-# (backend, the plain rule, operands, the node) -> what the rule gives
+# (backend, the rule for arrays, operands, the node) -> results, or None if it cannot take the operands
 CountedRule = Callable[[Backend, Callable[..., Any], list[Any], GraphNode], Any]
 COUNTED: dict[str, CountedRule] = {}
 
 
 def run_counted(xp: Backend, plain: Callable[..., Any], operands: Sequence[Any], node: GraphNode) -> Any:
-    """Run a node some of whose operands are counted. Raises TracedValueError where it cannot take them."""
+    """Run a node that has counted operands. Raises TracedValueError if the operation cannot take them."""
     known = COUNTED.get(node.op)
     result = None if known is None else known(xp, plain, list(operands), node)
     if result is None and not any(isinstance(x, CountedRows) for x in operands):
@@ -39,16 +39,19 @@ def run_counted(xp: Backend, plain: Callable[..., Any], operands: Sequence[Any],
 
 
 def padded(xp: Backend, x: Array, rows: int) -> Array:
+    """Return an array padded with zeros to a number of rows."""
     n = xp.shape(x)[0]
     return x if n == rows else xp.pad(x, 0, [(0, rows - n, 0), *[(0, 0, 0)] * (xp.ndim(x) - 1)])
 
 
 def count_of(xp: Backend, x: Any) -> Array:
+    """Return the number of valid rows."""
     return x.count if isinstance(x, CountedRows) else xp.full((), xp.shape(x)[0], dtypes.int64)
 
 
 def aligned(xp: Backend, operands: Sequence[Any]) -> tuple[list[Array], Array]:
-    """Return (arrays of equally many rows, how many count), for operands with rows; one row is every row."""
+    """Return (arrays of equally many rows, the count of valid ones). An operand with a count of 1 is broadcast along
+    the rows."""
     counts = list({id(c): c for c in (count_of(xp, x) for x in operands)}.values())
     arrays = [x.array if isinstance(x, CountedRows) else x for x in operands]
     most = max(xp.shape(x)[0] for x in arrays)
@@ -65,7 +68,7 @@ def aligned(xp: Backend, operands: Sequence[Any]) -> tuple[list[Array], Array]:
 
 
 def is_counted(xp: Backend, x: CountedRows) -> Array:
-    """Return a mask of the rows that lie before the count."""
+    """Return a mask of the valid rows."""
     return xp.less(xp.iota(xp.shape(x.array)[0], dtypes.int64), x.count)
 
 
@@ -79,15 +82,16 @@ def compacted(xp: Backend, mask: Array) -> CountedRows:
     return CountedRows(xp.take_slice(positions, 0, 0, n), xp.squeeze(xp.take_slice(ranks, 0, n - 1, n), 0))
 
 
-def of_both(sides: Sequence[Sequence[Any]]) -> dict[int, int]:
-    """Return {position: most rows} of the results of two branches, given as shapes, that are counted in one of them."""
+def largest_counts(sides: Sequence[Sequence[Any]]) -> dict[int, int]:
+    """Return {position: the larger number of rows} for those results of two branches that are counted in one of them.
+    `sides`: the results of each branch, as shapes."""
     counted = [k for k, pair in enumerate(zip(*sides, strict=True)) if any(isinstance(x, CountedRows) for x in pair)]
     arrays = [[x.array if isinstance(x, CountedRows) else x for x in side] for side in sides]
     return {k: max(side[k].shape[0] for side in arrays) for k in counted}
 
 
 def with_counts(xp: Backend, outputs: Sequence[Any], most: dict[int, int]) -> list[Any]:
-    """Return the results of a branch as arrays, followed by the counts of those that have one."""
+    """Return the results of a branch as arrays, followed by the counts of those in `most` (see `largest_counts`)."""
     flat = list(outputs)
     for k, rows in most.items():
         x = outputs[k] if isinstance(outputs[k], CountedRows) else lifted(xp, outputs[k])
@@ -96,7 +100,7 @@ def with_counts(xp: Backend, outputs: Sequence[Any], most: dict[int, int]) -> li
     return flat
 
 
-def of_counts(values: Sequence[Any], most: dict[int, int]) -> list[Any]:
+def without_counts(values: Sequence[Any], most: dict[int, int]) -> list[Any]:
     """Undo `with_counts`."""
     n = len(values) - len(most)
     results = list(values[:n])

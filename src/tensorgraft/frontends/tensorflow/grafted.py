@@ -61,9 +61,9 @@ class GraftedGraph:
             return signature(arrays)
 
     def signature(self, args: Any, kwargs: Any) -> tuple[GraphSignature, list[Array | None]]:
-        """Return (what is known for calls like this one, the arrays among its leaves)."""
+        """Return (the `GraphSignature` for calls like this one, the arrays among its leaves)."""
         xp = self.xp
-        plain = None  # what calls with nothing but arrays look like
+        plain = None  # the key of calls whose arguments are all arrays
         if not kwargs and self._function_type is None and all(map(xp.is_array, args)):
             plain = tuple(map(xp.signature, args))
             known = self._signatures.get(plain)
@@ -128,7 +128,7 @@ class GraftedGraph:
         args, kwargs = optree.tree_unflatten(structure, specs)
         if isinstance(self._traced_fn, ConcreteFunction):
             concrete = self._traced_fn
-        elif getattr(self._traced_fn, "input_signature", None) is not None:  # which says the shapes itself
+        elif getattr(self._traced_fn, "input_signature", None) is not None:  # its signature defines the shapes
             concrete = self._traced_fn.get_concrete_function()
         else:
             concrete = self._traced_fn.get_concrete_function(*args, **kwargs)
@@ -142,8 +142,8 @@ _STATIC = (bool, int, float, complex, str, bytes, type(None))
 
 
 def _with_defaults_captured(fn: Any) -> Any:
-    """Return a `tf.function` that captures those defaults of arguments which are tensors, variables, composites or data
-    sets: as arguments of a graph nobody would hand them over. `fn` itself where there are none."""
+    """Return a `tf.function` that captures defaults of arguments that are tensors, variables, composites or data sets,
+    because a graph would take them as arguments that no call passes. Return `fn` if there are none."""
     try:
         parameters = inspect.signature(getattr(fn, "python_function", fn)).parameters.values()
     except (TypeError, ValueError):
@@ -208,7 +208,7 @@ def _integers(dtype: tf.DType) -> tf.DType:
 
 
 class GraphSignature:
-    """The function for calls that look the same. `names`: of variables, by their handles' identity."""
+    """The function for calls with the same key. `names`: {id of a variable's handle: name}."""
 
     def __init__(self, xp: Backend, concrete: Any, order: Sequence[int], compiled: bool, names: Any = None) -> None:
         self.xp, self.order = xp, order
@@ -227,8 +227,8 @@ class GraphSignature:
         self._program([])  # or an error, now
 
     def _program(self, values: Sequence[Array]) -> tuple[GraphProgram, Callable[..., tuple[Array, ...]]]:
-        """The program in this region of autocast, for what variables hold that may have other shapes later, and the
-        native function of it."""
+        """Return the program in this region of autocast, for variables whose values may have other shapes later, and
+        its native function."""
         region = current()
         shapes = tuple([tuple(self.xp.shape(values[i])) for i in self._open]) if values else ()
         known = self._programs.get((region, shapes))
@@ -239,7 +239,8 @@ class GraphSignature:
         return known
 
     def run(self, values: Sequence[Array], leaves: Sequence[Array | None]) -> tuple[Any, dict[str, Array]]:
-        """Return (results, what variables have become), for the values of those that the program has, in order."""
+        """Return (results, the new values of written variables), for the values of the program's variables, in
+        order."""
         arrays: list[Any] = [*values, *[leaves[i] for i in self.order]]
         program, native = self._program(values)
         outputs = native(*arrays) if self.xp.is_watched(arrays) else program.primal(self.xp, arrays)
@@ -252,7 +253,7 @@ class GraphSignature:
 
     def __call__(self, leaves: Sequence[Array | None]) -> Any:
         xp, variables = self.xp, self.traced.variables
-        self.traced.begin_anew()
+        self.traced.reseed_if_needed()
         group = self._group if tf.executing_eagerly() else None
         arguments: list[Any] = [leaves[i] for i in self.order]
         values = group.read() if group else [value_of(xp, v) for v in variables.values()]
@@ -267,7 +268,8 @@ class GraphSignature:
 
     @functools.cached_property
     def _group(self) -> VariableGroup | None:
-        """The variables, where their values can be kept as arrays that nobody writes; None where they are copied."""
+        """The group of variables whose values are kept as arrays between calls, or None if values are copied at each
+        call."""
         variables = [*self.traced.variables.values()]
         if not variables or self.xp.mutable or self.xp.operand(variables[0]) is not None:
             return None

@@ -1,4 +1,4 @@
-"""Graphs of raw operations, as data: what is read of TensorFlow's, and what rules and plans work on."""
+"""Graphs of raw operations, as data. They are read from graphs of TensorFlow; rules and plans work on them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 Shape = tuple[int | None, ...] | None  # None: not even the number of axes is known
-Value = tuple[int, int]  # a node's place in its graph, and which of its results
+Value = tuple[int, int]  # (position of a node in its graph, number of the node's result)
 
 
 @dataclass(eq=False)
@@ -20,11 +20,11 @@ class GraphNode:
     name: str
     op: str
     inputs: tuple[Value, ...]
-    controls: tuple[int, ...]
+    controls: tuple[int, ...]  # control inputs: nodes that have to run before
     attributes: dict[str, Any]
     shapes: tuple[Shape, ...]
     dtypes: tuple[np.dtype | None, ...]
-    place: Callable[[], str]  # file and line of the user's that made it
+    place: Callable[[], str]  # returns the file and line of the user's program that created the operation
     stateful: bool = False
 
     def __str__(self) -> str:
@@ -34,16 +34,16 @@ class GraphNode:
 
 @dataclass(eq=False)
 class FunctionGraph:
-    """A function of TensorFlow: nodes in an order in which they can be run, those that nothing asks for left out."""
+    """A function of TensorFlow: its nodes in an order in which they can be run, without those that nothing uses."""
 
     name: str
     nodes: list[GraphNode]
-    inputs: list[int]  # the nodes that stand for arguments
+    inputs: list[int]  # the nodes that represent the arguments
     outputs: list[Value]
-    memory: dict[Any, Any] = field(default_factory=dict)  # what was found out about it
+    memory: dict[Any, Any] = field(default_factory=dict)  # results of analyses of the graph, such as its plan
 
     def source(self, value: Value) -> Value:
-        """Return the origin of a value, through nodes that pass it on."""
+        """Return the value that was computed, if nodes such as Identity have passed it on."""
         node = self.nodes[value[0]]
         while node.op in ("Identity", "IdentityN", "StopGradient", "PreventGradient"):
             value = node.inputs[value[1] if node.op == "IdentityN" else 0]
@@ -51,7 +51,7 @@ class FunctionGraph:
         return value
 
     def argument(self, value: Value) -> int | None:
-        """Return the number of the argument that a value is, through nodes that pass it on; None if it is computed."""
+        """Return the number of the argument that a value is (see `source`), or None for a value that is computed."""
         index = self.source(value)[0]
         return self._arguments.get(index)
 
@@ -60,22 +60,26 @@ class FunctionGraph:
         return {index: i for i, index in enumerate(self.inputs)}
 
     def part(self, outputs: Sequence[Value], effects: bool = True) -> FunctionGraph:
-        """Return the function of the same arguments that computes these values alone; with `effects`, also what has to
-        happen before them."""
+        """Return the function of the same arguments that computes only these values; with `effects`, it also runs the
+        control inputs of their nodes."""
         live = {index for index, _ in outputs}
         for index in reversed(range(len(self.nodes))):
             if index in live:
                 node = self.nodes[index]
                 live |= {p for p, _ in node.inputs} | (set(node.controls) if effects else set())
         kept_indices = sorted(live | set(self.inputs))
-        at = {old: new for new, old in enumerate(kept_indices)}
-        nodes = [_renumbered(self.nodes[old], at) for old in kept_indices]
-        return FunctionGraph(self.name, nodes, [at[i] for i in self.inputs], [(at[p], k) for p, k in outputs])
+        new_index = {old: new for new, old in enumerate(kept_indices)}
+        nodes = [_renumbered(self.nodes[old], new_index) for old in kept_indices]
+        inputs = [new_index[i] for i in self.inputs]
+        return FunctionGraph(self.name, nodes, inputs, [(new_index[p], k) for p, k in outputs])
 
     def split(self, late_inputs: Sequence[int]) -> tuple[FunctionGraph, FunctionGraph, list[int]]:
-        """Split in two, for arguments that come later: (the function of the others, which gives what the second one
-        reads of it; the second one, of that and of the late arguments; the positions of outputs of the second). Outputs
-        that are not late are the first ones of the first."""
+        """Split the function at arguments that are known later than the others.
+
+        Returns (first, second, positions). `first` takes the early arguments, and returns the outputs that depend on
+        these only, followed by the values that `second` reads. `second` takes these values and the late arguments, and
+        returns the remaining outputs, whose positions among all outputs are `positions`.
+        """
         late_nodes = {self.inputs[i] for i in late_inputs}
         for index, node in enumerate(self.nodes):
             if any(p in late_nodes for p, _ in node.inputs):
@@ -84,12 +88,13 @@ class FunctionGraph:
         values_read = [v for p in sorted(late_nodes) for v in self.nodes[p].inputs]
         passed_values = list(dict.fromkeys(v for v in values_read if v[0] not in late_nodes))
         early_nodes = [index for index in range(len(self.nodes)) if index not in late_nodes]
-        at = {old: new for new, old in enumerate(early_nodes)}
+        new_index = {old: new for new, old in enumerate(early_nodes)}
+        early_outputs = [v for v in self.outputs if v[0] not in late_nodes]
         first = FunctionGraph(
             self.name,
-            [_renumbered(self.nodes[old], at) for old in early_nodes],
-            [at[index] for i, index in enumerate(self.inputs) if i not in late_inputs],
-            [(at[p], k) for p, k in (*(v for v in self.outputs if v[0] not in late_nodes), *passed_values)],
+            [_renumbered(self.nodes[old], new_index) for old in early_nodes],
+            [new_index[index] for i, index in enumerate(self.inputs) if i not in late_inputs],
+            [(new_index[p], k) for p, k in (*early_outputs, *passed_values)],
         )
         placeholders = [_placeholder(self.nodes[p], k) for p, k in passed_values]
         order = sorted(late_nodes)
@@ -102,6 +107,7 @@ class FunctionGraph:
 
 
 def _placeholder(node: GraphNode, k: int) -> GraphNode:
+    """Return a node that represents result `k` of another graph's node."""
     return GraphNode(f"{node.name}:{k}", "Placeholder", (), (), {}, (node.shapes[k],), (node.dtypes[k],), node.place)
 
 
@@ -109,6 +115,6 @@ def _with_inputs(node: GraphNode, new_values: dict[Value, Value]) -> GraphNode:
     return replace(node, inputs=tuple(new_values[v] for v in node.inputs), controls=())
 
 
-def _renumbered(node: GraphNode, at: dict[int, int]) -> GraphNode:
-    inputs = tuple((at[p], k) for p, k in node.inputs)
-    return replace(node, inputs=inputs, controls=tuple(at[p] for p in node.controls if p in at))
+def _renumbered(node: GraphNode, new_index: dict[int, int]) -> GraphNode:
+    inputs = tuple((new_index[p], k) for p, k in node.inputs)
+    return replace(node, inputs=inputs, controls=tuple(new_index[p] for p in node.controls if p in new_index))

@@ -14,9 +14,8 @@ import tensorflow as tf
 from tensorgraft.frontends.tensorflow.grafted import GraftedGraph, GraphSignature, as_array, value_of, writing
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.recorded.function import CallSignature, Function, Recorded, specs_of
-from tensorgraft.hub.recorded.structure import flatten, unflatten
-from tensorgraft.hub.recorded.tracing import program_backend, record
+from tensorgraft.hub.recorded.function import RecordingFunction
+from tensorgraft.hub.recorded.tracing import program_backend
 from tensorgraft.precision import current
 
 Arrays = Mapping[str, Array]
@@ -42,9 +41,9 @@ class PureModel(NamedTuple):
 
 
 def graft_model(model: Any, xp: Backend) -> Any:
-    """A module of the framework, where it has such; a `PureModel` for JAX; for NumPy a function that can be saved.
+    """Return a model in the form that its backend has: a module, a `PureModel` (JAX) or a `RecordedModel` (NumPy).
 
-    The values of the variables are copied. A Keras model is built before (called once).
+    The values of the variables are copied. Raises ValueError for a Keras model that is not built.
     """
     return graft_call(call_of_model(model, xp))
 
@@ -53,8 +52,8 @@ def graft_call(call: ModelCall, copied: dict[int, Array] | None = None, written_
     """Return the form that a model, or a part of one, has on its backend: see `graft_model`.
 
     Arguments:
-        copied: the values of variables, by the identity of these, for the parts of one model to share.
-        written_names: variables that a call is known to write, which are no parameters of a pure function.
+        copied: {id of a variable: its copied value}, which several parts of one model share; it is extended.
+        written_names: variables that the call writes: a pure function has them as buffers.
     """
     xp = call.xp
     if xp.grafted_as == "program":
@@ -111,11 +110,12 @@ def call_of_model(model: Any, xp: Backend) -> ModelCall:
 
 
 class ModelCall:
-    """The function that a module calls: it returns results, and the new values of variables by name.
+    """The function that a module calls: it takes the values of variables by name, and returns the results and the new
+    values of variables by name.
 
     Arguments:
         fn: a function of TensorFlow.
-        variables: those that the module has, by its names.
+        variables: {name in the module: variable}.
         has_modes: whether `fn` takes `training=`.
     """
 
@@ -126,15 +126,17 @@ class ModelCall:
         self._grafted = _ModelGraph(fn, xp, {id(v.handle): n for n, v in variables.items()})
 
     def on(self, xp: Backend) -> ModelCall:
-        """The same on another backend."""
+        """Return the call of the same function on another backend."""
         return type(self)(self.fn, self.variables, xp, self.name, self.has_modes)
 
     @property
     def training(self) -> dict[str, bool]:
-        """The modes that a module has."""
+        """The initial `training` of each part of the model that has the mode, by name: a model of TensorFlow has one
+        mode, that of the whole model, whose name is empty."""
         return {"": False} if self.has_modes else {}
 
     def in_modes(self, training: Mapping[str, bool], arrays: Arrays, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Call the function with the module's current mode, unless the user passes `training=`."""
         return self(arrays, *args, **{"training": training[""], **kwargs})
 
     def __call__(self, arrays: Arrays, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Array]]:
@@ -149,11 +151,11 @@ class ModelCall:
         return results, {name: new_values.get(name, x) for name, x in buffers.items()}
 
     def __deepcopy__(self, memo: Any) -> ModelCall:
-        return self  # which holds no state
+        return self  # it has no state
 
 
 class _ModelGraph(GraftedGraph):
-    """The call of a model, for variables that are somebody else's."""
+    """A grafted function whose variables belong to a module: values are passed in, and new values returned."""
 
     def __init__(self, fn: Any, xp: Backend, names: Mapping[int, str], compiled: bool = False) -> None:
         super().__init__(fn, xp, compiled)
@@ -163,10 +165,10 @@ class _ModelGraph(GraftedGraph):
         with self.xp.native_scope():
             signature, arrays = self.signature(args, kwargs)
             traced = signature.traced.variables
-            signature.traced.begin_anew()
+            signature.traced.reseed_if_needed()
             values = [as_array(self.xp, given[n]) if n in given else value_of(self.xp, v) for n, v in traced.items()]
             results, became = signature.run(values, arrays)
-            for name in became.keys() - self.names.values():  # no variables of the model's: states of random kernels
+            for name in became.keys() - self.names.values():  # the states of random kernels: no variables of the model
                 writing(self.xp, traced[name], became.pop(name))()
             return results, became
 
@@ -174,9 +176,12 @@ class _ModelGraph(GraftedGraph):
         return GraphSignature(self.xp, concrete, order, self.is_compiled, self.names)
 
 
-class RecordedModel(Function):
-    """A model as a function of arrays, with its variables as they are now. It is recorded when it is called with
-    arguments that look new; `save` writes what was recorded, which `tg.load` runs without TensorFlow."""
+class RecordedModel(RecordingFunction):
+    """A model as a function of arrays, with the current values of its variables. `save` writes the recorded programs,
+    which `tg.load` runs without TensorFlow."""
+
+    weights_label = "variables"
+    stateless = "call it with training=False, or graft it onto 'torch', 'jax' or 'tensorflow'"
 
     def __init__(self, call: ModelCall) -> None:
         weights = {name: np.array(v.numpy()) for name, v in call.variables.items()}
@@ -185,7 +190,7 @@ class RecordedModel(Function):
         self._in_regions: dict[Any, RecordedModel] = {}
 
     def __call__(self, *args: Any, seed: Any = None, **kwargs: Any) -> Any:
-        """Call the recorded program; within a region of autocast, programs are recorded apart, and not saved."""
+        """Call the recorded program. Each region of autocast has programs of its own, which are not saved."""
         region = current()
         if region is None:
             return super().__call__(*args, seed=seed, **kwargs)
@@ -194,28 +199,7 @@ class RecordedModel(Function):
             other.programs, other._run = {}, {}
         return super(RecordedModel, self._in_regions[region]).__call__(*args, seed=seed, **kwargs)
 
-    def recorded(self, signature: CallSignature) -> Recorded:
-        program = self.programs.get(signature)
-        if program is None:
-            program = self.programs[signature] = self._record(signature)
-        return program
-
-    def _record(self, signature: CallSignature) -> Recorded:
-        results: Any = None
-
-        def run(xp: Backend, *arrays: Array) -> list[Array]:
-            nonlocal results
-            remaining = iter(arrays)
-            named_arrays = {name: next(remaining) for name in self.weights}
-            args, kwargs = unflatten(signature.arguments, remaining)
-            out, new_values = self._call(named_arrays, *args, **kwargs)
-            if new_values:
-                raise ValueError(
-                    f"{self.__name__} writes its variables ({', '.join(new_values)}), but a plain function has no"
-                    " state: call it with training=False, or graft it onto 'torch', 'jax' or 'tensorflow'"
-                )
-            results, flat = flatten(out, xp.operand, f"what {self.__name__} returns")
-            return flat
-
-        program = record(run, [*specs_of(self.weights.values()), *signature.specs])
-        return Recorded(program, results)
+    def evaluate(self, weights: dict[str, Array], args: Any, kwargs: Any, seed: Array | None) -> tuple[Any, Any]:
+        if seed is not None:
+            raise TypeError(f"{self.__name__} got seed=, but programs of TensorFlow have seeds of their own")
+        return self._call(weights, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""The table of rules: what each raw operation of TensorFlow is in operations of the hub.
+"""The table of rules, which express raw operations of TensorFlow in operations of the hub.
 
 A rule is a function of the hub, of the node's operands, and of those of the node's attributes that it names:
 

@@ -1,8 +1,8 @@
-"""Random operations of which TensorFlow's kernels hold the state: here it is a variable of the program.
+"""Random operations whose state TensorFlow's kernels hold: here it is a variable of the program.
 
-Each kernel has a Philox generator, which begins with the seeds of its node and goes on from call to call, and from one
-step of a loop to the next. `with_states` hands such a node one more operand, the state, from an argument of the graph;
-bodies of loops and branches get theirs handed in. What is called twice has two kernels.
+Each kernel has a Philox generator, which starts with the seeds of its node and continues from call to call, and from
+one step of a loop to the next. `with_states` adds the state to the operands of such a node, as an argument of the
+graph; bodies of loops and branches receive it as an argument. A function that is called twice has two kernels.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Values of variables on the backend: kept from call to call, and found to be out of date by where they lie in memory.
+"""A cache of the values of variables on the backend, which is validated by their addresses in memory.
 
-After a call every variable holds its value, in the memory of the backend's array, so that TensorFlow reads and writes
-as ever. It writes into memory that nobody else holds: while the tensor that a variable was given is kept here, another
-value lies elsewhere. So a variable whose value lies where it was put has not been written.
+After a call every variable holds its value in the memory of the backend's array, so that TensorFlow reads and writes as
+usual. TensorFlow writes only memory without other references: while the tensor that was assigned to a variable is kept
+here, a new value has another address. A variable whose value has the same address therefore has not been written.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class VariableGroup:
         self._dtypes = tuple(x.dtype for x in handle_data)
         shapes = [tf.TensorShape(x.shape) for x in handle_data]
         self._writers: dict[tuple[int, ...], _Writer] = {}
-        # what they all look like, where that cannot change
+        # their signature, if shapes cannot change
         self.signature = (self._dtypes, *map(tuple, shapes)) if all(s.is_fully_defined() for s in shapes) else None
 
     def read(self) -> list[Array]:
@@ -80,7 +80,7 @@ class VariableGroup:
         if addresses != [entry.address for entry in known] or shapes != [entry.shape for entry in known]:
             for entry, tensor, address, shape in zip(known, tensors, addresses, shapes, strict=True):
                 if address != entry.address or shape != entry.shape:
-                    array = array_of(self.xp, tensor)  # which may fail, and then nothing is known
+                    array = array_of(self.xp, tensor)  # may fail; the value is then unknown
                     entry.tensor, entry.address, entry.shape, entry.array = tensor, address, shape, array
         return [entry.array for entry in known]
 
@@ -103,7 +103,7 @@ class VariableGroup:
             entry.tensor, entry.address, entry.shape, entry.array = tensor, address, shape, array
 
 
-# TensorFlow's function, the variables, what is known of them, which are quantised
+# (TensorFlow's function, the variables, their caches, the quantised ones)
 _Writer = tuple[bytes, list[tf.Tensor], list[_CachedVariable], list[tuple[int, tf.DType]]]
 
 

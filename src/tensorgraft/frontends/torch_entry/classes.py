@@ -1,7 +1,7 @@
-"""`torch.Generator`, `torch.Event` and `torch.Stream`, of which PyTorch lets no Python device make its own.
+"""`torch.Generator`, `torch.Event` and `torch.Stream`, which PyTorch does not let a Python device implement.
 
-They are ours from the beginning, since programs derive from them, ask with them and import them by name; the front end
-is loaded when one is made for the device.
+They are replaced when PyTorch is imported, since programs subclass them, use them in `isinstance` and import them by
+name; the front end is loaded when one is created for the device.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _loads_device(device: Any) -> bool:
 
 
 class Event(_Event, metaclass=_including(_Event)):  # type: ignore[metaclass]
-    """`torch.Event`; on the device, recording one waits until what was asked for so far is done."""
+    """`torch.Event`. On the device, `record` waits until all operations so far have finished."""
 
     _time: float | None = None
 
@@ -132,4 +132,4 @@ class Stream(_Stream, metaclass=_including(_Stream)):  # type: ignore[metaclass]
         return event
 
 
-CLASSES = {"Generator": Generator, "Event": Event, "Stream": Stream}  # what takes the place of PyTorch's
+CLASSES = {"Generator": Generator, "Event": Event, "Stream": Stream}  # replacements of PyTorch's classes

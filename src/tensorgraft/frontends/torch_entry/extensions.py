@@ -1,8 +1,9 @@
-"""The other packages that give PyTorch a device, and which of them gets the one that there is.
+"""Other packages that register a device with PyTorch, and the choice of the one that may.
 
-PyTorch has one place for a device of an extension (`PrivateUse1`), and imports all packages of the entry point group
-`torch.backends` in the order of its path. Whoever registers second raises, and PyTorch's import ends with that. Where
-others are installed, tensorgraft leaves the place to them, and takes what is left when a program asks for its device.
+PyTorch supports one device type of an extension (`PrivateUse1`), and imports all packages of the entry point group
+`torch.backends` in the order of `sys.path`. The second one to register a device raises an error, which ends PyTorch's
+import. If other packages are installed, tensorgraft therefore does not register its device at import, but when a
+program first uses it, if none is registered by then.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from tensorgraft.frontends.torch_entry.loading import TYPE
 from tensorgraft.importing import is_ours
 
 GROUP = "torch.backends"
-AUTOLOAD = "TENSORGRAFT_AUTOLOAD"  # in the environment: "1" takes the place, "0" leaves it
-_FREE = "privateuseone"  # says its name of now
+AUTOLOAD = "TENSORGRAFT_AUTOLOAD"  # in the environment: "1" registers the device at import, "0" does not
+_FREE = "privateuseone"  # the name of the device type until an extension renames it
 
 
 def holder() -> str | None:
-    """Return the name of another package's device that has the place; None where it is free, or ours."""
+    """Return the name of another package's device, if one is registered; None if there is none, or tensorgraft's."""
     name = torch.device(_FREE).type
     if name == _FREE:  # a device may have kernels before it has a name
         empty: Any = torch.ops.aten.empty.memory_format
@@ -33,8 +34,8 @@ def holder() -> str | None:
     return None if name == TYPE else name
 
 
-def require_the_place() -> None:
-    """Raise a RuntimeError where another package has it."""
+def require_free() -> None:
+    """Raise RuntimeError if another package has registered its device."""
     name = holder()
     if name is not None:
         raise RuntimeError(
@@ -45,30 +46,30 @@ def require_the_place() -> None:
         )
 
 
-def may_take_the_place(wanted: bool) -> bool:
-    """Say whether the device is to be registered while PyTorch is imported, by its function that imports all packages.
-    `wanted`: even where others come later, which are not imported then, and are told so."""
+def may_register(wanted: bool) -> bool:
+    """Return True if the device is to be registered at PyTorch's import. Called by PyTorch's function that imports all
+    packages. `wanted`: register it even if other packages follow; these are then not imported, with a warning."""
     if holder() is not None or os.environ.get(AUTOLOAD) == "0":
         return False
     other_points = _unloaded_entry_points()
     if not other_points:
         return True
     if wanted or os.environ.get(AUTOLOAD) == "1":
-        _leave_out(other_points)
+        _skip(other_points)
         return True
     return False
 
 
 def _unloaded_entry_points() -> list[Any]:
-    """Return the entry points of other packages that PyTorch has not come to yet."""
-    points = sys._getframe(3).f_locals.get("backend_extensions")  # of PyTorch's loop: asking again takes a while
+    """Return the entry points of other packages that PyTorch has not loaded yet."""
+    points = sys._getframe(3).f_locals.get("backend_extensions")  # a local of PyTorch's loop: listing them is slow
     points = list(importlib.metadata.entry_points(group=GROUP) if points is None else points)
     own_index = next((k for k, point in enumerate(points) if is_ours(point)), len(points))
     return points[own_index + 1 :]
 
 
-def _leave_out(points: list[Any]) -> None:
-    """Make PyTorch's import pass over these packages."""
+def _skip(points: list[Any]) -> None:
+    """Make PyTorch's import skip these packages."""
     names = {point.name for point in points}
     original = importlib.metadata.EntryPoint.load
 
@@ -81,11 +82,11 @@ def _leave_out(points: list[Any]) -> None:
         return lambda: None
 
     importlib.metadata.EntryPoint.load = load  # type: ignore[method-assign]
-    told_left_out(points)
+    warn_of_skipped(points)
 
 
-def told_left_out(points: list[Any]) -> None:
-    """Say which packages PyTorch does not import."""
+def warn_of_skipped(points: list[Any]) -> None:
+    """Warn of the packages that PyTorch does not import."""
     names = ", ".join(f"{point.name} ({point.value})" for point in points)
     warning_filters.show_warning(
         f"tensorgraft has PyTorch's device of an extension in this process: it does not load {names}."

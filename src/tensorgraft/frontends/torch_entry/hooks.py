@@ -12,7 +12,7 @@ from tensorgraft.hub import foreign, processes
 def register() -> None:
     """Give PyTorch the device, which loads the front end when it is used. Does nothing the second time. Raises a
     RuntimeError where another package has given it one."""
-    extensions.require_the_place()
+    extensions.require_free()
     patches.apply("import")
     fallback.install()
     foreign.reads(loading.TYPE, lambda device: loading.part("core.devices").slot_of(device).name)

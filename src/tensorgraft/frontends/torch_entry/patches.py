@@ -1,11 +1,11 @@
-"""Every change that the PyTorch front end makes to PyTorch for the whole process: one table (`patching` applies it).
+"""The table of all changes that the PyTorch front end makes to PyTorch for the whole process (`patching` applies it).
 
-A row names what is changed and the function that takes PyTorch's own and returns ours (or a class that takes its place,
-or a table of such functions by attribute), or one that registers something. Rows are applied in order: most at the
-first use of the device; those `at="import"` when PyTorch is imported, since nobody says when a program begins to need
-them. Kernels (`torch.library`) are no rows: PyTorch has them by the dispatch key of the device. What `tensorgraft run`
-and a trace of `tg.jit` replace is put back when they end (`device/accelerator.py`, `compiled/watch.py`), and is no row
-either.
+A row names an attribute of PyTorch and a function that takes its value and returns the replacement (or a class that
+replaces it, or a table of such functions by attribute), or a function that registers something. Rows are applied in
+order: most at the first use of the device; those `at="import"` when PyTorch is imported, since it is unknown when a
+program will need them. Kernels (`torch.library`) are no rows: PyTorch has them by the dispatch key of the device. What
+`tensorgraft run` and a trace of `tg.jit` replace is put back when they end (`device/accelerator.py`,
+`compiled/watch.py`), and is no row either.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`safetensors.safe_open(..., device=...)`, and so `safetensors.torch.load_file`, onto the device.
+"""`safetensors.safe_open(..., device=...)`, and therefore `safetensors.torch.load_file`, for the device.
 
-safetensors has its own list of devices, in Rust. A file for a device of ours is opened for the CPU, and what is read
-goes there.
+safetensors has its own list of devices, in Rust. A file is opened for the CPU, and tensors are moved to the device when
+they are read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An action before a program first uses PyTorch, when PyTorch has been imported for it (`tensorgraft run`)."""
+"""A callback before a program first uses PyTorch, if PyTorch was imported on its behalf (`tensorgraft run`)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _action: Callable[[], object] | None = None
 
 
 class Unused(types.ModuleType):
-    """The class of PyTorch's modules until one of them is asked for a name. `import torch` asks for none, but those
-    that begin and end with underscores."""
+    """The class of PyTorch's modules until an attribute of one is read. `import torch` reads none, except those that
+    begin and end with underscores."""
 
     def __getattribute__(self, name: str) -> Any:
         if not name.startswith("__"):

@@ -28,7 +28,7 @@ class Coding(Protocol):
         """Codes -> float32."""
 
     def all_codes(self) -> np.ndarray:
-        """Every code that stands for a number, in ascending order of their bits."""
+        """Return every code that represents a number, in ascending order of their bits."""
 
 
 class Coded:

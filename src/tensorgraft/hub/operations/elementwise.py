@@ -84,7 +84,8 @@ def _declare(name: str, arity: int) -> Any:
 
 
 class Elementwise:
-    """Primitives: those names in `ELEMENTWISE` for which there is no composite below, and some of their own."""
+    """Elementwise operations. Primitives are the names in `ELEMENTWISE` that have no composite below, and a few
+    others."""
 
     for _name in (*UNARY, *PREDICATES):
         locals()[_name] = _declare(_name, 1)

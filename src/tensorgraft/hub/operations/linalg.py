@@ -110,7 +110,7 @@ class LinearAlgebra(Factorisations):
         """Products of groups of different sizes, as in mixtures of experts; groups end at ascending `ends` (g,).
 
         (m, k) x (g, k, n) -> (m, n): rows are in groups; (g, m, k) x (k, n) -> (m, n): columns are; (m, k) x (k, n) ->
-        (g, m, n): the contracted axis is. What is behind the last group counts for nothing and becomes zeros.
+        (g, m, n): the contracted axis is. Rows or columns after the last group are ignored, and give zeros.
         """
         if self.ndim(a) == 3:
             swapped = self.grouped_matmul(self.swapaxes(b, 0, 1), self.swapaxes(a, 1, 2), ends, dtype)

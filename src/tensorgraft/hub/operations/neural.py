@@ -1,7 +1,7 @@
 """Layers of neural networks, without their state: products, norms, activations, pooling, losses, recurrence, attention.
 
 Layouts are PyTorch's: channels first, weights (out, in). Kernels and front ends compute with these composites, and
-files of generated source contain them, as functions, where a framework has none of its own.
+files of generated source contain them as functions if a framework has no equivalent.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class ShapeOps:
 
     @primitive
     def copy(self, x: Array, /) -> Array:
-        """An array with the same values whose memory is its own."""
+        """Return an array with the same values in new memory."""
         raise NotImplementedError
 
     # ---- composites ------------------------------------------------------------------------------------------------

@@ -21,9 +21,9 @@ from tensorgraft.hub.wrapper import Wrapper
 from tensorgraft.interrupts import held_back
 
 _SCALARS = (bool, int, float, complex)
-_MOST_CALLS = 8192  # of one graph; a program that never asks for a value runs in pieces of so many
+_MOST_CALLS = 8192  # the limit of a graph; a program that never reads a value runs in pieces of this size
 _MANY = 32  # programs, after which it is said if hardly one was used twice
-_SMALL = 64  # host arrays of at most so many elements are kept as they are, larger ones move to the device at once
+_SMALL = 64  # elements of host arrays that are kept on the host; larger ones move to the device at once
 
 # Functions among the arguments may hold nodes; how large a result is may depend on values.
 _AT_ONCE = frozenset({"cond", "while_loop", "scan", "map", "nonzero"})
@@ -45,11 +45,11 @@ class _Operations(ByTape, Wrapper, operation=_operation):
 
 
 class RecordedBackend(_Operations):
-    """Arrays are `Node`s. Operations are recorded, with shapes and dtypes (and errors) that the backend `inner` gives
-    them; what was recorded is compiled by `inner`, and run, when a value is asked for.
+    """A backend whose arrays are `Node`s. Operations are recorded, with the shapes, dtypes and errors of the backend
+    `inner`; when a value is read, `inner` compiles and runs the recorded operations.
 
-    Graphs are known again by their structure: calls, shapes, dtypes, and which results are wanted. Python scalars are
-    inputs. `compile`d functions are recorded as one call each.
+    Compiled graphs are found again by their structure: calls, shapes, dtypes, and which results are needed. Python
+    scalars are inputs. `compile`d functions are recorded as one call each.
     """
 
     compiles = False  # a function is recorded with the rest, and compiled with it
@@ -57,7 +57,7 @@ class RecordedBackend(_Operations):
 
     def __init__(self, inner: Backend) -> None:
         super().__init__(inner)
-        self.cold: Backend | None = None  # that of `inner`, where pieces begin in it
+        self.cold: Backend | None = None  # the cold tier of `inner`, if pieces begin in it
         self.figures = Figures()
         self._pieces = Pieces()
         self._graph = Graph()
@@ -147,12 +147,12 @@ class RecordedBackend(_Operations):
         recorded = self.cold is None or self._pieces.is_hot(operation)
         if not recorded:
             self.figures.cold += 1
-            if self._graph.calls:  # it goes another way than it used to
+            if self._graph.calls:  # the program continues differently than before
                 self.run()
         return recorded
 
     def end_of_piece(self) -> None:
-        """Run what was recorded; what comes next is another piece."""
+        """Run the recorded operations; the next one begins another piece."""
         self._pieces.end()
         self.run()
 
@@ -212,7 +212,7 @@ class RecordedBackend(_Operations):
             )
 
     def materialize(self, x: Array, /) -> Array:
-        """The array of the inner backend that `x` stands for, which may then be known to others."""
+        """Return the array of the inner backend that `x` represents. It may have other references afterwards."""
         if not isinstance(x, Node):
             return x
         self._pieces.end()

@@ -1,7 +1,7 @@
-"""A recorded program as C++ source, for small arrays of the host: every array has a known shape and lies row by row,
-every operation is a loop over its elements, and loops of the program are loops of C++.
+"""A recorded program as C++ source, for small arrays of the host: every array has a known shape and is row-major, every
+operation is a loop over its elements, and loops of the program are loops of C++.
 
-A method that has no word here raises `NoWordError`; the program is then run otherwise.
+A method without a translation raises `NoWordError`, and the program is run in another way.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class CSource:
     # ---- variables -------------------------------------------------------------------------------------------------
 
     def variable(self, v: Var) -> str:
-        """Return the name of an array that lies in memory."""
+        """Return the name of an array that is in memory."""
         name = self.names[v]
         if not name.isidentifier():  # a constant without axes
             copy = self.target(Var(v.shape, v.dtype))

@@ -1,10 +1,10 @@
-"""Pieces of a program that come back: lazy mode records these, and computes the rest at once.
+"""Detection of recurring pieces of a program: lazy mode records these, and computes the rest at once.
 
-A piece is what runs between two ends (a value is asked for, an optimizer has stepped). Its operations are known by all
-that came before them in it, so that a piece is told from others as soon as it differs from them. It is recorded from
-its first operation on where the piece that most often began like this has been whole `TIMES` times. Several pieces may
-begin alike: where what follows was new too often (shapes that change, each time), that beginning is computed at once
-for good, and what comes after it counts as if it began a piece.
+A piece is the operations between two ends (a value is read, an optimizer has stepped). An operation is identified
+together with all earlier ones of its piece, so that a piece is distinguished from others at their first difference. A
+piece is recorded from its first operation on if the most frequent piece with this beginning has been completed `TIMES`
+times. Several pieces may have the same beginning: if the continuation was new too often (shapes that change each time),
+the beginning is always computed at once, and the operations after it count as the start of a piece.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 # A compilation takes about 50 ms for each operation of a piece, computing it at once 0.2 ms and more: so often, it is a
 # tenth of what the piece has cost.
 TIMES = 2048
-RARE = 8  # what turns out new in one of so many passes, or fewer, parts no piece
+RARE = 8  # a change that is new in so few passes does not split a piece
 _MOST = 1 << 18  # operations that are counted
 
 
@@ -35,7 +35,7 @@ class Pieces:
 
     def __init__(self) -> None:
         self._known: dict[int, _Pass] = {}
-        self._ended_at: dict[_Pass, int] = {}  # how often pieces ended there
+        self._ended_at: dict[_Pass, int] = {}  # {pass: how often pieces ended there}
         self._path: list[_Pass] = []  # from the beginning of the piece
         self._at = 0
         self._recorded = False
@@ -62,7 +62,7 @@ class Pieces:
         return False
 
     def _new(self, at: int) -> _Pass:
-        """Note that this piece goes on as none has, and return the pass that it begins."""
+        """Note that this piece continues in a new way, and return the pass that begins there."""
         if len(self._known) >= _MOST:
             self._known.clear()
             self._ended_at.clear()

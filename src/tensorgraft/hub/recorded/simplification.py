@@ -1,5 +1,5 @@
-"""Blocks of a recorded program with fewer calls, of the same values: what a step of a loop computes anew each time is
-computed before the loop, equal calls are made once, and elementwise operations broadcast by themselves."""
+"""Simplification of the blocks of a recorded program: computations that do not change between the steps of a loop are
+moved before it, equal calls are made once, and elementwise operations broadcast by themselves."""
 
 from __future__ import annotations
 

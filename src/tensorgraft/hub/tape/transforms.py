@@ -12,7 +12,7 @@ from tensorgraft.hub.transforms import Function, Transforms
 
 
 class ByTape(Transforms):
-    """Derivatives of a backend whose framework has none of its own."""
+    """Derivatives for a backend whose framework has none, by the hub's tape."""
 
     def vjp(
         self, fn: Function, /, *primals: Array
@@ -46,8 +46,8 @@ def vjp(
 def _walk(
     xp: Any, inputs: Sequence[Variable], results: Sequence[Variable], cotangents: Sequence[Array]
 ) -> tuple[Array, ...]:
-    gathered: dict[int, list[Array | None]] = {}  # of the results of a node, by its id
-    arrived: dict[int, Array] = {}  # of inputs
+    gathered: dict[int, list[Array | None]] = {}  # {id of a node: cotangents of its results}
+    arrived: dict[int, Array] = {}  # {id of an input: its cotangent}
 
     def give(v: Variable, g: Array) -> None:
         if v.node is None:

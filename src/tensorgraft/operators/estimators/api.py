@@ -227,7 +227,7 @@ _NORM = {name: row for name, row in TRACE.items() if name != "slq"}
 
 
 class _Run:
-    """The arguments of a call, judged; then what it does with them."""
+    """One call of an estimator: its checked arguments, and the computation with them."""
 
     def __init__(
         self,

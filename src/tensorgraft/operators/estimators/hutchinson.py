@@ -1,4 +1,4 @@
-"""Estimators of the trace from quadratic forms of random vectors, alone or behind an approximation of low rank."""
+"""Estimators of the trace from quadratic forms of random vectors, alone or after a low-rank approximation."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _factored(y: Array) -> tuple[Array, Array]:
 
 @program
 def _basis(y: Array, g: Array) -> tuple[Array]:
-    """An orthonormal basis of the columns of y, and beside it g less its part there."""
+    """Return (an orthonormal basis of the columns of y, g without its component in that space)."""
     q = xp.linalg.qr(y)[0]
     return (xp.concat([q, g - q @ (adjoint(q) @ g)], axis=1),)
 

@@ -1,4 +1,4 @@
-"""Nystrom approximations A W (W* A W)^+ (A W)* of positive semidefinite operators; what they are without a column."""
+"""Nystrom approximations A W (W* A W)^+ (A W)* of positive semidefinite operators; and their leave-one-out variants."""
 
 from __future__ import annotations
 

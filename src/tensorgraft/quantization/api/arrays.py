@@ -57,8 +57,8 @@ def quantize(
 
 
 def dequantize(q: Any) -> Any:
-    """The numbers that a quantised array or tensor stands for, dense, in its shape and dtype; what is not quantised, as
-    it is. Raises nothing.
+    """Return the dense numbers of a quantised array or tensor, in its shape and dtype; anything else is returned
+    unchanged. Raises nothing.
 
     >>> import tensorgraft as tg, tensorgraft.array_api as xp
     >>> q = tg.quantize(xp.asarray([[1.0, -1.0]], device="numpy"), "int8_per_tensor")
@@ -70,19 +70,19 @@ def dequantize(q: Any) -> Any:
 
 
 def from_torchao(x: Any, device: Any = None) -> Any:
-    """A tensor that torchao has quantised, as a quantised tensor of ours, with the same codes, scales and
-    zero points; or a module with such weights, or a mapping of names to tensors, moved there.
+    """Convert a tensor that torchao has quantised to a quantised tensor with the same codes, scales and zero points; or
+    a module with such weights, or a mapping of names to tensors, and move it to a device.
 
     Arguments:
         x: a tensor, a `torch.nn.Module` (changed in place; its weights that were quantised are not trained), or a
             `state_dict`, of which a dict is returned.
         device: as `tg.device` gives it, or "cpu"; the default device if None.
 
-    A Linear or Conv2d whose weight has what goes into it scaled, or rounded in another way than products here round it,
-    gets a child `inputs` that does so, with torchao's own functions.
+    A Linear or Conv2d whose inputs are scaled, or rounded in another way than by products here, gets a child `inputs`
+    that does so, with torchao's functions.
 
-    Raises TypeError for classes that keep their codes in an order of one kernel, or none, and, alone or in a module
-    that is neither, for weights that have what goes into it scaled or rounded; a module is left as it was.
+    Raises TypeError for classes that keep their codes in an order of one kernel, or none, and for weights with scaled
+    or rounded inputs that are in no Linear or Conv2d; a module is then unchanged.
     """
     from tensorgraft.frontends.torch.quantized import torchao
 

@@ -60,11 +60,11 @@ def adam8bit(
     it a transformation that `optax.chain` takes. Eager, in `tg.jit` and in `jax.jit`; the state is a pytree of arrays.
 
     Arguments:
-        learning_rate: a number, an array (), or a schedule: a function of the steps so far, int32 ().
+        learning_rate: a number, an array (), or a schedule: a function of the number of previous steps, int32 ().
         b1, b2, eps: as `optax.adam` takes them.
         weight_decay: as `optax.adamw` takes it; `update` needs the parameters then.
-        smallest: arrays of fewer elements keep their moments as they are (float32; of float64 ones, float64).
-        seed: of the roundings; the same one gives the same numbers.
+        smallest: arrays of fewer elements have moments in float32 (float64 arrays in float64).
+        seed: the seed of the roundings; the same one gives the same numbers.
 
     Returns `(init, update)`. Leaves of the parameters that are no floating-point arrays have no state, and None for an
     update.

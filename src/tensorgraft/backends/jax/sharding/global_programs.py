@@ -61,7 +61,7 @@ class _Program:
             self._agree(leaves, args, kwargs)
             with without_connections():
                 out = jax.block_until_ready(self._jitted(*args, **kwargs))
-        except NotImplementedError as error:  # which elsewhere means: not on this backend
+        except NotImplementedError as error:  # other code takes this error to mean: not on this backend
             raise RuntimeError(f"an operation on arrays of several processes: {error}") from error
         self._ran.add(signature)
         return out
@@ -117,7 +117,7 @@ def _mesh_inside(jaxpr: extend.Jaxpr) -> Mesh | None:
 
 
 def mesh_of(leaves: Sequence[Any]) -> Mesh | None:
-    """Return the mesh of the first array that lies on devices of several processes, if any."""
+    """Return the mesh of the first array on devices of several processes, or None."""
     for x in leaves:
         if x.__class__ is ArrayImpl or isinstance(x, jax.ShapeDtypeStruct):
             sharding = x.sharding
@@ -137,7 +137,8 @@ def replicated_on(x: Any, mesh: Mesh) -> Any:
 
 
 def placed(x: Array, sharding: NamedSharding) -> Array:
-    """An array over devices of several processes, of one that lies so, or of one that each process has whole."""
+    """Return an array placed over devices of several processes, from one that is there already or that each process has
+    in full."""
     if not x.is_fully_addressable:
         return _moving(sharding)(x)
     local_array = np.asarray(x) if next(iter(x.devices())).platform == "cpu" else x

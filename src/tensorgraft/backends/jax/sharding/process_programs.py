@@ -1,7 +1,8 @@
-"""Programs of several processes, each of which has a device in them and arrays of its own.
+"""Programs that several processes run together, each with one device and its own arrays.
 
-The arrays of a process are its own, and lie on its device. For a program of all processes they count as replicated, for
-which JAX takes pieces whose values differ; inside, `lax`'s collectives along the axes of a mesh see each process's own.
+Each process has its own arrays, on its device. In a program of all processes they are declared as replicated, and JAX
+does not check that the values are equal; inside, `lax` collectives along the axes of a mesh receive the values of each
+process.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def computed(call: CollectiveCall, x: Array, axes: tuple[str, ...], n: int) -> A
 
 
 def at_home(call: CollectiveCall, x: Array, n: int) -> Array:
-    """A collective for which nobody else is needed: in a group of one, or of no elements."""
+    """Compute a collective that needs no other process: in a group of one, or of no elements."""
     if call.kind == "all_gather":
         return jnp.broadcast_to(x, (n, *x.shape))
     return x[0] if call.kind == "reduce_scatter" else x
@@ -98,7 +99,7 @@ class ProcessPrograms:
         self._own_sharding = SingleDeviceSharding(self.here)
 
     def each(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """The program in which each process computes `fn` of arrays of its own."""
+        """Return the program in which each process computes `fn` of its own arrays."""
         p = PartitionSpec()
         return jax.shard_map(fn, mesh=self.mesh, in_specs=p, out_specs=p, check_vma=False)
 
@@ -144,5 +145,5 @@ class ProcessPrograms:
 
     @staticmethod
     def back(arrays: Sequence[Array]) -> tuple[Array, ...]:
-        """This process's arrays, of what it gave."""
+        """Return this process's arrays from the results of the program."""
         return tuple(x._arrays[0] for x in arrays)

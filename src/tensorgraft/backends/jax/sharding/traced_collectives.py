@@ -1,7 +1,7 @@
 """Collectives between processes inside a program that is being traced.
 
-A process's program is traced as any other; where it meets a collective, `lax` is told of the axes along which the
-group's processes lie. The trace done, it runs on the devices of a mesh that has the axes which were met.
+A program of a process is traced as usual; at a collective, `lax` receives the mesh axes of the group's processes. After
+the trace, the program runs on the devices of a mesh with all axes that occurred.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Meeting:
     def __init__(self) -> None:
         self.words: list[str] = []  # each collective, in order
         self._world: World | None = None
-        self._axes: dict[str, int] = {}  # of all processes
-        self._axis_groups: dict[str, Group] = {}  # axes of the mesh of all, each with a group that has it
+        self._axes: dict[str, int] = {}  # {axis of the mesh of all processes: size}
+        self._axis_groups: dict[str, Group] = {}  # {axis of that mesh: a group whose processes are along it}
         self._other_groups: dict[str, Group] = {}  # groups that are no axes of it
 
     @property

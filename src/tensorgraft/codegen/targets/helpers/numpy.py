@@ -55,7 +55,7 @@ def erfc(x: np.ndarray) -> np.ndarray:
 
 
 def erf_inv(x: np.ndarray) -> np.ndarray:
-    """The inverse of erf: Giles's approximation (2012), and Newton's method from there."""
+    """Return the inverse of erf: Giles's approximation (2012), refined by Newton's method."""
     y = np.asarray(x, np.float64)
     with np.errstate(all="ignore"):
         w = -np.log1p(-y * y)

@@ -13,18 +13,19 @@ from tensorgraft.hub import dtypes
 
 
 def index_argument(w: Writing, index: Any) -> ast.expr:
-    """An index that is an argument."""
+    """Return the expression of an index that is passed to a function: slices are calls of `slice`."""
     parts = [w(i) if not isinstance(i, slice) else w.fill("slice(a, b, c)", a=i.start, b=i.stop, c=i.step)
              if i.step is not None else w.fill("slice(a, b)", a=i.start, b=i.stop) for i in index]  # fmt: skip
     return parts[0] if len(parts) == 1 else ast.Tuple(parts, ast.Load())
 
 
 def _long(w: Writing, i: Any) -> Any:
-    """Indices as PyTorch takes them: it has uint8 for masks."""
+    """Return indices in a dtype that PyTorch accepts in `x[i]`: uint8 are masks there, other narrow integers errors."""
     return w.fill("i.long()", i=i) if isinstance(i, Var) and i.dtype not in (dtypes.int64, dtypes.int32) else i
 
 
 def _int64(w: Writing, i: Any) -> Any:
+    """Return indices as int64, which `gather` and `scatter` require."""
     return w.fill("i.long()", i=i) if isinstance(i, Var) and i.dtype != dtypes.int64 else i
 
 
@@ -69,7 +70,7 @@ def _put_along_axis(w: Writing, x: Var, indices: Var, updates: Any, axis: int, m
 
 
 def _one_hot(w: Writing, indices: Var, n: Any, dtype: np.dtype) -> ast.expr:
-    # what lies outside is a row of zeros, which F.one_hot refuses
+    # an index out of range gives a row of zeros; F.one_hot refuses it
     hot = w.fill("i[..., None] == torch.arange(n)", i=indices, n=n)
     return hot if dtype == dtypes.bool_ else w.fill("x.to(dtype)", x=hot, dtype=dtype)
 

@@ -44,13 +44,13 @@ def compute(module, name, weights, arrays, example):
         gradients = jax.grad(objective, allow_int=True)(parameters)
         if not hasattr(module, "named"):
             gradients = module.flat(gradients)
-        # of complex parameters JAX gives the conjugate of what is gone along
+        # JAX's gradient of a complex parameter is the conjugate of the direction of steepest ascent
         outputs |= {f"g:{k}": widened(jnp.conj(g)) for k, g in gradients.items() if g.dtype != jax.dtypes.float0}
     return outputs
 
 
 def split(module, program, state):
-    """Return the parameters, and the function of them and the arguments."""
+    """Return (the parameters, the function of the parameters and the arguments)."""
     if not hasattr(module, "named"):
         if not state:
             return (), lambda _, *arrays: program(*arrays)
@@ -73,7 +73,7 @@ def split(module, program, state):
 
 
 def same_numbers():
-    """Random numbers as they were drawn for the program that results are compared with."""
+    """Replace JAX's random functions by ones with the numbers of the original program, whose results are compared."""
 
     def randint(key, shape, low, high, dtype=int):
         return jnp.asarray(low + np.floor(uniform(shape) * (high - low)), dtype)

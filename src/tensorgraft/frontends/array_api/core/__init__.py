@@ -1,1 +1,1 @@
-"""Arrays: what they are, where they are, what they are promoted to, and how they are indexed."""
+"""Arrays of the Array API standard: the class, devices, type promotion, indexing, tracing."""

@@ -83,17 +83,17 @@ def device_of(backend: Backend) -> Device:
 
 
 def resolve(device: Any) -> Device:
-    """A device given as `device=`: a `Device`, a name, `tg.device(...)`, or None for the default.
+    """Return the device of an argument `device=`: a `Device`, a name, `tg.device(...)`, or None for the default.
 
-    Raises BackendNotAvailableError, which lists what there is, for a name that is not known; TypeError for what is no
-    device.
+    Raises BackendNotAvailableError, which lists the available backends, for an unknown name; TypeError for an argument
+    that is no device.
     """
     if device is None:
         return default()
     if isinstance(device, Device):
         return device
     if isinstance(device, str):
-        return device_named("numpy" if device == "cpu" else device)  # what other libraries call the host
+        return device_named("numpy" if device == "cpu" else device)  # the name that other libraries use for the host
     if (name := foreign.name_of(device)) is not None:  # a torch.device that `tg.device` made
         return device_named(name)
     raise TypeError(f"device: expected a name such as 'jax', tg.device(...), or the device of an array, got {device!r}")
@@ -110,8 +110,9 @@ def alias_device(backend: Backend, other: Backend) -> None:
 def alias(backend: Backend, device: Device) -> Backend:
     """Return the backend of a transform under the name of another device.
 
-    A derivative, a batch or a compiled program is one backend's. What the program moves to another device meanwhile is
-    an array of an alias: it says that it is there, is computed where the transform is, and is moved when it leaves.
+    A derivative, a batch or a compiled program is computed by one backend. An array that the program moves to another
+    device inside of a transform belongs to an alias: it reports that device, is computed by the transform's backend,
+    and is moved when the transform returns it.
     """
     if device_of(backend) == device:
         return backend
@@ -135,16 +136,17 @@ _alias_of_device = functools.cache(_alias)  # these backends live as long as the
 
 
 def unaliased(backend: Any) -> Any:
-    """Return the backend whose alias this is, or itself: their arrays are of one kind."""
+    """Return the backend that this is an alias of, or itself. An alias has arrays of the same type."""
     return getattr(backend, "alias_of", backend)
 
 
 def is_device(backend: Backend) -> bool:
-    """Return whether the backend is that of a device, and not one of a transform."""
+    """Return True if the backend is that of a device, False for one of a transform."""
     return device_of(backend).backend is backend
 
 
 def _no_native(source: Device, device: Device, x: Any) -> NoReturn:
+    """Refuse a native array of an alias (`materialize` of the alias)."""
     raise TracedValueError(
         f"the native array of one that was moved to {device} inside of a transform (tg.grad, tg.jit, ...) on"
         f" {source} was requested, but it is moved to {device} only when the transform has ended. Use functions of"

@@ -1,9 +1,10 @@
-"""Python numbers among the arguments of a compiled function: inputs of the program, unless its value is looked at.
+"""Python numbers among the arguments of a compiled function: inputs of the program, unless the function reads their
+values.
 
-While `tg.jit` traces, such an argument is a `Number`. To Python it is the int, float or complex that it stands for:
-every operation of those types works, and remembers that the value was looked at, so that the program is for this value
-alone. What takes it without looking (operators and functions of `Array`s, `tensorgraft.random.key`) uses `converted`
-or `array`, an input of the program.
+While `tg.jit` traces, such an argument is a `Number`. It is an int, float or complex for Python: every operation of
+these types works, and notes that the value was read, which makes it a constant of the program. Operators and functions
+of `Array`s, and `tensorgraft.random.key`, use `converted` or `array`, an input of the program, without reading the
+value.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Use:
     def __init__(self, value: Any, xp: Backend, capture: tracing.ArrayCapture) -> None:
         self.value = value
         self.looked_at = False
-        self.bounds = (-math.inf, math.inf)  # of the ints for which the program is right
+        self.bounds = (-math.inf, math.inf)  # the range of ints for which the program is valid
         self.cell: Storage | None = None  # the input, once it is used
         self.backend = xp
         self.capture: tracing.ArrayCapture | None = capture  # None when the trace has ended
@@ -110,16 +111,16 @@ class Number:
 
     def __getattr__(self, name: str) -> Any:
         kind = type(self._use.value)
-        if not hasattr(kind, name):  # of the type, whatever the value
+        if not hasattr(kind, name):  # it depends on the type only
             raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
         return getattr(self.observe(), name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.observe(), name, value)  # which raises
+        setattr(self.observe(), name, value)  # raises
 
 
 def plain_number(x: Any) -> Any:
-    """A number as Python has it, looked at."""
+    """Return the plain Python number, and note that its value was read."""
     return x.observe() if isinstance(x, Number) else x
 
 

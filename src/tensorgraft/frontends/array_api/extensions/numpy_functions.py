@@ -1,11 +1,11 @@
 """NumPy's functions of an `Array`: those of the standard, on the device of the array.
 
-NumPy asks its operands before it computes (`__array_ufunc__` of NEP 13, `__array_function__` of NEP 18). What the
-standard has, by NumPy's name for it or by another, is that function; some of NumPy's own are lines of it
-(`numpy_own`). Promotion, default dtypes and errors are the standard's, not NumPy's. Functions that are neither, and
-arguments that the standard's function lacks, are NumPy's on the host, counted and with a warning, and their results
-come to the device, as operators without a kernel do in the PyTorch front end. NumPy's own arrays among the arguments
-come to the device as well.
+NumPy calls methods of its operands instead of computing itself (`__array_ufunc__` of NEP 13, `__array_function__` of
+NEP 18). A function that the standard has, under NumPy's name or another, is the standard's; some others are composed of
+functions of the standard (`numpy_composites`). Promotion, default dtypes and errors are the standard's, not NumPy's.
+The remaining functions, and arguments that the standard's function lacks, are computed by NumPy on the host, counted
+and with a warning, and the results are moved to the device, as for operators without a kernel in the PyTorch front end.
+NumPy arrays among the arguments are moved to the device as well.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tensorgraft.frontends.array_api.core.array import Array
 from tensorgraft.frontends.array_api.core.calls import SCALARS, not_an_array, of_python
 from tensorgraft.frontends.array_api.core.fallbacks import counts
 from tensorgraft.frontends.array_api.core.promotion import STANDARD
-from tensorgraft.frontends.array_api.extensions import numpy_own
+from tensorgraft.frontends.array_api.extensions import numpy_composites
 
 Function = Callable[..., Any]
 
-# NumPy's name -> the standard's
+# {NumPy's name: the standard's}
 UFUNCS = {
     "absolute": "abs",
     "arccos": "acos",
@@ -135,7 +135,7 @@ def _on_host(name: str, function: Function, args: tuple[Any, ...], kwargs: dict[
         )
     counts[name] += 1
     out = function(*values[0], **values[1])
-    if "out" in kwargs:  # which NumPy has written
+    if "out" in kwargs:  # NumPy has written it
         return out
     return optree.tree_map(lambda x: _on_device_of(np.asarray(x) if isinstance(x, np.generic) else x, like), out)
 
@@ -147,7 +147,7 @@ def _has_parameters(target: Function, named: Mapping[str, Any]) -> bool:
 
 
 def _own_function(name: str) -> Function | None:
-    return numpy_own.FUNCTIONS.get(name)
+    return numpy_composites.FUNCTIONS.get(name)
 
 
 def _of_standard(name: str) -> Function | None:

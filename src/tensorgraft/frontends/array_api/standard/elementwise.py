@@ -139,7 +139,8 @@ def _of_mask(x: Any, other: Any) -> Any:
 
 
 def _as_operand(xp: Backend, x: Any, dtype: np.dtype) -> Any:
-    """The hub takes Python scalars beside arrays, which saves making an array of each."""
+    """Return an operand for the hub, which accepts Python scalars together with arrays: this saves creating an array of
+    each."""
     if isinstance(x, Array) or (type(x) is int and not -(2**63) <= x < 2**63):
         return converted(xp, x, dtype)
     return x if type(x) in (int, float) else converted(xp, x, dtype)
@@ -199,7 +200,8 @@ def _round(xp: Backend, x: Any) -> Any:
 
 
 def _floor_divide(xp: Backend, x: Any, y: Any) -> Any:
-    """Infinite operands and zeros give what division gives: an infinity, NaN, or a zero with its sign."""
+    """Compute floor division. For infinite operands and zeros the result is that of division: an infinity, NaN, or a
+    signed zero."""
     out = xp.floor_divide(x, y)
     if dtypes.is_integer(xp.dtype_of(x)):
         return out
@@ -250,7 +252,7 @@ def _log1p(xp: Backend, x: Any) -> Any:
 # kernels that correct the hub's operation of their name
 REFINED = {"expm1", "floor_divide", "log1p", "remainder"}
 
-# name -> (kinds of dtype, kernel or None for the hub's method of that name, kinds returned as they are)
+# name: (kinds of dtype, kernel or None for the hub's method of that name, kinds that are returned unchanged)
 _AS_IN_THE_HUB = """
     acos acosh asin asinh atan atanh bitwise_invert cos cosh exp imag log log10 log2 logical_not negative reciprocal
     sign signbit sin sinh sqrt square tan tanh

@@ -90,7 +90,7 @@ def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[
 
 
 def expand_dims(x: Array, /, axis: int | Sequence[int]) -> Array:
-    """A view with axes of one element put in, at their places in the result."""
+    """Return a view with new axes of one element, at these positions in the result."""
     operand("expand_dims", x)
     count = len(axis) if isinstance(axis, tuple | list) else 1
     new = axes_of("expand_dims", x, axis, x.ndim + count)
@@ -147,7 +147,7 @@ def reshape(x: Array, /, shape: Sequence[int], *, copy: bool | None = None) -> A
 
 
 def concat(arrays: Arrays, /, *, axis: int | None = 0) -> Array:
-    """Arrays one behind the other along an axis they have (None: all of their elements)."""
+    """Join arrays along an existing axis (None: flattened)."""
     arrays = list(arrays)
     if not arrays:
         raise ValueError("concat: expected at least one array")

@@ -1,7 +1,8 @@
-"""Operators of `Array`: those of Python, reflected and in place, by the functions of their names; indexing; moves.
+"""Operators of `Array`, reflected and in place, which call the functions of their names; indexing; moves between
+devices.
 
-Operands are arrays of ours, numbers, and NumPy's arrays, which come to the device, as values that are written and
-indices do. Arrays of other frameworks are a TypeError whichever side they are on: they have a device of their own.
+Operands are `Array`s, numbers, and arrays of NumPy, which are moved to the device, as are values in assignments and
+indices. Arrays of other frameworks raise TypeError on either side, because they have devices of their own.
 """
 
 from __future__ import annotations

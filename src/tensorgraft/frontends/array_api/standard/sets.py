@@ -1,4 +1,4 @@
-"""Set functions of the standard. Values come in ascending order; each NaN is a value of its own."""
+"""Set functions of the standard. Values are in ascending order; each NaN is a distinct value."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def _ordered(xp: Backend, flat: Any) -> tuple[Any, Any]:
 
 
 def unique_all(x: Array, /) -> UniqueAllResult:
-    """The values, where each is first, which of them each element is (of the shape of `x`), how often each is there."""
+    """Return (the values, the position of the first occurrence of each, the number of the value that each element has,
+    in the shape of `x`, and the count of each value)."""
     xp = operand("unique_all", x)
     n = x.size
     with xp.scope():
@@ -61,7 +62,7 @@ def unique_all(x: Array, /) -> UniqueAllResult:
 
 
 def unique_counts(x: Array, /) -> UniqueCountsResult:
-    """The values, and how often each is there."""
+    """Return (the values, the count of each)."""
     unique = unique_all(x)
     return UniqueCountsResult(unique.values, unique.counts)
 

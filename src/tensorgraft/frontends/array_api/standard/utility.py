@@ -34,7 +34,8 @@ def any(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
 def diff(
     x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array | None = None, append: Array | None = None
 ) -> Array:
-    """Differences of neighbours along `axis`, `n` times, with values put before and behind."""
+    """Return differences of neighbours along `axis`, `n` times; `prepend` and `append` are joined to the array
+    before."""
     parts = [v for v in (prepend, x, append) if v is not None]
     arrays_of("diff", *parts, kinds="ifc")
     at = axis_of("diff", x, axis)

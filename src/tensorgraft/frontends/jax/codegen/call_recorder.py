@@ -1,8 +1,8 @@
-"""A watch over a program while JAX traces it: the modules that it calls, and the names of its variables.
+"""An observer of a program while JAX traces it: the modules that it calls, and the names of its variables.
 
-JAX's equations know little of the program that made them. So a module's call is a scope of names (`jax.named_scope`)
-with a number, which JAX keeps through `vmap` and derivatives, and the variables of the user's functions are looked at,
-line by line, for tracers.
+JAX's equations have little information on the program that made them. A call of a module is therefore a name scope
+(`jax.named_scope`) with a number, which JAX keeps through `vmap` and derivatives, and the variables of the user's
+functions are searched for tracers, line by line.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def is_users(path: str) -> bool:
 
 
 def variable_of(x: Any) -> core.Var | None:
-    """The variable of the jaxpr that is being made, which a tracer (of a batch, of a derivative) stands for."""
+    """Return the variable of the jaxpr in progress that a tracer (also of a batch or a derivative) represents."""
     for _ in range(20):
         if not isinstance(x, jax.core.Tracer):
             return None

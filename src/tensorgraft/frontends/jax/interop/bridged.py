@@ -37,8 +37,8 @@ class Bridged:
     def run(
         self, args: Any, kwargs: Any, objects: Objects | None = None, values: Sequence[Any] = ()
     ) -> tuple[Any, Mapping[int, Tensor]]:
-        """Return (the results, what has become of values of held objects). Raises TypeError for static arguments that
-        are not hashable, RuntimeError for tensors on several devices."""
+        """Return (the results, the new values of held objects). Raises TypeError for static arguments that are not
+        hashable, RuntimeError for tensors on several devices."""
         call = JaxCall(args, kwargs, _operand, objects, values)
         family = self._traces.family(call, self.name, "a tensor")
         trace, program = family.get(call, lambda trace: (trace, BridgedProgram(_program(trace))))
@@ -160,7 +160,7 @@ class _Call(torch.autograd.Function):
         if argnums and state.now.capture is None:
             try:
                 outputs, ctx.pullback = program.forward(argnums, arrays)
-            except DerivativeError:  # a derivative that is missing counts where it is asked for
+            except DerivativeError:  # a missing derivative is an error only if it is requested
                 outputs = program.results(arrays)
         else:
             outputs = program.results(arrays)

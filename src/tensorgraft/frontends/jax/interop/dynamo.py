@@ -1,7 +1,7 @@
-"""A JAX function under `torch.compile`: Dynamo takes it for one call, into which AOTAutograd traces.
+"""A JAX function under `torch.compile`: it is one call for Dynamo, into which AOTAutograd traces.
 
-So its operators, and those of the derivative that JAX gives, become part of the graph, and Inductor fuses them with
-what is around. Imported by what Dynamo traces: `torch._dynamo` is needed by nobody else.
+Its operators, and those of the derivative that JAX computes, thus become part of the graph, and Inductor fuses them
+with others. The module is imported by code that Dynamo traces, since nothing else needs `torch._dynamo`.
 """
 
 from __future__ import annotations

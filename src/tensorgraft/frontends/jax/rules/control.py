@@ -31,8 +31,8 @@ def while_(
     body_jaxpr: core.ClosedJaxpr,
     **_: Any,
 ) -> list[Array]:
-    """A loop that was batched may have a condition for each of its elements: it goes on while one holds, and changes
-    only the elements for which it does."""
+    """Run a loop. A batched loop may have a condition for each element: it continues while one is true, and updates
+    only elements whose condition is true."""
     split = cond_nconsts + body_nconsts
     condition_consts, used, init = operands[:cond_nconsts], operands[cond_nconsts:split], operands[split:]
     condition, body = evaluator(xp, cond_jaxpr), evaluator(xp, body_jaxpr)
@@ -56,7 +56,7 @@ def while_(
 
 @rule("cond")
 def cond(xp: Backend, index: Array, *operands: Array, branches: Sequence[core.ClosedJaxpr], **_: Any) -> list[Array]:
-    """Branches by number, the nearest one where there is none of that number; found by halving."""
+    """Run the branch with the given number, clipped to the existing ones; it is found by bisection."""
     trees: list[Any] = []
 
     def branch(i: int) -> Callable[[], list[Array]]:
@@ -163,7 +163,8 @@ _BETWEEN_DEVICES = (
 
 
 def _collective(reduction: str) -> Callable[..., Any]:
-    """Over axes by number it is a reduction: that is what `vmap` leaves of one over the axis it names."""
+    """Compute a collective over numbered axes as a reduction: under `vmap`, the named axis of a collective has become a
+    numbered one."""
 
     def run(xp: Backend, x: Array, *, axes: Sequence[Any], axis_index_groups: Any = None, **_: Any) -> Array:
         if axis_index_groups is not None or not all(isinstance(axis, int) for axis in axes):

@@ -192,7 +192,7 @@ def reduce_window(
 
 
 def of_present(combine: Combine) -> Combine:
-    """Extend `combine` to elements that may be missing; the first operand says whether they are there."""
+    """Extend `combine` to elements that may be missing: the first operand is a mask of those that are present."""
 
     def combine_present(xp: Backend, a: Sequence[Array], b: Sequence[Array]) -> Sequence[Array]:
         combined = combine(xp, a[1:], b[1:])

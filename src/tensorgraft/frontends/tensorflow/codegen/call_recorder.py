@@ -1,7 +1,7 @@
 """Observation of a program while TensorFlow traces it: which layers and functions are called, and the names of its
 variables.
 
-A call is a range of the operations of a graph: those that are made while it goes on.
+A call is a range of the operations of a graph: those that are added while it runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OF_AUTOGRAPH = frozenset({"retval_", "do_return", "fscope", "itr", "ag__"})
 
 @dataclass(frozen=True)
 class TensorKey:
-    """A tensor of a graph, whichever object stands for it."""
+    """A key of a tensor of a graph, equal for all Python objects that represent it."""
 
     graph: int
     operation: str
@@ -112,7 +112,7 @@ class GraphWatch(ProgramWatch):
             yield
 
     def fresh(self, fn: Any) -> Any:
-        """A function that nobody has traced yet, for any shapes."""
+        """Return a new `tf.function` without traces, for any shapes."""
         if id(fn) not in self._functions:
             # the original is kept: its identity is the key
             self._functions[id(fn)] = tf.function(fn.python_function, autograph=fn._autograph), fn

@@ -1,8 +1,8 @@
-"""Graphs as steps: each node by its rule, on a backend that records, or as a word.
+"""Graphs as recorded steps: each node is run by its rule, on a backend that records, or as a word.
 
-It is `planning` with what is to be read kept: nodes stay in the calls of layers and functions that made them (`scope`),
-steps know the line that they come from, and what is made to a size (a range, zeros) is a step, though its values are
-known.
+It extends `planning` by information for the reader: nodes are assigned to the calls of layers and functions that made
+them (`scope`), steps have the line of the program, and an array that depends on a size (a range, zeros) is a step,
+although its values are known.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tensorgraft.hub.recorded.block import Var
 
 
 class GraphRecorder(ScopedRecorder):
-    """Records steps, words, and what tensors became."""
+    """Records steps, words, and the values of tensors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,8 +50,8 @@ class GraphRecorder(ScopedRecorder):
 
 
 class SizedValue(np.ndarray):
-    """A known value that was made to a size, and what stands for it in the program (`var`). A constant of equal numbers
-    is one, too: where it is used it is written as such."""
+    """A known value that was computed from sizes, and the variable that represents it in the program (`var`). So is a
+    constant of equal numbers, which is written where it is used."""
 
     var: Any = None
     is_uniform = False
@@ -84,7 +84,7 @@ def recorded_plan(graph: FunctionGraph, watch: GraphWatch) -> GraphPlan:
 
 @dataclass(eq=False)
 class _Plan(GraphPlan):
-    keys: dict[int, list[TensorKey]] = field(default_factory=dict)  # slot -> tensors that are what is in it
+    keys: dict[int, list[TensorKey]] = field(default_factory=dict)  # {slot: tensors with its value}
     custom: set[str] = field(default_factory=set)  # places of functions whose derivative is the user's own
 
     def converted(self, xp: Any, value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Calls of the program's own functions (`apply_rotary_pos_emb`, `rotate_half`) as frames.
 
-Python tells of each call and return on this thread (`sys.setprofile`). A frame is made of a function of the program's
-that is no method, nor private, nor inside another, takes tensors and gives tensors, and uses no part of the model.
+Python reports each call and return on this thread (`sys.setprofile`). A call becomes a frame if the function is the
+program's, and neither a method nor private nor nested, takes and returns tensors, and uses no part of the model.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from tensorgraft.hub.recorded.block import Var, variables
 
 
 def join_keys(trace: SourceTrace) -> None:
-    """Use a key itself where nothing else comes of it than the one that is split off. (That of the last of several
-    draws is split, too: calls that are alike stay alike.)"""
+    """Use a key itself if it is used only for a single split. (The key of the last of several draws is split, too, so
+    that similar calls remain similar.)"""
     used = {v for step in steps(trace.root) for v in variables([step.args, step.kwargs])}
     rests = {step.results[0] for step in steps(trace.root) if step.method == "split_key"}
     replacements: dict[Var, Var] = {}

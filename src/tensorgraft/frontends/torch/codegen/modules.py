@@ -29,7 +29,7 @@ _STATIC = (bool, int, float, complex, str, type(None))
 
 
 class Dropped:
-    """The type of DROPPED, which stands for what has no place in a trace: a cache, a configuration."""
+    """The type of DROPPED, which replaces values that a trace leaves out, such as a cache or a configuration."""
 
 
 DROPPED = Dropped()
@@ -106,7 +106,7 @@ def arguments(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def doc_of(module: Module) -> str:
-    """The first sentence of what the user says of the class; of PyTorch's own classes nothing."""
+    """Return the first sentence of the docstring of the user's class; nothing for PyTorch's classes."""
     if type(module).__module__.startswith("torch."):
         return ""
     doc = (type(module).__dict__.get("__doc__") or "").strip().partition("\n\n")[0]
@@ -115,8 +115,8 @@ def doc_of(module: Module) -> str:
 
 @contextlib.contextmanager
 def unchanged_modules(root: Module) -> Iterator[None]:
-    """Afterwards modules have the attributes that they have now, and containers among these what is in them: a cache
-    would be full of what was recorded."""
+    """A context after which modules have their previous attributes, and containers among these their previous items: a
+    cache would otherwise contain recorded values."""
     before = [(vars(m), dict(vars(m)), [(c, copy.copy(c)) for c in vars(m).values() if type(c) in _CONTAINERS])
               for m in root.modules()]  # fmt: skip
     try:

@@ -28,7 +28,7 @@ def normal(shape: Sequence[int]) -> Tensor:
 
 
 def _filled(numbers: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return a rule for an operator that writes what it draws into its first argument."""
+    """Return a rule for an operator that writes its draws into its first argument."""
     return lambda x, *args, generator=None: x.copy_(numbers(x.shape, *args))
 
 
@@ -67,7 +67,8 @@ OPERATORS: dict[Any, Callable[..., Tensor]] = {
 
 
 class SameNumbers(TorchDispatchMode):
-    """A dispatch mode in which random numbers are those of this module. `others`: operators that drew their own."""
+    """A dispatch mode in which random operators use the numbers of this module. `others`: operators that drew their
+    own."""
 
     def __init__(self) -> None:
         super().__init__()

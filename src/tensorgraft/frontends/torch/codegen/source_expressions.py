@@ -18,14 +18,15 @@ _LAYERS = os.path.join(_TORCH, "nn", "modules") + os.sep
 
 
 class Spot(NamedTuple):
-    """A place in the user's program, and the names that it gives to what is evaluated there."""
+    """A position in the user's program, and the names that the program assigns to values computed there."""
 
     place: str
     names: tuple[str, ...]
 
 
 NOWHERE = Spot("", ())
-_TRACING = os.path.join(os.path.dirname(__file__), "tracing.py")  # the program's call: what is around it says nothing
+# calls the program: frames outside of it are not the program's
+_TRACING = os.path.join(os.path.dirname(__file__), "tracing.py")
 _WRITTEN = os.path.join(os.path.dirname(__file__), "multihead.py")  # a layer of PyTorch's, in words of our own
 _known: dict[tuple[CodeType, int, bool], Spot] = {}
 

@@ -1,5 +1,5 @@
-"""Views in words: PyTorch's own view is made, which shares the storage, and its meaning is recorded besides (`split`,
-`x[:, -1]`). Who reads that tensor while the storage is unchanged gets what the word gives."""
+"""Views as words: PyTorch's own view is made, which shares the storage, and its meaning is recorded in addition
+(`split`, `x[:, -1]`). While the storage is unchanged, reading that tensor gives the result of the word."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _is_basic(i: Any) -> bool:
 
 
 def _plain(index: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Drop what says nothing from an index: bounds at the ends, `:` and `...` behind."""
+    """Remove redundant parts of an index: bounds at the ends, trailing `:` and `...`."""
     head = index[: index.index(Ellipsis)] if Ellipsis in index else index
     tail = len([i for i in index if i is not None and i is not Ellipsis]) - len([i for i in head if i is not None])
     axis, out = 0, []

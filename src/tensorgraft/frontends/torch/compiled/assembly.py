@@ -1,4 +1,4 @@
-"""Assembly of a `Trace`, which later calls run, from a run that `tg.jit` has traced and the program that came of it.
+"""Assembly of a `Trace`, which later calls run, from a traced run of a function and the resulting program.
 
 While the function was traced, the array of each storage that it used was replaced by a stand-in: an input of the
 program is recognised by the identity of its stand-in. Storages from outside that the function used are `touched`; those
@@ -60,10 +60,12 @@ class _Assembly:
         capture = tracing.capture
         self.tracing, self.program, self.capture = tracing, program, capture
         self.argument_index = {id(t): i for i, t in tracing.device_arguments}
-        self.positions: dict[int, int] = {id(a): k for k, a in enumerate(program.captured)}  # of the program's inputs
+        # {id of an array: number of the program's input}
+        self.positions: dict[int, int] = {id(a): k for k, a in enumerate(program.captured)}
         self.donated = [self.positions[id(t.stand_in)] for t in tracing.written if id(t.stand_in) in self.positions]
         self.touched = {id(t.cell) for t in capture.touched}
-        self.finders = self._gradient_finders() | tracing.slots.finders  # of storages that differ from call to call
+        # {id of a storage that differs from call to call: its finder}
+        self.finders = self._gradient_finders() | tracing.slots.finders
         self.sources: dict[int, Source] = {id(t.stand_in): self.source(t.cell) for t in capture.touched}
         self.fed: dict[int, Feed] = {id(f.stand_in): f for f in capture.feeds}
         # survivor -> position of its first array among those of all survivors; a quantised storage has several
@@ -246,8 +248,8 @@ class _Assembly:
     # ---- guards ----------------------------------------------------------------------------------------------------
 
     def guards(self) -> Guards:
-        """Return the conditions under which a later call may use the trace. Raises RunsUncompiled where a scheduler
-        steps in the function, which also reads what the step changes."""
+        """Return the conditions under which a later call may use the trace. Raises RunsUncompiled if a scheduler steps
+        in the function, and the function also reads the stepped value."""
         tracing, capture, slots = self.tracing, self.capture, self.tracing.slots
         reads, surroundings, world, changes = tracing.reads, tracing.surroundings, tracing.world, tracing.changes
         if tracing.schedule.before or tracing.schedule.after:
@@ -283,8 +285,8 @@ class _Assembly:
         return guards
 
     def _settle_surroundings(self, modules: Modules) -> None:
-        """Make guards of what the function has read of Python's objects: hooks, methods, attributes, containers,
-        global variables and settings of the process. To be called once, when what the function changed is undone."""
+        """Make guards for the Python objects that the function has read: hooks, methods, attributes, containers, global
+        variables and settings of the process. To be called once, after the function's changes were undone."""
         tracing, reads, surroundings = self.tracing, self.tracing.reads, self.tracing.surroundings
         for hook in modules.hooks:
             surroundings.add("a hook", hook)
@@ -300,14 +302,14 @@ class _Assembly:
         surroundings.settle(tracing.world, tracing.changes, tracing.slots.slot, methods, whole_objects)
 
     def record(self, results: Sequence[Result], gradients: Sequence[Gradient]) -> Record:
-        """Return what another trace of the same call is compared with."""
+        """Return a record for comparison with another trace of the same call."""
         tracing, program = self.tracing, self.program
         constants = [a for a in program.captured if id(a) not in self.sources and id(a) not in self.fed]
         effects = _describe_effects(results, gradients, tracing.changes)
         return Record(self.capture.backend, program, constants, effects, self._describe_host(results))
 
     def _describe_host(self, results: Sequence[Result]) -> list[str]:
-        """Describe what the host computes in a call, a line for each step."""
+        """Describe the host's computations in a call, in a line for each step."""
         steps = HostSteps()
         for feed in self.capture.feeds:
             if feed.live is not None:
@@ -357,5 +359,5 @@ def _gradient_finder(get_leaf: Callable[[Sequence[Any]], Tensor]) -> Callable[[S
 
 
 def _toggled(t: Tensor) -> bool:
-    """Say whether a tensor was made in inference mode and the call is not, or the other way round."""
+    """Return True if exactly one of the tensor and the call is in inference mode."""
     return t.is_inference() is not torch.is_inference_mode_enabled()

@@ -1,9 +1,9 @@
-"""One run of a function on the device, traced into a program: what it reads and writes, and what it asks of the host.
+"""The state of a trace: the storages that a function reads and writes, its gradients, and its inputs from the host.
 
-While a capture is active, kernels tell it which storages they touch. A storage from outside gets a stand-in for its
-array, by which the traced program's inputs are recognised afterwards; what is written to it is an output. Storages
-made inside that outlive the trace (results, gradients, a module's cache) are outputs too. Values that the host gives
-anew at every call (random state, a learning rate) are feeds.
+While a capture is active, kernels report which storages they touch. The array of a storage from outside is replaced by
+a stand-in, which is an input of the traced program; an array that is written to the storage is an output. Storages
+that are made inside and outlive the trace (results, gradients, a module's cache) are outputs, too. Values that the host
+computes at every call (random state, a learning rate) are feeds.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Touched:
-    """A storage from outside."""
+    """A storage from outside that the function uses: its array, and the stand-in that the trace has in its place."""
 
     cell: Storage
     original: Array
@@ -52,12 +52,12 @@ class Touched:
 
 
 class GradientLeaf:
-    """A tensor whose `.grad` a function reads, sets or clears. One made inside is gone when the function has ended."""
+    """A tensor whose `.grad` a function reads, sets or clears. Leaves made inside are dropped after the function."""
 
     def __init__(self, tensor: torch.Tensor, reset: bool) -> None:
         self._ref: Callable[[], torch.Tensor | None] = weakref.ref(tensor)
-        self.before = raw_gradient(tensor)  # when the function began
-        self.reset = reset  # the function puts another in its place before it reads it, so that it does not matter
+        self.before = raw_gradient(tensor)  # the gradient when the function began
+        self.reset = reset  # the function replaces this gradient before it reads it, so that its value is not used
 
     @property
     def tensor(self) -> torch.Tensor:
@@ -73,19 +73,19 @@ class GradientLeaf:
         return self._ref() is tensor
 
     def forget(self) -> None:
-        """Let go of the tensor, which is of no use any more."""
+        """Drop the reference to the tensor."""
         self._ref = lambda: None
 
 
 class Mark(NamedTuple):
-    """A random state that was asked for inside: a number of draws after some words."""
+    """A random state that the function has read: its words, and the number of draws since."""
 
     source: RandomState
-    words: Array | None  # None: those with which the capture began
+    words: Array | None  # None: the words when the capture began
     draws: int
 
 
-_tokens = itertools.count(1 << 63)  # offsets that stand for marks: no random state has one
+_tokens = itertools.count(1 << 63)  # offsets that represent marks: no random state reaches them
 
 
 @dataclass
@@ -96,44 +96,45 @@ class Capture:
     new_storages: list[weakref.ref[Storage]] = field(default_factory=list)
     leaves: dict[int, GradientLeaf] = field(default_factory=dict)
     draws: dict[int, tuple[RandomState, Array, int]] = field(default_factory=dict)
-    bases: dict[int, Array] = field(default_factory=dict)  # the words with which a random state began, by its id
+    bases: dict[int, Array] = field(default_factory=dict)  # {id of a random state: its words when the program begins}
     marks: dict[int, Mark] = field(default_factory=dict)
     replays: bool = False  # branches or loop bodies run again in a backward pass
     walked: dict[int, weakref.ref[torch.Tensor]] = field(default_factory=dict)  # leaves of backward passes inside
     checkpoints: list[weakref.ref[Any]] = field(default_factory=list)  # calls of checkpointed functions
-    recomputation: Recomputation | None = None  # that is under way
-    values: Values | None = None  # that may be asked for
+    recomputation: Recomputation | None = None  # the one in progress
+    values: Values | None = None  # values of tensors that the function may read
     modules: dict[int, torch.nn.Module] = field(default_factory=dict)
-    # tensors of the host that are no constants, and what they are at a call, by id
+    # {id of a tensor of the host that is no constant: (the tensor, its value at a call)}
     fed_tensors: dict[int, tuple[torch.Tensor, LiveTensor]] = field(default_factory=dict)
-    origins: dict[int, Place | None] = field(default_factory=dict)  # where the program made a storage, by id
-    constants: list[Array] = field(default_factory=list)  # of numbers of the program
-    casts: dict[Any, Any] = field(default_factory=dict)  # of weights, by autocast: this program's own
+    origins: dict[int, Place | None] = field(default_factory=dict)  # {id of a storage: where the program made it}
+    constants: list[Array] = field(default_factory=list)  # arrays of Python numbers
+    casts: dict[Any, Any] = field(default_factory=dict)  # autocast's cache of cast weights, for this program only
     loops: Loops = field(default_factory=Loops)
 
-    # tensors that were made to look elsewhere (`t_`, `resize_`, `out=`, `.data =`), and how they looked before
+    # tensors whose geometry or storage was changed (`t_`, `resize_`, `out=`, `.data =`), and an alias of each from
+    # before
     metadata_before: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = field(default_factory=dict)
-    retained: list[weakref.ref[torch.Tensor]] = field(default_factory=list)  # that keep their gradients
-    uncompiled: str | None = None  # what the function does that no program can do at every call
-    hooks: list[Any] = field(default_factory=list)  # handles of those that tensors from outside were given
-    hooks_inside: bool = False  # tensors that the function has made were given hooks
-    first_node: int = 0  # of autograd's nodes by their number, the first that the function may have made
-    detached: set[int] = field(default_factory=set)  # what stands for arguments with a history, by identity
-    undos: list[Callable[[], None]] = field(default_factory=list)  # of what was done to optimizers and schedules
-    # optimizers and the attributes that the program reads of them; schedulers that it reads
+    retained: list[weakref.ref[torch.Tensor]] = field(default_factory=list)  # tensors that retain their gradients
+    uncompiled: str | None = None  # something that the function does and a program cannot do at every call
+    hooks: list[Any] = field(default_factory=list)  # handles of hooks that the function has put on tensors from outside
+    hooks_inside: bool = False  # the function has put hooks on tensors that it has made
+    first_node: int = 0  # the first sequence number of autograd's nodes that the function has made
+    detached: set[int] = field(default_factory=set)  # ids of tensors that replace arguments with a history
+    undos: list[Callable[[], None]] = field(default_factory=list)  # undo changes to optimizers and schedulers
+    # optimizers and their attributes that the program reads; schedulers that it reads
     optimizers_read: dict[tuple[int, str], Any] = field(default_factory=dict)
     schedulers_read: dict[int, Any] = field(default_factory=dict)
-    quantized: list[Storage] = field(default_factory=list)  # of which the parts are touched
-    host: HostTensors | None = None  # what knows the tensors of the host
-    world: Reachable | None = None  # what the function reaches of Python's objects
-    scalars: bool = False  # it has read numbers of tensors
-    # of numbers: (what is true where a call raises an error, its class, its words); None where no call could
+    quantized: list[Storage] = field(default_factory=list)  # storages whose parts are among the touched ones
+    host: HostTensors | None = None
+    world: Reachable | None = None  # Python objects that the function reaches
+    scalars: bool = False  # the function has read tensors as numbers
+    # (a tensor that is true if a call has to raise an error, its class, its message); None if calls cannot raise
     failures: list[tuple[torch.Tensor, type[Exception], str]] | None = field(default_factory=list)
-    on_device: bool = True  # the function is known to use the device, whatever it has done so far
+    on_device: bool = True  # the function is known to use the device, even if it has not yet
 
     @property
     def idle(self) -> bool:
-        """Say whether nothing of the device has been used."""
+        """True if the function has not used the device, and is not known to use it."""
         return not (self.on_device or self.touched or self.new_storages or self.draws)
 
     # ---- storages -------------------------------------------------------------------------------------------------
@@ -157,18 +158,19 @@ class Capture:
             cell.capture = self
             original = cell.array
             stand_in = self.backend.stand_in(original)
-            put_as_it_is(cell, stand_in)  # it lies as the original
+            put_as_it_is(cell, stand_in)  # it has the placement of the original
             self.touched.append(Touched(cell, original, stand_in))
             if self.recomputation is not None and not isinstance(cell, codes.QuantizedPart):
                 self.recomputation.reads(cell)
 
-    def looks_elsewhere(self, t: torch.Tensor) -> None:
-        """Called before a tensor is given another geometry or storage; what is made inside may be."""
+    def note_rebinding(self, t: torch.Tensor) -> None:
+        """Called before a tensor is given another geometry or storage: remember those of a tensor from outside."""
         cell = getattr(t.untyped_storage(), "cell", None)  # none: a quantised tensor of the CPU
         if id(t) not in self.metadata_before and id(cell) not in self.origins:
             self.metadata_before[id(t)] = weakref.ref(t), t.detach()
 
-    def looking_elsewhere(self, t: torch.Tensor) -> bool:
+    def is_rebound(self, t: torch.Tensor) -> bool:
+        """Return True for a tensor from outside that has another geometry or storage now."""
         known = self.metadata_before.get(id(t))
         return known is not None and known[0]() is t
 
@@ -194,7 +196,7 @@ class Capture:
         return id(getattr(t.untyped_storage(), "cell", None)) in self.origins
 
     def from_outside(self, t: torch.Tensor) -> bool:
-        """Say whether a tensor was there before the function ran, or stands for an argument that was."""
+        """Return True for a tensor that existed before the function ran, or that replaces such an argument."""
         return id(t) in self.detached or (self.world is not None and not self.world.is_new(t))
 
     def all_from_outside(self, tensors: Sequence[torch.Tensor]) -> set[int]:
@@ -205,7 +207,7 @@ class Capture:
         return {id(t) for t in tensors if self.from_outside(t)}
 
     def leaves_hooks(self) -> bool:
-        """Say whether tensors from outside have kept hooks that the function gave them."""
+        """Return True if hooks that the function has put on tensors from outside are still there."""
         tables = ((handle.id, handle.hooks_dict_ref()) for handle in self.hooks)
         return any(table is not None and key in table for key, table in tables)
 
@@ -227,15 +229,15 @@ class Capture:
             inner.restore()
 
     def note_module(self, module: torch.nn.Module) -> None:
-        """A module is about to run."""
+        """Called before a module runs."""
         if id(module) not in self.modules:
             self.modules[id(module)] = module
             if self.world is not None:
                 self.world.watch(type(module).__name__, module)
 
     def undo(self) -> None:
-        """Take back what the function has done, but to arrays: to gradients, optimizers and schedules, and to Python's
-        objects."""
+        """Undo the effects of the function on gradients, optimizers, schedulers and Python objects (`restore` undoes
+        those on arrays)."""
         while self.undos:
             self.undos.pop()()
         self.undo_gradients()
@@ -244,7 +246,7 @@ class Capture:
             self.world.forget()
 
     def close(self) -> None:
-        """Let go of the tensors that the trace has met: a weak reference to one would keep `swap_tensors` from it."""
+        """Drop the references to tensors: `swap_tensors` refuses a tensor that has a weak reference."""
         for leaf in self.leaves.values():
             leaf.forget()
         for table in (self.leaves, self.walked, self.metadata_before, self.undos, self.modules):
@@ -257,7 +259,7 @@ class Capture:
                 put_gradient(leaf.tensor, leaf.before)
 
     def restore(self) -> None:
-        """Put every storage from outside back as it was."""
+        """Restore the arrays of storages from outside, and the geometries of tensors."""
         for t in self.touched:
             put_as_it_is(t.cell, t.original)
             t.cell.capture = None
@@ -268,7 +270,7 @@ class Capture:
         for cell in (*self.survivors(), *self.quantized):
             cell.capture = None
 
-    # ---- what the host gives --------------------------------------------------------------------------------------
+    # ---- inputs from the host -------------------------------------------------------------------------------------
 
     def feed(
         self,
@@ -278,19 +280,20 @@ class Capture:
         what: str = "random state",
         is_number: bool = False,
     ) -> Array:
-        """An input whose value the host gives at every call. `at_trace`: the call that traces takes the example, since
-        the traced function itself may change the value afterwards (a scheduler does). `is_number`: as in `Feed`."""
+        """Return a new input of the program; `value` computes it at every call. `at_trace`: the call that traces takes
+        the example instead, because the traced function may change the value later (a scheduler does). `is_number`: as
+        in `Feed`."""
         with self.backend.eagerly():
             stand_in = self.backend.stand_in(self.backend.asarray(example))
         self.feeds.append(Feed(stand_in, value, example if at_trace else None, what, is_number))
         return stand_in
 
     def first_words(self, source: RandomState) -> Array:
-        """The words of a device's random state when the program begins."""
+        """Return the words of a random state when the program begins, as an input."""
         return self.feed(source.words, source.words(), is_number=True)
 
     def draw(self, source: RandomState) -> Array:
-        """The words of the next draw of a device's random state: its words at the call, the offset counted up."""
+        """Return the words of the next draw from a random state: its words at the call, with the offset increased."""
         key = id(source)
         if key not in self.draws:
             if key not in self.bases:
@@ -318,14 +321,14 @@ class Capture:
         return token
 
     def reseeded(self, what: str) -> Exception:
-        """Return what to raise where random numbers no longer go on from call to call."""
+        """Return the error for a function that sets a random state: its draws would not continue from call to call."""
         if self.world is not None:
             return RunsUncompiled(what)
         return refused(f"{what} inside tg.jit, whose random numbers go on.", ("do it outside", "before the call"))
 
     def rewind_draws(self, source: RandomState, token: int) -> None:
-        """Go back to a random state that was asked for inside (checkpointing does). Raises TracedValueError for one
-        from outside."""
+        """Return to a random state that the function has read (checkpointing does this). Raises an error for one from
+        outside."""
         mark = self.marks.get(token)
         if mark is None or mark.source is not source:
             raise self.reseeded("sets a random state from outside")
@@ -336,14 +339,14 @@ class Capture:
             self.draws[id(source)] = (source, words, mark.draws)
 
     def draw_from(self, generator: torch.Generator) -> Array:
-        """The words of a generator of the program: a new seed from it at every call."""
+        """Return words for a generator of the program, from which every call takes a new seed."""
         from tensorgraft.frontends.torch.core.generator import seed_from
 
         return self.feed(lambda: RandomState(seed=seed_from(generator)).words(), np.zeros(4, np.uint32))
 
     def host_array(self, t: torch.Tensor, view: Callable[[torch.Tensor], np.ndarray]) -> Any:
-        """Return what goes into the program for a tensor of the host: a constant if the function makes the tensor of
-        nothing else, otherwise an input that is fed at every call."""
+        """Return the array of a tensor of the host: a constant if the function computes the tensor from constants only,
+        otherwise an input that is fed at every call."""
         known = self.fed_tensors.get(id(t))
         live = known[1] if known is not None else None if self.host is None else self.host.inside_kernel(t)
         if live is None:
@@ -355,22 +358,23 @@ class Capture:
     # ---- gradients ------------------------------------------------------------------------------------------------
 
     def note_leaves(self, roots: Sequence[Any]) -> None:
-        """Remember, before a backward pass, the leaves that it reaches and the gradients that they have."""
+        """Called before a backward pass: remember the leaves that it reaches, and their gradients."""
         for leaf in self._walked(roots):
             self.note_gradient(leaf)
             if id(leaf) in self.detached:
                 self.uncompiled = f"{_BACKWARD_OUTSIDE} an argument"
 
     def note_inputs(self, roots: Sequence[Any], inputs: Sequence[Any]) -> None:
-        """Before gradients with respect to `inputs`: those from outside may be behind the history of an argument."""
+        """Called before `torch.autograd.grad`: inputs from outside may be reached only through the history of an
+        argument, which the trace does not have."""
         leaves = self._walked(roots, inputs)
         outside = self.detached and any(id(t) not in self.detached and self.from_outside(t) for t in inputs)
         if outside and any(id(leaf) in self.detached for leaf in leaves):
             self.uncompiled = f"{_BACKWARD_OUTSIDE} an argument"
 
     def _walked(self, roots: Sequence[Any], inputs: Sequence[Any] | None = None) -> list[torch.Tensor]:
-        """Return the leaves that a backward pass reaches, and remember them: it calls their hooks. `inputs`: where it
-        ends, if not at leaves. Raises RunsUncompiled if it uses up the history of a tensor from outside."""
+        """Return the leaves that a backward pass reaches, and remember them, because it calls their hooks. `inputs`:
+        the tensors at which it ends. Raises RunsUncompiled if it uses up the history of a tensor from outside."""
         leaves = [t for t in roots if isinstance(t, torch.Tensor) and t.grad_fn is None and t.requires_grad]
         graph = list(nodes([t for t in roots if isinstance(t, torch.Tensor)]))
         leaves += (node.variable for node in graph if hasattr(node, "variable"))
@@ -391,29 +395,29 @@ class Capture:
         return leaves
 
     def note_gradient(self, tensor: torch.Tensor, reset: bool = False) -> None:
-        """The `.grad` of a tensor is about to be read; `reset`: or to be given another, or none."""
+        """Called before the `.grad` of a tensor is read, or (`reset`) replaced or cleared."""
         known = self.leaves.get(id(tensor))
         if known is None or not known.same(tensor):
             self.leaves[id(tensor)] = GradientLeaf(tensor, reset)
 
     def forget_leaves(self) -> None:
-        """Drop the leaves that were made inside the function, which are gone when it has ended."""
+        """Drop the leaves that were made inside the function and have been freed."""
         self.leaves = {key: leaf for key, leaf in self.leaves.items() if leaf.alive}
 
 
 _BACKWARD_OUTSIDE = "goes backward through the history (grad_fn) of"
 
 
-_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # by a transform, which has called the function
+_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # True for a tensor of a transform around the function
 
 
 def current() -> Capture | None:
-    """Return the capture that is under way."""
+    """Return the capture in progress."""
     return cast("Capture | None", state.now.capture)
 
 
 class active:
-    """The context in which a capture is under way. Captures do not nest: raises RuntimeError."""
+    """The context in which a capture is in progress. Raises RuntimeError inside another one."""
 
     def __init__(self, capture: Capture) -> None:
         self.capture = capture
@@ -431,8 +435,8 @@ class active:
 
 
 class paused:
-    """Inside a capture: compute at once, on storages that the capture will find as if they had been there before. Where
-    nothing can be computed it becomes a part of the program."""
+    """A context inside a capture in which operations compute at once; the capture treats new storages as storages from
+    outside. While a program is only planned (`state.now.planning`), operations remain part of it."""
 
     def __enter__(self) -> None:
         self._eager = contextlib.nullcontext()

@@ -10,10 +10,11 @@ from torch._dynamo.eval_frame import OptimizedModule
 
 
 class CompiledModule(OptimizedModule):
-    """A module that computes as another one does, compiled.
+    """The compiled form of a module.
 
-    Its parameters, attributes and mode are those of the original, `_orig_mod`; hooks that it is given itself run
-    outside of what is compiled. `compiler` makes the compiled function of a module, and stands in pickles and copies.
+    Its parameters, attributes and mode are those of the original, `_orig_mod`; hooks of the compiled module itself run
+    outside of the compiled function. `compiler` makes the compiled function of a module, also after copying and
+    unpickling.
     """
 
     def __init__(self, module: torch.nn.Module, compiler: Callable[[torch.nn.Module], Callable[..., Any]]) -> None:
@@ -43,7 +44,7 @@ _AROUND = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward
 
 
 def compiled_module(module: torch.nn.Module, compiler: Callable[[torch.nn.Module], Callable[..., Any]]) -> Any:
-    """Return `module` compiled; one that is compiled already is compiled anew, as a whole.
+    """Return `module` compiled; a compiled module is compiled again, as a whole.
 
     >>> import tensorgraft as tg, torch
     >>> run = tg.jit(torch.nn.Linear(2, 3).to(tg.device("jax")))

@@ -1,4 +1,4 @@
-"""Python state that a function may change, as it was: for calls that must leave no trace."""
+"""Snapshots of Python state that a function may change, for calls whose changes are undone."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tensorgraft.importing import random_numbers_kept
 
 @contextlib.contextmanager
 def unchanged(objects: Iterable[Any]) -> Iterator[None]:
-    """Afterwards every list, dictionary, set and attribute of these objects is what it was, and so are random states
-    (Python's, NumPy's, PyTorch's, the devices'). What is in tensors is not looked at."""
+    """A context after which every list, dictionary, set and attribute of these objects is restored, and random states
+    are, too (Python's, NumPy's, PyTorch's, the devices'). Values of tensors are not restored."""
     undo = [call for value in objects for call in _undo(value)]
     of_torch = torch.get_rng_state()
     devices = {index: dataclasses.replace(random_state) for index, random_state in state.random_states.items()}

@@ -40,7 +40,7 @@ def _structure_of(tree: Any) -> Structure:
 
 
 def _write_tensor(code: StraightCall, make: Any, array: str) -> str:
-    """Return the expression of what `make` makes of an array."""
+    """Return the expression of the tensor that `make` makes from an array."""
     write = getattr(make, "write", None)
     expression: str = f"{code.name(make)}({array})" if write is None else write(code, array)
     return expression
@@ -51,17 +51,18 @@ _NOTHING: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
 
 @dataclass
 class Result:
-    """One leaf of what the function returned: a new tensor, a view of an argument, or the object itself."""
+    """One leaf of what the function returned: a new tensor, a view of an argument, or the object itself. Survivors are
+    the storages that are new, and in use when the function ends; their arrays are outputs of the program."""
 
     value: Any = None
-    survivor: int | None = None
+    survivor: int | None = None  # the number of the survivor that the tensor is on
     argument: int | None = None
     metadata: Metadata | None = None
     make: Callable[[Array], Tensor] | None = None  # makes the tensor of a survivor that only this result uses
     finder: Callable[[Sequence[Any]], Tensor] | None = None  # a tensor from outside, or a view of one, at a call
     same_as: int | None = None  # the same object as an earlier result
     host: Callable[[], Any] | None = None  # computes a tensor of the host
-    toggled: bool = False  # made in inference mode if the call is not, and the other way round
+    toggled: bool = False  # made in inference mode if the call is not in that mode, and outside of it if the call is
 
 
 @dataclass
@@ -74,12 +75,12 @@ class Gradient:
     replaces: bool = False  # it replaces the gradient from before
     make: Callable[[Array], Tensor] | None = None
     finder: Callable[[Sequence[Any]], Tensor] | None = None  # a tensor from outside
-    toggled: bool = False  # as of results
-    result: int | None = None  # the result that is the same object
+    toggled: bool = False  # as `Result.toggled`
+    result: int | None = None  # the number of the result that is the same object
 
 
 def _inference(toggled: bool) -> contextlib.AbstractContextManager[Any]:
-    """Return a context that is in inference mode if the call is not, and the other way round."""
+    """Return a context in which inference mode is switched if `toggled`."""
     return torch.inference_mode(not torch.is_inference_mode_enabled()) if toggled else _NOTHING
 
 
@@ -97,7 +98,7 @@ class Trace:
     results: list[Result]
     moved: list[int]  # arguments whose data become the last results after a call
     numbers: list[int]  # results that are numbers of Python
-    failures: list[tuple[type[Exception], str]]  # raised where results say so, which follow those
+    failures: list[tuple[type[Exception], str]]  # raised if the last results, a boolean for each, are true
     required: list[tuple[Callable[[Sequence[Any]], Tensor], bool]]  # tensors whose `requires_grad` a call sets
     structure: Structure | None  # None: a single result, in no container
     gradients: list[Gradient]
@@ -105,18 +106,19 @@ class Trace:
     schedule: Schedule
     guards: Guards
     key_objects: list[Any]  # objects that keys know by identity
-    template: Template | None  # where results are objects, or something is changed: (results, new entries of changes)
-    finders: list[Find | None]  # what stands for the template's objects from outside, where these come with arguments
+    template: Template | None  # makes (results, new entries of changes), if results are objects or something is changed
+    finders: list[Find | None]  # for each old object of the template: finds it in the arguments, or None if it is fixed
     changes: list[Change]
     host_writes: list[HostWrite]
     outside_calls: OutsideCalls
     grad_mode: bool | None  # the gradient mode that the function leaves, if it changes it
-    tape: Tape | None  # of the results at which a backward pass outside can start
+    tape: Tape | None  # the history of results at which a backward pass after the call can start
     roots: list[int]  # the positions of these results
-    classes: list[tuple[int, type[Tensor], bool]]  # of results that are leaves of autograd, or no plain tensors
-    attributes: list[tuple[int, dict[str, Any]]]  # of results, by their positions
-    ends: list[Callable[[Sequence[Any]], Tensor]]  # what the tape's leaves are at a call
-    record: Record | None = None  # if another trace is to be compared with this one
+    # (position, class, requires gradients) of results that are leaves of autograd, or no plain tensors
+    classes: list[tuple[int, type[Tensor], bool]]
+    attributes: list[tuple[int, dict[str, Any]]]  # (position of a result, its attributes)
+    ends: list[Callable[[Sequence[Any]], Tensor]]  # find the tape's leaves at a call
+    record: Record | None = None  # with which another trace is compared
     close: Callable[[], None] = lambda: None  # releases what the trace refers to
     undo: Callable[[], None] | None = None  # reverts the effects of tracing, until the first call is over
     ran: bool = False  # storages have been written by a call
@@ -152,33 +154,32 @@ class Trace:
         # something on the host reads the arguments of the call
         self.hosted = bool(self.inputs.fed or self.on_host or self.host_writes) or self.tape is not None
         self.replaced = [gradient for gradient in self.gradients if gradient.replaces]
-        self.plainly = (
-            makers if plain else None
-        )  # how to make the results, if they are new tensors and nothing else is done
+        # how to make the results, if all are new tensors and the call has no other effects
+        self.plain_makers = makers if plain else None
 
     def __call__(self, leaves: Sequence[Any], first: bool = False) -> Any:
-        if self.plainly is not None:
+        if self.plain_makers is not None:
             outputs = self.run(*self.inputs.arrays(leaves))
             if self.structure is None:
-                make, k = self.plainly[0]
+                make, k = self.plain_makers[0]
                 return make(outputs[k])
-            return unflatten(self.structure, [make(outputs[k]) for make, k in self.plainly])
-        return self._settled(leaves, first)
+            return unflatten(self.structure, [make(outputs[k]) for make, k in self.plain_makers])
+        return self._run_with_effects(leaves, first)
 
     def write(self, code: StraightCall, report: Report) -> None:
-        """Write the call where all guards hold."""
+        """Write the code of a call for which all guards hold."""
         count = f"{code.name(report)}.calls += 1"
         try:
-            cells = [] if self.plainly is not None else self._written_plainly()
+            cells = [] if self.plain_makers is not None else self._written_plainly()
             arrays = self.inputs.write(code)
         except NotStraight:
             code.do(count)
             code.call_trace(self)
             return
-        if self.plainly is not None:
+        if self.plain_makers is not None:
             outputs = code.run(self.run, arrays)
             code.do(count)
-            results = [_write_tensor(code, make, f"{outputs}[{k}]") for make, k in self.plainly]
+            results = [_write_tensor(code, make, f"{outputs}[{k}]") for make, k in self.plain_makers]
         else:
             code.do(count)
             results = self._write_effects(code, arrays, cells)
@@ -219,8 +220,8 @@ class Trace:
         return cells
 
     def _write_effects(self, code: StraightCall, arrays: str, cells: Sequence[Storage]) -> list[str]:
-        """Write `_settled` for these storages (`_written_plainly`). Returns the expressions of the results."""
-        n, taken = len(cells), self.inputs.taken_at_every_call()
+        """Write `_run_with_effects` for these storages (`_written_plainly`). Returns the expressions of the results."""
+        n, taken = len(cells), {*map(id, self.inputs.taken_at_every_call())}
         leaves = [gradient.leaf.write(code) for gradient in self.gradients]
         versions = [f"*{code.name(self.versions[0])}", *(code.leaves[i] for i in self.versions[1])]
         given = code.flattened()
@@ -232,7 +233,7 @@ class Trace:
             if any(self.versions):
                 code.do(f"{code.name(torch.autograd.graph.increment_version)}([{', '.join(versions)}])")
             with code.block("try:"):
-                slopes = [
+                leaf_gradients = [
                     "None" if g.survivor is None else _write_tensor(code, g.make, f"{outputs}[{n + g.survivor}]")
                     for g in self.gradients
                 ]
@@ -246,13 +247,13 @@ class Trace:
             for k, cell in (*enumerate(cells), *((n + k, cell) for k, cell in self.unclaimed)):
                 code.do(f"{code.name(cell)}.array = {outputs}[{k}]")
             for cell in cells:
-                if not any(cell is known for known in taken):  # which are not shared
+                if id(cell) not in taken:  # of those the line has asked
                     code.do(f"{code.name(cell)}.shared = False")
-            for leaf, slope in zip(leaves, slopes, strict=True):
-                code.do(f"{leaf}.grad = {slope}")
+            for leaf, value in zip(leaves, leaf_gradients, strict=True):
+                code.do(f"{leaf}.grad = {value}")
         return results
 
-    def _settled(self, leaves: Sequence[Any], first: bool) -> Any:
+    def _run_with_effects(self, leaves: Sequence[Any], first: bool) -> Any:
         """Run the program and apply its effects. Nothing is changed before the program has run. Afterwards all effects
         are applied even if an error is raised, because the program may have consumed the arrays of storages."""
         undo: list[Callable[[], None]] = []
@@ -279,11 +280,11 @@ class Trace:
                 if required:  # results have this tensor in their history
                     find(leaves).requires_grad_()
             try:
-                slopes, flat, built = self._built(leaves, arrays, outputs)
+                leaf_gradients, flat, built = self._built(leaves, arrays, outputs)
             except BaseException:
                 self._commit_what_can_be(leaves, arrays, outputs, host, first)
                 raise
-            self._commit(leaves, outputs, slopes, flat, built, host, first)
+            self._commit(leaves, outputs, leaf_gradients, flat, built, host, first)
         flags = [flat.pop() for _ in self.failures]
         for flag, (error, words) in zip(reversed(flags), self.failures, strict=True):
             if flag.item():
@@ -301,18 +302,18 @@ class Trace:
         first: bool = False,
     ) -> None:
         """Apply the effects of a call whose results could not be made."""
-        slopes: list[tuple[Tensor, Tensor | None]] = []
+        leaf_gradients: list[tuple[Tensor, Tensor | None]] = []
         flat: list[Any] = []
         built = None
         with contextlib.suppress(Exception):
-            slopes, flat, built = self._built(leaves, arrays, outputs)
-        self._commit(leaves, outputs, slopes, flat, built, host, first)
+            leaf_gradients, flat, built = self._built(leaves, arrays, outputs)
+        self._commit(leaves, outputs, leaf_gradients, flat, built, host, first)
 
     def _commit(
         self,
         leaves: Sequence[Any],
         outputs: Sequence[Array],
-        slopes: Sequence[tuple[Tensor, Any]],
+        leaf_gradients: Sequence[tuple[Tensor, Any]],
         flat: list[Any],
         built: Any,
         host: Sequence[tuple[Tensor, Tensor]],
@@ -336,8 +337,8 @@ class Trace:
             t.untyped_storage().copy_(new.untyped_storage())
             if not first:
                 torch.autograd.graph.increment_version(t)
-        for leaf, slope in slopes:
-            leaf.grad = slope
+        for leaf, gradient in leaf_gradients:
+            leaf.grad = gradient
         for find, required in self.required:
             find(leaves).requires_grad_(required)
         if self.grad_mode is not None:
@@ -362,7 +363,7 @@ class Trace:
         """Return (leaves with their new gradients, the results, the objects made from the template), made from the
         outputs of the program."""
         new = outputs[len(self.written) :]
-        tensors: dict[int, Tensor] = {}  # the first on each storage
+        tensors: dict[int, Tensor] = {}  # {survivor: the first tensor on it}
 
         def tensor(k: int, metadata: Metadata) -> Tensor:
             if k in tensors:
@@ -370,19 +371,19 @@ class Trace:
             tensors[k] = metadata.on(codes.storage(new[k:], metadata.kind, self.backend))
             return tensors[k]
 
-        slopes: list[tuple[Tensor, Tensor | None]] = []
+        leaf_gradients: list[tuple[Tensor, Tensor | None]] = []
         same: list[tuple[Tensor, int]] = []
         for gradient in self.gradients:
             leaf = gradient.leaf(leaves)
             if gradient.result is not None:
                 same.append((leaf, gradient.result))
             elif gradient.make is not None and gradient.survivor is not None:
-                slopes.append((leaf, gradient.make(new[gradient.survivor])))
+                leaf_gradients.append((leaf, gradient.make(new[gradient.survivor])))
             elif gradient.survivor is None or gradient.metadata is None:
-                slopes.append((leaf, None if gradient.finder is None else gradient.finder(leaves)))
+                leaf_gradients.append((leaf, None if gradient.finder is None else gradient.finder(leaves)))
             else:
                 with _inference(gradient.toggled):
-                    slopes.append((leaf, tensor(gradient.survivor, gradient.metadata)))
+                    leaf_gradients.append((leaf, tensor(gradient.survivor, gradient.metadata)))
         flat: list[Any] = []
         for result in self.results:
             if result.make is not None and result.survivor is not None:
@@ -402,18 +403,18 @@ class Trace:
             else:
                 flat.append(result.value)
         if self.tape is not None:
-            with _inference(torch.is_inference_mode_enabled()):  # which has no histories
+            with _inference(torch.is_inference_mode_enabled()):  # inference tensors have no histories
                 self._attach(self.tape, leaves, arrays, outputs, flat)
         self._convert(flat)
-        slopes += [(leaf, flat[i]) for leaf, i in same]
+        leaf_gradients += [(leaf, flat[i]) for leaf, i in same]
         if self.template is None:
-            return slopes, flat, None
+            return leaf_gradients, flat, None
         call, old = call_of(leaves), self.template.old
         olds = [x if find is None else find(call) for x, find in zip(old, self.finders, strict=True)]
-        return slopes, flat, self.template.make(flat[: len(self.template.arrays)], olds)
+        return leaf_gradients, flat, self.template.make(flat[: len(self.template.arrays)], olds)
 
     def _convert(self, flat: list[Any]) -> None:
-        """Give results their classes and attributes; numbers of Python are read."""
+        """Give results their classes and attributes, and replace those that are Python numbers by their values."""
         for i, kind, required in self.classes:
             if (t := flat[i]).__class__ is not kind:
                 flat[i] = kind(t, required) if kind is torch.nn.Parameter else t.as_subclass(kind)
@@ -429,7 +430,7 @@ class Trace:
     def _attach(
         self, tape: Tape, leaves: Sequence[Any], arrays: Sequence[Array], outputs: Sequence[Array], flat: list[Any]
     ) -> None:
-        """Give results the history with which a backward pass outside starts."""
+        """Attach the tape to the results at which a backward pass after the call can start."""
         residuals = tape.residuals(arrays, outputs, leaves)
         ends = [get(leaves) for get in self.ends]
         saved = tape.saved_of(leaves, flat)

@@ -1,4 +1,4 @@
-"""Random numbers: the device's own state, and what a `torch.Generator` passed by a program means."""
+"""Random numbers: the state of a device, and the meaning of a `torch.Generator` of the program."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def draw(generator: torch.Generator | None, index: int) -> Any:
 
 
 def seed_from(generator: torch.Generator | None) -> int:
-    """A new seed out of a CPU generator; None: PyTorch's own."""
+    """Return a new seed drawn from a CPU generator (None: PyTorch's default generator)."""
     return int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator).item())
 
 

@@ -1,5 +1,5 @@
-"""PyTorch's TensorIterator: in which order an elementwise operator goes through its operands, and so how its result
-lies in memory (aten/src/ATen/TensorIterator.cpp; the strategy is told in its `Note [TensorIterator strides]`)."""
+"""PyTorch's TensorIterator: the order in which an elementwise operator traverses its operands, which determines the
+strides of its result (aten/src/ATen/TensorIterator.cpp; its `Note [TensorIterator strides]` describes the strategy)."""
 
 from __future__ import annotations
 

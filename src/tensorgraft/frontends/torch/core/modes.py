@@ -18,7 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tensorgraft.frontends.torch.core import state
 
-# Whether a function mode is on and not disabled; what `torch.jit.trace` notes, None where it does not look.
+# True if a function mode is on and not disabled. `tracing`: the state of `torch.jit.trace`, None while it does not
+# record.
 function_mode = torch._C._is_torch_function_mode_enabled
 tracing = torch._C._get_tracing_state
 
@@ -87,9 +88,10 @@ class _OutsideDynamo(TorchDispatchMode):
 
 
 class OwnMode(_OutsideDynamo):
-    """A dispatch mode of a compiled function's own, for which operators stay whole: nobody watches what they do.
+    """A dispatch mode that a compiled function enables for itself. It does not require decomposed operators, unlike a
+    mode that observes them.
 
-    While one is on, PyTorch's derivatives ask for no values: they choose the formulas that tracers can follow.
+    While one is enabled, PyTorch's derivatives use formulas that read no values, as for tracers.
     """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -53,7 +53,8 @@ class ScalarNode:
 
 
 def tensor_of(number: Any) -> torch.Tensor:
-    """Return the tensor that has the value of a symbolic number. Raises TypeError for one of somebody else's."""
+    """Return the tensor that has the value of a symbolic number. Raises TypeError for a symbolic number of another
+    tracer."""
     if not isinstance(number.node, ScalarNode):
         raise TypeError(f"a {type(number).__name__} that is not of tg.jit: expected a Python number")
     return number.node.tensor

@@ -20,23 +20,23 @@ from tensorgraft.hub.straight_line import StraightLine
 FLOAT32 = torch.float32
 default_dtype = torch.get_default_dtype
 deterministic = torch.are_deterministic_algorithms_enabled
-_fast_path = torch.backends.mha.get_fastpath_enabled  # as set: what autocast makes of it follows from autocast's state
+_fast_path = torch.backends.mha.get_fastpath_enabled  # as set by the user: autocast changes it while it is on
 _anomaly, _checks_nan = torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled
 _only_warns = torch.is_deterministic_algorithms_warn_only_enabled
 
 
 def settings() -> tuple[Any, ...]:
-    """Return what an operator looks up beside its arguments."""
+    """Return the global settings that operators read."""
     return default_dtype(), deterministic() and (_only_warns(), fills())
 
 
 def fills() -> bool:
-    """Return whether memory that nobody has written yet is to be filled (`torch.utils.deterministic`)."""
+    """Return True if new memory is to be filled (`torch.utils.deterministic`)."""
     return deterministic() and bool(torch.utils.deterministic.fill_uninitialized_memory)  # type: ignore[attr-defined]
 
 
 def _of_functions() -> tuple[Any, ...]:
-    """Return what PyTorch's own functions in Python look up, too, before they come to operators."""
+    """Return the settings that PyTorch's Python functions read before they call operators."""
     return (
         default_dtype(),
         deterministic() and (_only_warns(), fills()),
@@ -65,7 +65,7 @@ def _flags() -> list[tuple[Any, str]]:
 
 @contextlib.contextmanager
 def restored_on_error() -> Iterator[None]:
-    """Put settings back as they were where the context ends in an exception: what it was for is then done again."""
+    """A context that restores settings if it ends in an exception, because its body is then run again."""
     before, flags_before = _of_functions(), flags()
     fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     strict = deterministic(), _only_warns()

@@ -52,7 +52,7 @@ TO_NUMPY: dict[torch.dtype, np.dtype] = {
     torch.float8_e5m2fnuz: dtypes.float8_e5m2fnuz,
 }
 _E8M0 = torch.float8_e8m0fnu
-MOST_AXES = 64  # of an array of NumPy; tensors may have more
+MOST_AXES = 64  # NumPy's limit; tensors may have more
 FROM_NUMPY = {ours: theirs for theirs, ours in TO_NUMPY.items()}
 
 
@@ -71,7 +71,7 @@ def on_device(t: torch.Tensor) -> bool:
 
 
 def cell_of(t: torch.Tensor) -> Storage:
-    """The storage behind a tensor on the device."""
+    """Return the storage of a tensor on the device."""
     try:
         s = t.untyped_storage()
     except NotImplementedError:
@@ -147,10 +147,10 @@ def maker(
 def set_storage(
     tensor: torch.Tensor, storage: torch.UntypedStorage, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
 ) -> torch.Tensor:
-    """Make a tensor look at a storage: metadata only."""
-    state.looks_changed()
+    """Give a tensor a storage and a geometry: metadata only."""
+    state.count_rebinding()
     if state.now.capture is not None:
-        state.now.capture.looks_elsewhere(tensor)
+        state.now.capture.note_rebinding(tensor)
     return _set(CPU_KEY, tensor, storage, offset, size, stride)
 
 
@@ -207,8 +207,8 @@ def numpy_to_cpu(a: np.ndarray) -> torch.Tensor:
 
 
 def storages_of(tensors: Sequence[torch.Tensor]) -> list[torch.UntypedStorage]:
-    """PyTorch's storages of tensors, each of which is one object for as long as somebody has it: lists of them are
-    equal where all storages are the same."""
+    """Return PyTorch's storage objects of tensors. Each is one object as long as it has a reference, so lists of them
+    are equal if all storages are the same."""
     return list(map(_storage_of, tensors))
 
 

@@ -1,6 +1,7 @@
-"""Errors for a program that asks for a value while it is only being traced.
+"""Errors for a program that reads a value while it is being traced.
 
-The program's own line comes first, then where the value became traced, then ways out that fit what was asked.
+The message begins with the program's line, followed by where the value became traced and by remedies for this kind of
+read.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ def asked_for_values(x: Tensor) -> TracedValueError:
 
 
 def unraised(x: Tensor) -> bool | None:
-    """Return the truth of `x` with which PyTorch's own code, where it asks only to raise an error, raises none, since
-    inside a compiled function nobody is there to raise it. None for any other question."""
+    """Return the truth value of `x` with which a check in PyTorch's own code raises no error, since a compiled function
+    cannot raise there. Return None if the value is used otherwise."""
     if x.dtype is not torch.bool:
         return None
     if state.now.unraised is not None:
@@ -86,7 +87,7 @@ def unraised(x: Tensor) -> bool | None:
     if frame is None or not frame.f_code.co_filename.startswith(_PYTORCH) or _CHECKERS in frame.f_code.co_filename:
         return None
     node: Any = place_of(frame).node
-    answer = True  # of the question, where that of the whole condition is True
+    answer = True  # the value of this part for which the whole condition is True
     while not isinstance(node, ast.If | ast.Assert):
         parent = getattr(node, "parent", None)
         if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not):
@@ -97,7 +98,7 @@ def unraised(x: Tensor) -> bool | None:
         elif not isinstance(parent, ast.BoolOp | ast.Call | ast.Attribute):
             return None
         node = parent
-    if node is place_of(frame).node:  # the last part of a condition to be asked may have the place of the whole
+    if node is place_of(frame).node:  # the last part of a condition may have the location of the whole
         signs = _signs(node.test, True)
         if len(signs) > 1:
             return None
@@ -134,7 +135,7 @@ _PLUMBING = tuple(
     for name in ("_ops.py", "overrides.py", "_tensor.py", "_compile.py", "_dynamo" + os.sep, "utils" + os.sep)
 )
 _CONSTRAINTS = os.path.join("distributions", "constraints.py")
-_CHECKERS = os.sep + "testing" + os.sep  # assert_close: to be told is what its caller asks for
+_CHECKERS = os.sep + "testing" + os.sep  # `assert_close` reads values on behalf of its caller
 
 
 def asked_for_shape(operator: str, tensors: Sequence[Tensor]) -> ShapeError:

@@ -1,9 +1,10 @@
-"""A script that asks for CUDA gets a backend: what `tensorgraft run` changes in PyTorch while it runs a program.
+"""The translation of CUDA devices in scripts: the changes that `tensorgraft run` makes in PyTorch while it runs a
+program.
 
-Only the words for a device are translated, where Python hands them over: `"cuda"`, `torch.device("cuda:0")`, an index,
-`.cuda()`. Every function of PyTorch that takes a device is replaced by one that translates it and calls the original;
-operators are not touched, so that a call without a device costs nothing more. A `torch.device("cuda")` stays what it is
-in the script's hands, which may compare its `type` with `"cuda"`; tensors are on `graft`.
+Only device arguments are translated: `"cuda"`, `torch.device("cuda:0")`, an index, `.cuda()`. Every Python function of
+PyTorch that takes a device is replaced by one that translates it and calls the original; operators are unchanged, so
+calls without a device have no overhead. A `torch.device("cuda")` of the script remains one, as the script may compare
+its `type` with `"cuda"`; tensors are on `graft`.
 
 `torch.accelerator` needs no translation: it offers `graft` to a program that runs with `$TENSORGRAFT_BACKEND`.
 """
@@ -54,7 +55,8 @@ _OF_CUDA = re.compile(r"\b(nccl|cuda)\b")
 
 @contextlib.contextmanager
 def as_accelerator(on: str, jit: Callable[..., Any]) -> Iterator[None]:
-    """The backend `on` (as in `tg.device(on)`) is CUDA to what runs inside, and `torch.compile` of a function is `jit`.
+    """A context in which the backend `on` (as in `tg.device(on)`) takes the place of CUDA, and `torch.compile` of a
+    function is `jit`.
 
     Raises BackendNotAvailableError for a backend that is unknown or not installed.
     """
@@ -299,7 +301,7 @@ def _translate_groups(patches: Patches, visible: Visible) -> None:
 
     patches.callback(when_imported("torch.distributed.fsdp._init_utils", fsdp))
     patches.wrap(torch.nn.parallel.DistributedDataParallel, "_check_comm_hook", hook_checked)
-    patches.set(torch._utils, "_get_available_device_type", lambda: TYPE)  # which checkpoints copy from
+    patches.set(torch._utils, "_get_available_device_type", lambda: TYPE)  # from which checkpoints copy
     patches.wrap(dist.Backend, "__new__", backend)
     patches.wrap(dist.device_mesh.DeviceMesh, "__init__", mesh)
     for owner in (dist, dist.distributed_c10d):
@@ -311,8 +313,8 @@ def _compile(jit: Callable[..., Any]) -> Callable[..., Any]:
     def compile(model: Any = None, **options: Any) -> Any:
         """Replace `torch.compile` while a script runs on a backend: functions are compiled by `tg.jit`.
 
-        A module, or a method of one, is returned as it is: its gradients are asked for later, outside of what would be
-        compiled. Compiling is a wish that changes no result.
+        A module, or a method of one, is returned unchanged: its gradients are computed later, outside of the compiled
+        function. Compiling is optional and changes no result.
         """
         if model is None:
             return functools.partial(compile, **options)

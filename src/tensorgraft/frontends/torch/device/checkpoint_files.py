@@ -1,9 +1,9 @@
-"""Files of `torch.distributed.checkpoint`: a save that is interrupted leaves the previous checkpoint as it was,
-safetensors files hold pieces, and asynchronous saves never interfere with the program's collectives.
+"""Files of `torch.distributed.checkpoint`: an interrupted save leaves the previous checkpoint intact, safetensors files
+may contain pieces of tensors, and asynchronous saves do not interfere with the program's collectives.
 
-PyTorch's writer overwrites files that the checkpoint in the same folder consists of. Here a second save into a folder
-has files of its own; `.metadata`, which names the files of a checkpoint, replaces the previous one in one step when all
-are written, and only then are the previous files removed. (A save into a new folder has PyTorch's names.)
+PyTorch's writer overwrites the files of a checkpoint in the same folder. Here a second save into a folder uses new
+files; `.metadata`, which names the files of a checkpoint, replaces the previous one in one step when all are written,
+and only then are the previous files removed. (A save into a new folder has PyTorch's names.)
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def new_names(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def exchange(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace `finish`, which writes the metadata beside the files and renames it."""
+    """Replace `finish`, which writes the metadata to another file and renames it."""
     from torch.distributed.checkpoint.filesystem import FileSystem
 
     class Replacing(FileSystem):
-        """A file is there, the old one or the new one, at any time."""
+        """A writer that replaces a file atomically: at any time the old or the new one exists."""
 
         def rm_file(self, path: Any) -> None:
             pass
@@ -88,10 +88,10 @@ def _files_of(metadata: Path) -> set[str]:
 
 
 class _Metadata(pickle._Unpickler):  # the one in C makes room for as many objects as a file says that it has
-    """Reads what PyTorch writes there, and runs nothing: a checkpoint may be anybody's."""
+    """Unpickles PyTorch's metadata without running code: a checkpoint may come from anyone."""
 
     def find_class(self, module: str, name: str) -> Any:
-        module = "pathlib" if module == "pathlib._local" else module  # as Python 3.13 writes it
+        module = "pathlib" if module == "pathlib._local" else module  # the name in Python 3.13
         if (module, name) in _HARMLESS:
             return super().find_class(module, name)
         if module.startswith(("torch.distributed.checkpoint.", "torch.distributed.tensor")):
@@ -158,11 +158,11 @@ def own_group(original: Callable[..., Any]) -> Callable[..., Any]:
     return async_save
 
 
-_thread_groups: dict[str, Any] = {}  # by the name of the program's
+_thread_groups: dict[str, Any] = {}  # {name of the program's group: group}
 
 
 def _is_alive(group: Any) -> bool:
-    """Return whether the process group exists: `destroy_process_group` has not ended it."""
+    """Return True if the process group exists, and was not destroyed by `destroy_process_group`."""
     try:
         dist.get_backend(group)
     except ValueError:

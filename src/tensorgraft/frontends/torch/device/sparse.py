@@ -1,9 +1,10 @@
-"""Sparse tensors (COO) on the device: PyTorch's own, whose indices and values are ordinary tensors of the device.
+"""Sparse tensors (COO) on the device: they are PyTorch's, with indices and values that are ordinary tensors of the
+device.
 
-PyTorch makes them under the key `SparsePrivateUse1`. Most of its kernels for sparse tensors of the CPU are made of
-operators on indices and values and read no memory: for these the call is handed on to them. Those that do read memory
-are written anew (`sparse_kernels`), and what has neither is refused (`absent_layouts`). There are none in traces: how
-many nonzeros there are depends on values.
+PyTorch dispatches them under the key `SparsePrivateUse1`. Most of its kernels for sparse tensors of the CPU consist of
+operators on indices and values and read no memory: calls are redispatched to these. Those that read memory are replaced
+(`sparse_kernels`), and other operators raise an error (`absent_layouts`). Traces have no sparse tensors, because the
+number of nonzeros depends on values.
 """
 
 from __future__ import annotations
@@ -171,7 +172,8 @@ def _as_tensor(like: Tensor, number: complex) -> Tensor:
 
 @contextmanager
 def _current(device: torch.device | None) -> Iterator[None]:
-    """PyTorch makes a sparse tensor out of empty ones on the current device, and asserts that others are there, too."""
+    """Make the device the current one: PyTorch creates a sparse tensor from empty ones there, and asserts that others
+    are on the same device."""
     before, index = devices.current_index(), devices.slot_of(device).index
     if before == index:
         yield

@@ -1,4 +1,4 @@
-"""Streams: a backend does what it is asked for in order, so there is one (`torch_entry.classes` has its class)."""
+"""Streams: a backend runs operations in order, so there is one stream (its class is in `torch_entry.classes`)."""
 
 from __future__ import annotations
 
@@ -24,4 +24,4 @@ class StreamContext:
 
 @direct("record_stream")
 def record_stream(x: torch.Tensor, stream: Any) -> None:
-    """The backend keeps what it still reads."""
+    """Do nothing: the backend keeps memory that it still reads."""

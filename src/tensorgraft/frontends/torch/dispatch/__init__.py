@@ -1,1 +1,1 @@
-"""An operator on a tensor of the device: what comes out of it, by which program or kernel, and where."""
+"""The call of an operator on tensors of the device: which program or kernel computes it, and on which tier."""

@@ -1,7 +1,7 @@
-"""Backward passes on the calling thread, and operators that are taken apart above autograd.
+"""Backward passes on the calling thread, and operators that are decomposed above autograd.
 
-The autograd engine runs the backward pass of another device on a thread of its own, which has no trace of JAX's, and
-knows only device index 0. `set_multithreading_enabled(False)` is per thread and per call, so the one Python function
+The autograd engine runs the backward pass of another device on a thread of its own, which has no JAX trace, and
+supports only device index 0. `set_multithreading_enabled(False)` is per thread and per call, so the one Python function
 through which `backward` and `grad` go is wrapped.
 
 An operator with a kernel has its own derivative formula, where on the CPU those of its parts may count: that of
@@ -53,8 +53,8 @@ def _tensor_split(x: Any, where: Any, dim: int = 0) -> Any:
 
 
 def _unchecked(op: Any, value: bool, *args: Any, **kwargs: Any) -> Any:
-    """Call an operator that PyTorch takes apart. Inside a trace its checks of values, which pass where what is asked
-    for is `value`, are not made."""
+    """Call an operator that PyTorch decomposes. Inside a trace, its checks of values are skipped: a value that is read
+    is taken to be `value`, with which they pass."""
     before, state.now.unraised = state.now.unraised, value if state.now.capture is not None else None
     try:
         return op._op_dk(_COMPOSITE, *args, **kwargs)
@@ -70,7 +70,7 @@ def _cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = N
         return composite(x, correction=correction, fweights=fweights, aweights=aweights)
     like = [None if t is None else torch.ones(t.shape, dtype=t.dtype, device="cpu") for t in (x, fweights, aweights)]
     op(like[0], correction=0, fweights=like[1], aweights=like[2])  # raises for shapes and dtypes
-    # what is left of the weights decides whether there are any degrees of freedom
+    # the remaining weights determine whether there are any degrees of freedom
     w = math.prod(weights[1:], start=weights[0])
     total = w.sum()
     rows = x.reshape(1, -1) if x.ndim < 2 else x
@@ -80,7 +80,7 @@ def _cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = N
 
 
 def _max_pool1d(*args: Any) -> Any:
-    """Compute `max_pool1d`; without a gradient the result is no view, as on the CPU, which has a kernel of its own."""
+    """Compute `max_pool1d`. Without a gradient the result is no view, as on the CPU, which has a separate kernel."""
     op = torch.ops.aten.max_pool1d.default
     out = op._op_dk(_COMPOSITE, *args)
     return out if out.requires_grad or not out._is_view() else torch.ops.aten._unsafe_view.default(out, out.shape)
@@ -108,7 +108,7 @@ def run_backward(original: Callable[..., Any]) -> Callable[..., Any]:
         if any(isinstance(t, torch.Tensor) and t.device.type == TYPE for t in t_outputs):
             if create_graph:
                 _double_backward()
-            # an interrupt waits: PyTorch aborts the process where one comes as C++ asks for the device's stream
+            # delay interrupts: PyTorch aborts the process if one comes while C++ asks for the device's stream
             with disabled(False), held_back():
                 try:
                     return original(t_outputs, grads, keep_graph, create_graph, *args, **kwargs)
@@ -145,7 +145,7 @@ def _make_dual(original: Callable[..., Any]) -> Callable[..., Any]:
 def _exit_dual_level(original: Callable[..., None]) -> Callable[..., None]:
     def exit_dual_level(*, level: int | None = None) -> None:
         original(level=level)
-        _taken_apart.clear()  # and what is registered in it
+        _taken_apart.clear()  # with its registrations
 
     return exit_dual_level
 

@@ -1,9 +1,9 @@
-"""Checks of values that arrays alone can answer: an index out of range, a table with too few rows.
+"""Checks of the values of arrays: an index out of range, a table with too few rows.
 
-A kernel calls `check` with what is to be looked at (a small array: the least and the greatest index) and a function of
-its values on the host that raises PyTorch's error. With values at hand it is called at once. While a plan is being
-compiled the array becomes one more output of the plan's program, and is looked at after each run, before anything is
-written. Inside `tg.jit` there is nobody to raise, so nothing is checked.
+A kernel calls `check` with a small array (the least and the greatest index) and a function of its values on the host
+that raises PyTorch's error. If the values are known, it is called at once. While a plan is compiled, the array becomes
+an additional output of its program, which is checked after each run, before anything is written. Inside `tg.jit`
+nothing is checked, because a program cannot raise.
 """
 
 from __future__ import annotations

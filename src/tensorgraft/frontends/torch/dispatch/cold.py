@@ -1,11 +1,10 @@
-"""The cold tier of eager operators: computed without a compiler, on the memory in which a backend's arrays lie.
+"""The cold tier of eager operators, which computes without a compiler on the memory of the backend's arrays.
 
-Where the backend's arrays lie in the host's memory (`Backend.cold`), a signature seen for the first times needs no
-plan: PyTorch's own CPU kernel says shapes, strides, warnings, errors and values in one call. Where there is none, and
-for random numbers, whose bits are the device's, the kernel's program runs on the cold backend. Results are new memory,
-which their storages own (`Storage.cold`), and become arrays of the backend, without a copy, when a compiled program
-asks for them. The arrays of a backend are never written: a storage whose memory is to be written gets a copy that is
-its own.
+If the backend's arrays are in the host's memory (`Backend.cold`), the first calls of a signature need no plan:
+PyTorch's CPU kernel determines shapes, strides, warnings, errors and values in one call. Operators without such a
+kernel, and random ones, whose bits are the device's, run on the cold backend. Results are new memory, which their
+storages own (`Storage.cold`); a compiled program that reads them gets arrays of the backend without a copy. Arrays of a
+backend are never written: a storage that is written gets a copy of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +21,14 @@ from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_of, slot_of_backend
 from tensorgraft.frontends.torch.core.modes import without_autocast
 from tensorgraft.frontends.torch.core.nested import tensors_in
-from tensorgraft.frontends.torch.core.new_tensors import _NAME, Header, _capsule, _import, header, imported
+from tensorgraft.frontends.torch.core.new_tensors import (
+    CAPSULE_NAME,
+    Header,
+    header,
+    import_capsule,
+    imported,
+    make_capsule,
+)
 from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator, keep
 from tensorgraft.frontends.torch.core.scalars import SYMBOLIC
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, numpy_dtype, numpy_to_cpu, set_storage
@@ -54,12 +60,12 @@ MISS = object()  # a call that the cold tier leaves to a plan
 _CPU = torch.device("cpu")
 # classes of arguments that are the same on the CPU
 _PLAIN = frozenset({int, float, bool, complex, str, type(None), torch.dtype, torch.layout, torch.memory_format})
-# whose kernels on the CPU give fewer digits than ours, or leave the result, or a part of it, as the memory was
+# operators whose CPU kernels are less exact than those here, or leave (part of) the result uninitialised
 _PROGRAMMED = frozenset({"_standard_gamma_grad", "_dirichlet_grad", "_grouped_mm", "gelu.out"})
 _autocast = torch._C._is_any_autocast_enabled  # half a microsecond less than to ask for a device's
-# whose one result is a new tensor, as those of elementwise operators are
+# operators whose only result is a new tensor, in addition to elementwise ones
 _FRESH = frozenset({"addmm", "bmm", "cat", "embedding", "linear", "mean.dim", "mm", "silu"})
-# what is called instead of an operator that has no kernel on the CPU, or (zeros without memory) one of another kind
+# {operator without a CPU kernel, or (zeros without memory) with one of another kind: the function to call instead}
 _INSTEAD: dict[str, Callable[..., Any]] = {
     "linear_backward": linear_backward,
     "_efficientzerotensor": torch.zeros,
@@ -86,15 +92,15 @@ def tier_counts() -> tuple[Counter[str], Counter[str]]:
 
 
 class ColdSignature:
-    """Calls of an operator that look the same."""
+    """Calls of an operator with the same key."""
 
     __slots__ = ("heat", "plan", "slot", "written")
 
     def __init__(self, written_storages: tuple[int, ...], slot: Slot) -> None:
-        self.written = written_storages  # which of the call's storages are written
+        self.written = written_storages  # storages that the call writes
         self.slot = slot
         self.plan: Plan | None = None  # for the cold backend
-        self.heat = tiers.Heat()  # of that
+        self.heat = tiers.Heat()  # the work of that signature
 
 
 class ColdOperator:
@@ -115,11 +121,11 @@ class ColdOperator:
         self._writes = bool(operator.writes)
         sig = operator.signature
         written_positions = [sig.positional.index(n) for n in operator.writes if n in sig.positional]
-        # of an operator that does nothing but write arguments, which
+        # True for an operator that only writes arguments
         writes = returned is not None and not self._out and len(written_positions) == len(operator.writes)
         self.written_positions = tuple(written_positions) if writes and not operator.spec.random else ()
         self._creates = "device" in sig.names and not any("Tensor" in kind for kind in sig.types.values())
-        # of an operator whose result is one new tensor that fills its memory
+        # True for an operator whose result is one new tensor that fills its memory
         self._is_fresh = operator.elementwise or operator.name in _FRESH
         self.is_direct = bool(self.written_positions) or not (self._writes or operator.spec.random)
         self._host = frozenset(i for i, n in enumerate(sig.positional) if n in operator.spec.host)
@@ -154,7 +160,7 @@ class ColdOperator:
         if self._on_cpu:
             out = self.computed(known, cells, args, kwargs)
             calls = self._operator.calls
-            if out is not MISS and key not in calls:  # where the next call finds it first
+            if out is not MISS and key not in calls:  # where the next call looks first
                 keep(calls, key, known)
             return out
         out = self._programmed(known, cells, inputs, args, kwargs)
@@ -164,7 +170,7 @@ class ColdOperator:
 
     def direct(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Compute a call without its key: one that makes new tensors of those of one backend, or that only writes its
-        arguments (at `written_positions`). CPU PyTorch looks at all that a key consists of."""
+        arguments (at `written_positions`). CPU PyTorch itself checks everything that the key contains."""
         lowered: list[Any] = []
         named = kwargs
         try:
@@ -207,7 +213,7 @@ class ColdOperator:
         if self._is_fresh:
             like = _headers.get((backend, out.dtype, out.shape, out.stride()))
             if like is not None:
-                tensor = _import(_capsule(like.address, _NAME, None))  # as `imported` does
+                tensor = import_capsule(make_capsule(like.address, CAPSULE_NAME, None))  # inlined `imported`
                 tensor.untyped_storage().cell = ColdStorage(None, backend, out)  # type: ignore[attr-defined]
                 return tensor
         if self._returned is None:
@@ -245,7 +251,7 @@ class ColdOperator:
     def computed(
         self, known: ColdSignature, cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """A call whose signature CPU PyTorch knows, or is asked about."""
+        """Compute a call by CPU PyTorch if its signature is known to be accepted there, or is not known yet."""
         try:
             for at in known.written:
                 ensure_owned(cells[at])
@@ -309,12 +315,12 @@ class ColdOperator:
     def _separate(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], lowered: list[Any], named: dict[str, Any]
     ) -> tuple[list[Any], dict[str, Any], list[tuple[Tensor, Tensor]]]:
-        """The arguments with tensors that CPU PyTorch may resize for those that are written, wherever these are given;
-        each written tensor and what stands for it."""
+        """Return (the arguments, with resizable copies of tensors that are written; pairs of each written tensor and
+        its copy)."""
         outs = {}
         for name in self._operator.signature.written:
             low = named.get(name)
-            if isinstance(low, Tensor):  # one without memory gets some that is nobody else's
+            if isinstance(low, Tensor):  # a tensor without memory gets new memory
                 out_and_copy = (
                     low.as_strided(low.size(), low.stride())
                     if low.untyped_storage().nbytes()
@@ -352,7 +358,7 @@ class ColdOperator:
         try:
             sizes = sum(memory(cell).numel() for cell in cells)
             sizes += sum(math.prod(r[1]) for r in plan.results or () if r is not None)
-            # of random numbers, NumPy makes one in the time in which it passes eight others by
+            # NumPy draws one random number in the time that it takes to copy eight others
             if known.heat.spent(sizes if operator.spec.random else sizes // 8):
                 known.plan = None
                 return MISS
@@ -389,8 +395,8 @@ def _cpu_operand(t: Tensor) -> Tensor:
 
 
 def _lower(a: Any, backend: Backend | None = None, host: bool = False) -> Any:
-    """An argument as CPU PyTorch has it. Raises NotLent for a tensor that a plan has to judge: one of another backend,
-    or of the CPU, unless it is a number, or this argument may be there (`host`)."""
+    """Return an argument for CPU PyTorch. Raises NotLent for a tensor that needs a plan: one of another backend, or of
+    the CPU, unless it is a number or this argument may be on the CPU (`host`)."""
     if isinstance(a, Tensor):
         if a.device.type == TYPE:
             cell = cell_of(a)  # one of a tensor that C++ made comes with the first look
@@ -426,8 +432,8 @@ def _with_layout(compute: Callable[..., Any], meta: Callable[..., Any]) -> Calla
 
 
 def _resized(high: Tensor, low: Tensor) -> None:
-    """CPU PyTorch has resized `low`, which stands for an `out=` tensor: that gets a storage of its new size, if its own
-    has no room."""
+    """Handle an `out=` tensor, represented by `low`, that CPU PyTorch has resized: it gets a new storage if its own is
+    too small."""
     if has_room(high, tuple(low.shape), low.stride()):  # and is what CPU PyTorch has written
         set_storage(high, high.untyped_storage(), int(high.storage_offset()), tuple(low.shape), low.stride())
         return
@@ -449,8 +455,8 @@ def _fills(out: Tensor) -> bool:
 
 
 def _results(out: Any, backend: Backend, operands: Sequence[Any]) -> Any:
-    """Make tensors on the device of what CPU PyTorch has computed. `operands`: what it got, whose memory a result may
-    have."""
+    """Make tensors on the device from the results of CPU PyTorch. `operands`: its operands, whose memory a result may
+    share."""
     if out.__class__ is not Tensor or out.layout is not _STRIDED:
         return _rare_results(out, backend, operands)
     memory = out.untyped_storage()

@@ -40,7 +40,7 @@ def own_trace() -> Iterator[None]:
 
 
 def decomposed_spec(op: schema.Overload, decomposition: Callable[..., Any]) -> Spec:
-    """A kernel out of a function on tensors that does what `op` does."""
+    """Return a kernel made from a function on tensors that is equivalent to `op`."""
     sig = schema.signature(op)
     random = torch.Tag.nondeterministic_seeded in op.tags
     thread_state = threading.local()
@@ -69,7 +69,8 @@ def decomposed_spec(op: schema.Overload, decomposition: Callable[..., Any]) -> S
         def down(a: Any) -> Any:
             return to_array(a) if isinstance(a, torch.Tensor) else a
 
-        # the operator is below autocast, and so is what it is made of: its plan is used in and out of a region
+        # the operator is below autocast, and so are those that it calls: its plan is valid inside and outside of a
+        # region
         with descending(), known_sizes(), without_autocast(), contextlib.nullcontext() if random else own_trace():
             tensors = map_nested(up, args)
             named = {name: map_nested(up, a) for name, a in kwargs.items()}
@@ -100,8 +101,8 @@ class Replayed:
     def _recorded(
         self, xp: Backend, args: tuple[Any, ...], kwargs: dict[str, Any], pure: bool = False
     ) -> Callable[..., Any]:
-        """Record the kernel as a program; one that asks for values, or fails, is returned as it is, to raise when
-        called. So is, with `pure`, one that returns constants or what it is given."""
+        """Record the kernel as a program. Return the kernel itself if it reads values or fails, so that its call
+        raises; with `pure`, also if it returns constants or arguments."""
         structure: Any = None
         verifiers: list[Any] = []
 
@@ -145,7 +146,8 @@ class Replayed:
             return results if as_they_come else optree.tree_unflatten(structure, results)
 
         def checked(xp: Backend, *args: Any, **kwargs: Any) -> Any:
-            with contextlib.suppress(Exception):  # computed before it is checked: the kernel says what is wrong
+            # computed before it is checked: errors are raised by the kernel itself
+            with contextlib.suppress(Exception):
                 return replay(xp, *args, **kwargs)
             return self._fn(xp, *args, **kwargs)
 
@@ -153,8 +155,9 @@ class Replayed:
 
 
 class ReplayedFormula(Replayed):
-    """A kernel that is written in operators, for one plan: its third call records it, and from then on nothing of its
-    Python runs. Where `numbers` are inputs of the plan, each few that come have a program of their own."""
+    """A kernel that is written in operators, for one plan: it is recorded at the third call, and replayed without its
+    Python code afterwards. If numbers are inputs of the plan (`numbers`), there are programs for a few of their
+    values."""
 
     def __init__(self, fn: Callable[..., Any], numbers: bool) -> None:
         super().__init__(fn)

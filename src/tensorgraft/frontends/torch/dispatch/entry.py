@@ -22,9 +22,10 @@ from tensorgraft.storage import Storage
 
 
 def entry(operator: Operator) -> Callable[..., Any]:
-    """The function that PyTorch's dispatcher calls for an overload."""
+    """Return the function that PyTorch's dispatcher calls for an overload."""
     local_state, calls, random = state.now, operator.calls, operator.spec.random
-    check = operator.spec.check if operator.spec.has_inputs else None  # else it belongs to the plan
+    # if numbers are inputs, every call is checked; if they are part of the key, the plan was
+    check = operator.spec.check if operator.spec.has_inputs else None
     key_of, draw = key_maker(operator), _draw(operator)
     cold = ColdOperator(operator, _returned(operator), draw)
     planned = PlannedOperator(operator, cold, _returned(operator))
@@ -71,7 +72,7 @@ def entry(operator: Operator) -> Callable[..., Any]:
             if plan.makers is None or local_state.capture is not None:
                 return planned.run(plan, cells, [*offsets, *inputs], args, kwargs)
             new = plan.run(*arrays, *inputs) if inputs else plan.run(*arrays)
-            if plan.make is not None:  # nothing but one new tensor comes of it
+            if plan.make is not None:  # the only result is one new tensor
                 return plan.make(new[0])
             return planned.finish(plan, cells, new, args, kwargs)
         except BaseException as error:
@@ -83,20 +84,20 @@ def entry(operator: Operator) -> Callable[..., Any]:
 
 
 def _draw(operator: Operator) -> Callable[[list[Storage], tuple[Any, ...], dict[str, Any]], Any]:
-    """Return a function that gives the words of a call's random numbers."""
+    """Return a function that returns the words from which a call's random numbers are computed."""
     positional = operator.signature.positional
-    at = positional.index("generator") if "generator" in positional else len(positional)
+    position = positional.index("generator") if "generator" in positional else len(positional)
 
     def draw(cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        source = args[at] if len(args) > at else kwargs.get("generator")
+        source = args[position] if len(args) > position else kwargs.get("generator")
         return generator.draw(source, _random_index(cells, args, kwargs))
 
     return draw
 
 
 def _returned(operator: Operator) -> Callable[..., Any] | None:
-    """Return a function that picks the results out of the arguments; None where the results are not written
-    arguments."""
+    """Return a function of (args, kwargs) that selects the results from the arguments, or None if the results are not
+    written arguments."""
     sig = operator.signature
     if not sig.returns:
         return lambda args, kwargs: None
@@ -105,13 +106,14 @@ def _returned(operator: Operator) -> Callable[..., Any] | None:
     if len(sig.returns) == 1:
         name = sig.written[0]
         if name in sig.positional:
-            at = sig.positional.index(name)
-            return lambda args, kwargs: args[at] if at < len(args) else kwargs[name]
+            position = sig.positional.index(name)
+            return lambda args, kwargs: args[position] if position < len(args) else kwargs[name]
         return lambda args, kwargs: kwargs[name]
     return lambda args, kwargs: tuple(sig.bind(args, kwargs)[name] for name in sig.written)
 
 
 def _random_index(cells: list[Storage], args: Sequence[Any], kwargs: dict[str, Any]) -> int:
+    """Return the index of the device whose random state a call uses."""
     if cells:
         first = next(t for t in tensors_in(args, kwargs) if t.device.type == TYPE)
         return first.device.index

@@ -1,9 +1,9 @@
 """In-place operators on lists of tensors (`_foreach_add_`).
 
-PyTorch has no kernel for them that counts the writes (`_version`, by which autograd finds what was written after it was
-kept): on the CPU each becomes in-place operators on single tensors, one after the other, which have. Here the list is
-one program; the writes are counted. Where a tensor that is written is met again in the call, or one of them may be
-refused after others have been written, they are done singly.
+On the CPU, PyTorch runs each as in-place operators on single tensors, which increment the version counters (`_version`,
+by which autograd detects writes to saved tensors). Here the list is one program, and the counters are incremented. If a
+written tensor occurs twice in the call, or one may be refused after others have been written, the tensors are processed
+one by one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def written_in_turn(operator: Operator) -> bool:
 
 def in_turn(operator: Operator, at_once: Callable[..., Any]) -> Callable[..., Any]:
     singly = functools.partial(operator.op._op_dk, torch.DispatchKey.CompositeExplicitAutograd)
-    elementwise = not operator.op.name().startswith("aten::_foreach_copy_")  # which does nothing to itself
+    elementwise = not operator.op.name().startswith("aten::_foreach_copy_")  # copying a tensor to itself has no effect
 
     def call(targets: list[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
         operands = [*args, *kwargs.values()] if kwargs else args

@@ -1,5 +1,5 @@
-"""The host's memory behind tensors on the device: read and owned in place where the backend's arrays lie in it, else by
-way of copies."""
+"""The host's memory of tensors on the device: read and written in place if the backend's arrays are in it, else by
+copies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tensorgraft.storage import ColdStorage, Storage, contiguous_strides, host_v
 Tensor = torch.Tensor
 
 _CPU = torch.device("cpu")
-_MOST_AXES = 64  # that NumPy's arrays have
+_MOST_AXES = 64  # the limit of NumPy's arrays
 _import = torch._C._from_dlpack
 _now = state.now
 
@@ -34,7 +34,7 @@ class NotLent(Exception):
 
 def rows(t: Tensor) -> Any:
     """The host array of a dense tensor, its axes in the order in which they lie."""
-    if _now.capture is not None:  # which watches what the program computes on the CPU
+    if _now.capture is not None:  # the capture observes the program's computations on the CPU
         with disable_current_modes():
             return _rows(t)
     return _rows(t)
@@ -113,7 +113,8 @@ def computed(t: Tensor) -> Tensor | None:
 
 
 def hosted(slot: Slot, host: Tensor) -> Tensor:
-    """A tensor on the device with the memory of `host`, which nobody else has and which it fills, each element once."""
+    """Return a tensor on the device with the memory of `host`, which has no other reference and whose elements fill
+    it."""
     shape, strides = tuple(host.shape), host.stride()
     return attach(
         ColdStorage(None, slot.backend, host), slot, host.dtype, shape, strides, host.untyped_storage().nbytes()

@@ -1,7 +1,7 @@
-"""Tensors that share memory with what an operator writes.
+"""Checks of tensors that share memory with one that an operator writes.
 
-What PyTorch allows differs from operator to operator, and its meta functions do not look. So where a call writes into
-memory that it also reads, the CPU's own kernel is asked, on zeros that overlap in the same way (`refusals`).
+PyTorch's rules differ from operator to operator, and its meta functions do not check them. If a call writes memory that
+it also reads, the CPU's kernel is therefore called with zeros that overlap in the same way (`refusals`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _span(t: Tensor) -> tuple[int, int]:
 def shares_memory(targets: list[Tensor], all_tensors: list[Tensor], grows: bool) -> bool:
     """Return True if an argument that is written shares memory with another one.
 
-    `grows`: what is written may be resized, within its storage too.
+    `grows`: the written tensor may be resized, also within its storage.
     """
     if len(all_tensors) < 2:
         return False

@@ -1,8 +1,9 @@
-"""Tensors some of whose elements are one in memory (overlapping windows): in which order they are written.
+"""Writes into tensors whose elements overlap in memory (such as overlapping windows), in the order of the CPU.
 
 The CPU reads and writes one element after the other, in the order of its TensorIterator: an elementwise operator that
-reads what it writes sees its own earlier writes, and of several values for one place the last one stays. Geometries
-are static, so the order is known before anything runs: it is cut into steps in each of which no place is written twice.
+also reads the tensor sees its own earlier writes, and of several values for one position in memory the last one stays.
+Geometries are static, so the order is known before the operator runs: it is divided into steps, each of which writes a
+position at most once.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from tensorgraft.storage import Geometry, Shape, read, write
 
 
 class Step(NamedTuple):
-    """Elements of a tensor (numbered in row-major order) and the places of its storage that they are written to."""
+    """Elements of a tensor (numbered in row-major order), and the positions in its storage to which they are
+    written."""
 
     elements: np.ndarray
     positions: np.ndarray
@@ -32,7 +34,7 @@ class Step(NamedTuple):
 def write_steps(
     operator: Operator, target: Geometry, operands: Sequence[Geometry], reads_itself: bool
 ) -> list[Step] | None:
-    """Return the steps in which `target` is written; None for all at once, where none of its elements overlap.
+    """Return the steps in which `target` is written, or None if no elements overlap.
 
     `operands` are the other tensors of the call, in order; `reads_itself` says that one of them shares memory with it.
     """
@@ -50,6 +52,7 @@ def write_steps(
 
 
 def _elementwise(operator: Operator) -> bool:
+    """Return True for an operator that computes and writes one element after the other."""
     tagged = torch.Tag.pointwise in operator.op.tags or operator.spec.promotion is not None
     return tagged or operator.name.startswith(("_foreach_", "masked_fill_"))
 
@@ -78,6 +81,7 @@ def overlaps_itself(shape: Shape, strides: Shape) -> bool:
 
 
 def _positions(shape: Shape, strides: Shape) -> np.ndarray:
+    """Return the position in memory of each element, relative to the first."""
     return sum(
         (
             np.arange(n).reshape(-1, *[1] * (len(shape) - axis - 1)) * s
@@ -88,13 +92,13 @@ def _positions(shape: Shape, strides: Shape) -> np.ndarray:
 
 
 def _visits(positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (of each visit, how many there were to the same place before; which visits are the last to their
-    place)."""
-    by_place = np.argsort(positions, kind="stable")
-    ordered = positions[by_place]
+    """Return (for each write, the number of earlier writes to the same position; a mask of the last write to each
+    position)."""
+    by_position = np.argsort(positions, kind="stable")
+    ordered = positions[by_position]
     first = np.concatenate([[True], ordered[1:] != ordered[:-1]])
     starts = np.flatnonzero(first)
     turn, last = np.empty(len(positions), np.int64), np.empty(len(positions), bool)
-    turn[by_place] = np.arange(len(positions)) - np.repeat(starts, np.diff([*starts, len(positions)]))
-    last[by_place] = np.concatenate([first[1:], [True]])
+    turn[by_position] = np.arange(len(positions)) - np.repeat(starts, np.diff([*starts, len(positions)]))
+    last[by_position] = np.concatenate([first[1:], [True]])
     return turn, last

@@ -40,8 +40,8 @@ def make_plan(
     forms: Sequence[Form | None],
     computing: Backend | None = None,
 ) -> Plan:
-    """`forms`: of each tensor on the device, that of an offset that is an operand. `computing`: another backend than
-    that of the tensors, on arrays of its own. Raises what PyTorch raises for these arguments."""
+    """`forms`: for each tensor on the device the form of its offset, if that is an operand. `computing`: a backend
+    other than that of the tensors, with its own arrays. Raises the errors that PyTorch raises for these arguments."""
     moved = operator.spec.moved(args, kwargs)
     names, key = outline_key(operator, args, kwargs, positions=moved is not None)
     outline: Outline | None = operator.outlines.get(key)
@@ -82,7 +82,7 @@ def _make_plan(
         _check_dim(operator, args, kwargs)
         if meta_result is None and operator.kind == "out":  # only the results say how large the `out=` tensors must be
             return Plan(None, slot, concrete=True)
-        if prepare is not None:  # what is resized has another plan
+        if prepare is not None:  # a resized tensor has another plan
             return Plan(None, slot, prepare=prepare)
         results = []
         if operator.signature.returns and not operator.signature.returns_written:
@@ -92,7 +92,7 @@ def _make_plan(
         keep(operator.outlines, key, outline)
         if operator.elementwise and results and results[0] is not None:
             outline.result_dtype = results[0][0]
-            if _elementwise(outline, all_tensors) != results:  # what it does with other sizes is not known
+            if _elementwise(outline, all_tensors) != results:  # the strides for other sizes are not known
                 outline.result_dtype = None
     if operator.kind == "inplace" and operator.spec.promotion is not None:
         made_dtype = outline.dtype if outline.rounded is None else outline.rounded
@@ -122,7 +122,8 @@ def _elementwise(outline: Outline | None, tensors: Sequence[Tensor]) -> list[Res
 
 
 def backend_of(tensors: Sequence[Tensor], slot: Slot) -> Backend:
-    """The backend that computes on tensors of a device: where some are quantised, that which knows of such."""
+    """Return the backend that computes on tensors of a device: the one with quantised arrays, if some tensors are
+    quantised."""
     return next((xp for t in tensors if (xp := cell_of(t).backend).compound), slot.backend)
 
 

@@ -1,7 +1,7 @@
-"""PyTorch's reference functions (`torch._refs`), of which its meta functions and decompositions are made.
+"""PyTorch's reference functions (`torch._refs`), which its meta functions and decompositions call.
 
-Each elementwise one is marked to be left out by Dynamo (`torch._disable_dynamo`), and the first call of any imports
-Dynamo for that, which takes one to three seconds. As long as nobody has imported it, there is nothing to leave out.
+Each elementwise one is marked to be skipped by Dynamo (`torch._disable_dynamo`), and the first call of any imports
+Dynamo for that, which takes one to three seconds. As long as Dynamo is not imported, the mark is not needed.
 
 Many of them import PyTorch's module of symbolic shapes, and SymPy with it, to compare sizes. For sizes that are numbers
 neither is needed.
@@ -24,7 +24,7 @@ from tensorgraft.compiled.lookups import content_of
 from tensorgraft.importing import when_imported
 
 _MODULES = ("torch._refs", "torch._decomp", "torch._prims", "torch._meta_registrations")
-_MARK = "__dynamo_disable"  # where `torch._disable_dynamo` keeps the function that it calls instead
+_MARK = "__dynamo_disable"  # the attribute in which `torch._disable_dynamo` keeps the function that it calls
 _WRAPPER = torch._disable_dynamo(lambda: None).__code__
 
 
@@ -62,7 +62,7 @@ def _disabled() -> Iterator[Callable[..., Any]]:
 
 
 class _Unimported(types.ModuleType):
-    """Stands for a module that nobody has imported. A name that it lacks imports that module."""
+    """A placeholder for a module that is not imported. Reading a name that it lacks imports the module."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and not (name == "__path__" and self is _sympy):  # a package
@@ -99,7 +99,8 @@ ANSWERS: list[tuple[str, Callable[..., Any], Callable[[Any], bool]]] = [
 
 
 def answer_for_numbers(name: str, answer: Callable[..., Any], is_known: Callable[[Any], bool]) -> Callable[..., Any]:
-    """Return a function of PyTorch's module of symbolic shapes that asks that module only about what is not known."""
+    """Return a replacement of a function of PyTorch's module of symbolic shapes that calls that module only for values
+    that are not known."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs or not all(map(is_known, args)):

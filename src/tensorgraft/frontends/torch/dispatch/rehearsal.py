@@ -23,7 +23,7 @@ _MOST = 1 << 17  # elements of a call's tensors together
 _MOST_MADE = 1 << 26  # elements of its result, had that one for each pair of its two largest tensors'
 _VALUES = torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output
 with torch.inference_mode(False):
-    _MEMORY = torch.zeros(1 << 19, dtype=torch.uint8, device="cpu")  # nobody writes to it
+    _MEMORY = torch.zeros(1 << 19, dtype=torch.uint8, device="cpu")  # never written
     _ONE = torch.zeros(1, dtype=torch.float32, device="cpu")
 _APART = ("_foreach_", "cat", "stack")  # the result is no larger than the operands together
 _PLAIN = frozenset({int, float, bool, type(None), str, torch.dtype})
@@ -121,8 +121,8 @@ def _stand_in(a: Any, stand_ins: dict[int, Tensor] | None, sizes: list[torch.Siz
 
 
 def _like(t: Tensor, extra_bytes: int = 0, is_written: bool = False) -> Tensor:
-    """Zeros of the geometry of `t`, with `extra_bytes` behind those that are written. Raises where they do not fit into
-    the memory that there is for them."""
+    """Return zeros of the geometry of `t`, with `extra_bytes` after those that are written. Raises an error if they do
+    not fit into the memory reserved for them."""
     memory = _zeros.get(t.dtype)
     if memory is None:
         memory = _zeros[t.dtype] = _MEMORY.view(t.dtype)

@@ -1,4 +1,4 @@
-"""The new tensors of an operator's result: what they are, and how they are put together."""
+"""The new tensors of an operator's result: their metadata, and the structure that contains them."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ class GraftedModule(NamedTuple):
 
 
 def graft_module(module: Any, onto: str) -> Any:
-    """A module or an exported program as `Grafted` on JAX, a `tf.Module` on TensorFlow, a `Function` on NumPy. The
-    module itself is left as it is, and is asked for its modes at each call."""
+    """Return a module or an exported program as `Grafted` (JAX), a `tf.Module` (TensorFlow) or a `Function` (NumPy).
+    The module is not changed, and each call uses its current modes."""
     slot = slot_named(onto)
     xp = slot.backend
     if xp.grafted_as is None:
@@ -58,7 +58,7 @@ def graft_module(module: Any, onto: str) -> Any:
 
 
 def _make_dense(module: torch.nn.Module, onto: str) -> None:
-    """State is handed over as dense arrays, which is counted; and refused where products would give other numbers."""
+    """Return state as dense arrays, which is counted; raises an error if products would give other numbers."""
     state = [*module.named_parameters(), *module.named_buffers()]
     schemes = {name: quantized.array_of(t).scheme for name, t in state if quantized.is_quantized(t)}
     for name, scheme in schemes.items():

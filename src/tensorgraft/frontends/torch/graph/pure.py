@@ -1,4 +1,4 @@
-"""Captures for pure functions: what a module does to tensors around a framework's own tracers."""
+"""Captures for pure functions: modules on tensors around a framework's own tracers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from tensorgraft.storage import Storage
 
 
 class PureCapture(Capture):
-    """Lets a function read what is outside, and draw from the random state that it is given; nothing else."""
+    """Lets a function read tensors from outside, and draw from the random state that it receives; other effects are
+    errors."""
 
     def __init__(self, backend: Backend, words: Array | None, seeding: str = "a seed") -> None:
         """`seeding`: how the caller of the function gives random numbers, in words."""

@@ -1,4 +1,4 @@
-"""`torch._assert_async`: looked at when the value is known, never inside `tg.jit`."""
+"""`torch._assert_async`: the value is checked when it is known, and never inside `tg.jit`."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def _inner(dtype: np.dtype) -> np.dtype:
 
 
 def _number(xp: Any, value: Any, dtype: np.dtype) -> Any:
-    """A Python number, or the traced one that stands for it, as a 0-d array."""
+    """Return a Python number, or the traced tensor that represents one, as a 0-d array."""
     if isinstance(value, bool | int | float):
         return xp.asarray(np.asarray(value).astype(dtype))
     return xp.astype(value, dtype)
@@ -53,7 +53,7 @@ _modes = torch._C._len_torch_dispatch_stack
 
 
 def _as_cpu(name: str) -> Callable[..., None]:
-    """Return a check that raises and warns as the CPU does: it looks at its numbers even with nothing to draw."""
+    """Return a check that raises and warns like the CPU, which checks its parameters even if nothing is drawn."""
 
     def check(x: Any, *args: Any, **kwargs: Any) -> None:
         kwargs.pop("generator", None)
@@ -172,8 +172,9 @@ def _unsigned(xp: Any, value: Any) -> Any:
 
 @with_operators
 def _inner_bound(xp: Any, x: Value, bound: Any, inward: int) -> Value:
-    """A bound of `random_`; where the dtype of `x` rounds the integer beside it (`inward`: 1, or -1 of the upper bound,
-    which is not drawn) out of the range, the bound is moved by the distance of numbers of that dtype there."""
+    """Return a bound of `random_` that is in range in the dtype of `x`: if rounding moves the integer beside it
+    (`inward`: 1, or -1 for the upper bound, which is not drawn) out of the range, the bound is moved by the distance of
+    neighbouring numbers of that dtype."""
     bound = _number(xp, bound, dtypes.int64)
     dtype = x.dtype
     if not dtypes.is_floating(dtype):

@@ -30,7 +30,7 @@ _new_storage = torch._C._construct_storage_from_data_pointer
 
 @functools.cache
 def backend() -> QuantizingBackend:
-    """The backend whose arrays are PyTorch's CPU tensors, and that knows of quantised ones."""
+    """Return the backend on PyTorch's CPU tensors that supports quantised arrays."""
     xp = registry.get("torch")
     on_cpu: Any = xp
     return quantizing(xp if on_cpu.device == CPU else registry.get("torch:cpu:0"))
@@ -164,7 +164,7 @@ def new_tensor(
     stride: tuple[int, ...] | None = None,
     offset: int = 0,
 ) -> Any:
-    """A tensor on a storage of its own."""
+    """Return a tensor on a new storage."""
     q = with_own_codes(backend().inner, q)
     dtype = dtype or FROM_NUMPY[q.dtype]
     storage: Any = _new_storage(0, CPU, math.prod(q.base) * dtype.itemsize)

@@ -28,9 +28,15 @@ def quantize_module(
     predicate: Callable[[str, torch.nn.Module], bool] | None,
     method: Method,
 ) -> torch.nn.Module:
-    """See `tg.quantize_`. Tied weights stay tied."""
+    """Quantise the weights of a module in place (`tg.quantize_`). Tied weights stay tied.
+
+    Arguments:
+        choose: returns the scheme for the module of a name, or None to leave its weight.
+        predicate: tells which modules are quantised, by name and module; None: linear ones.
+        method: quantises the weights, and may run the model to measure their inputs.
+    """
     names = []
-    known: dict[int, str] = {}  # by the identity of the parameter
+    known: dict[int, str] = {}  # {id of a parameter: name}
     weights: dict[str, Weight] = {}
     for name, module in model.named_modules():
         key = _weight_of(module)
@@ -55,7 +61,7 @@ def quantize_module(
         weights[full] = Weight(slot.backend, array, of_module(scheme, module))
     if not weights:
         raise nothing_fits(names)
-    locations = [  # a parameter is shown under whatever names the module has it
+    locations = [  # where parameters are replaced: a tied one is an entry of several modules
         (module, key, p, known[id(p)])
         for module in model.modules()
         for key, p in module._parameters.items()
@@ -63,6 +69,7 @@ def quantize_module(
     ]
 
     def show(arrays: Mapping[str, Quantized]) -> torch.nn.Module:
+        """Replace the weights by these arrays, and restore those that have none."""
         replaced: dict[str, torch.nn.Parameter] = {}
         for module, key, p, name in locations:
             if name in arrays and name not in replaced:
@@ -78,8 +85,8 @@ def quantize_module(
 
 
 def of_module(scheme: Scheme, module: torch.nn.Module) -> Scheme:
-    """Return the scheme for the layout of a module's weight. Groups of convolutions run along the input channels, and
-    channels are output channels; so, too, for kernels of Keras and Flax, which are (..., in, out)."""
+    """Return the scheme with the axes of a module's weight. Groups are along the input channels, and channels are the
+    output channels, for convolutions as well as for kernels of Keras and Flax, which are (..., in, out)."""
     if _weight_of(module) == "kernel":
         rank = module._parameters["kernel"].dim()  # type: ignore[union-attr]
         if scheme.granularity == "group":
@@ -94,7 +101,7 @@ def of_module(scheme: Scheme, module: torch.nn.Module) -> Scheme:
 
 
 def _weight_of(module: torch.nn.Module) -> str:
-    """The name of its weight, which is "kernel" where a layer of Keras or Flax was grafted."""
+    """Return the name of a module's weight: "kernel" for a grafted layer of Keras or Flax."""
     return "kernel" if getattr(module, "is_grafted", False) and "kernel" in module._parameters else "weight"
 
 
@@ -104,8 +111,10 @@ def _is_linear(module: torch.nn.Module, key: str) -> bool:
 
 @contextlib.contextmanager
 def _evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """A context in which the model is in evaluation mode, without gradients and without PyTorch's fast path of
+    transformer layers, which is one operator for a layer and hides the layer's products."""
     modes = [(module, module.training) for module in model.modules()]
-    fused = torch.backends.mha.get_fastpath_enabled()  # one operator for a layer, whose products nobody sees
+    fused = torch.backends.mha.get_fastpath_enabled()
     try:
         torch.backends.mha.set_fastpath_enabled(False)
         model.eval()

@@ -21,7 +21,8 @@ _aten = torch.ops.aten
 
 
 def on_numbers(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """PyTorch's kernel on dequantised numbers, which is counted; what it writes is quantised anew, by its scheme."""
+    """Call PyTorch's kernel with dequantised numbers, which is counted; written operands are quantised again by their
+    schemes."""
     same_device(func, args, kwargs)
     quantized = [t for t in flatten((args, tuple(kwargs.values()))) if isinstance(t, cpu.QuantizedTensor)]
     shapes = ", ".join(f"{cpu.array_of(t).scheme.encoding}{list(t.shape)}" for t in quantized)

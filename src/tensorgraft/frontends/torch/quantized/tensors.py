@@ -24,7 +24,7 @@ from tensorgraft.quantization.quantized import Quantized, dense, with_own_codes
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import Storage, contiguous_strides, is_dense
 
-Place = Slot | quantized_cpu.Host  # where arrays are
+Place = Slot | quantized_cpu.Host  # the place of arrays
 
 
 def quantize(
@@ -37,7 +37,7 @@ def quantize(
 
 
 def dequantize(t: torch.Tensor) -> torch.Tensor:
-    if _inside_of(t) is not t:  # of a transform that is under way, which is to see it
+    if _inside_of(t) is not t:  # a tensor of a transform in progress, which has to see the operation
         with policy.allowed():
             return t * 1
     slot, array = read(t)
@@ -99,7 +99,7 @@ def moved_to(t: torch.Tensor, device: torch.device) -> torch.Tensor:
 def attached(
     slot: Place, q: Quantized, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...], offset: int = 0
 ) -> torch.Tensor:
-    """A tensor that looks at a new quantised array, of a base that has codes of its own."""
+    """Return a tensor on a new quantised array, as a view of a base with codes of its own."""
     if isinstance(slot, quantized_cpu.Host):
         return quantized_cpu.new_tensor(q, dtype, size, stride, offset)
     cell = state.created(Storage(q, quantizing(slot.backend)))
@@ -156,7 +156,7 @@ def is_quantized(t: torch.Tensor) -> bool:
 
 
 def array_of(t: torch.Tensor) -> Quantized:
-    """The codes and scales of a quantised tensor, or of what it is a view of."""
+    """Return the codes and scales of a quantised tensor, or of the base of a view."""
     t = _inside_of(t)
     return cell_of(t).array if t.device.type == TYPE else quantized_cpu.array_of(t)
 
@@ -189,7 +189,7 @@ def of_numbers(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def bytes_kept(t: torch.Tensor) -> int:
-    """The bytes of the codes, scales and zero points behind a quantised tensor, or behind what it is a view of."""
+    """Return the bytes of the codes, scales and zero points of a quantised tensor, or of the base of a view."""
     cell = cell_of(t)
     xp = cell.backend
     return sum(math.prod(xp.shape(a)) * xp.dtype_of(a).itemsize for a in cell.array.parts)

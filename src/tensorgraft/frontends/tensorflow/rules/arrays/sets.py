@@ -1,4 +1,5 @@
-"""Searching, parting and stitching of arrays; what of it has a shape that depends on values is the host's work."""
+"""Sets of values, searching, stitching, and operations on rows. If the shape of a result depends on values, it is
+computed on the host."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.value import Value, ValueBackend, with_operators
 
-# ---- of lengths that depend on values --------------------------------------------------------------------------------
+# ---- results whose lengths depend on values --------------------------------------------------------------------------
 
 
 @rule("Unique", "UniqueWithCounts", either=EVERY)
@@ -27,7 +28,7 @@ def unique(xp: Backend, x: Any, *, out_idx: np.dtype = dtypes.int32, node: Any) 
 
 
 def _counted_unique(xp: Backend, x: Array, out_idx: np.dtype, node: Any) -> list[Any] | None:
-    """The results for integers that are being traced, where values and counts are rows that are counted."""
+    """Return the results for traced integers, with values and counts as counted rows; None for other arrays."""
     n = xp.size(x)
     if not n or not dtypes.is_integer(xp.dtype_of(x)):
         return None
@@ -36,7 +37,8 @@ def _counted_unique(xp: Backend, x: Array, out_idx: np.dtype, node: Any) -> list
     differ = xp.not_equal(xp.take_slice(ordered, 0, 1, n), xp.take_slice(ordered, 0, 0, n - 1))
     is_group_start = xp.concat([xp.full((1,), True, dtypes.bool_), differ], axis=0)
     groups = xp.subtract(xp.cumsum(xp.astype(is_group_start, dtypes.int64), 0), xp.full((n,), 1, dtypes.int64))
-    firsts = xp.take(order, xp.take(compacted(xp, is_group_start).array, groups, 0), 0)  # equal ones are in order
+    # the first occurrence of each element: the sort is stable, so it comes first in its group
+    firsts = xp.take(order, xp.take(compacted(xp, is_group_start).array, groups, 0), 0)
     firsts = xp.scatter(xp.zeros((n,), dtypes.int64), (order,), firsts, mode="set")
     is_first = xp.equal(firsts, xp.iota(n, dtypes.int64))
     ranks = xp.subtract(xp.cumsum(xp.astype(is_first, dtypes.int64), 0), xp.full((n,), 1, dtypes.int64))
@@ -49,7 +51,8 @@ def _counted_unique(xp: Backend, x: Array, out_idx: np.dtype, node: Any) -> list
 
 @rule("DynamicStitch", "ParallelDynamicStitch", either=EVERY)
 def dynamic_stitch(xp: Backend, *operands: Any) -> Array:
-    """Rows at the places that indices, which have to be known, say; the last of equal places counts."""
+    """Return an array whose row i is the row of the data that has index i, the last one if several have it. Indices are
+    read on the host. Rows without an index are zeros."""
     half = len(operands) // 2
     positions = [i if is_known(i) else xp.to_numpy(i) for i in operands[:half]]
     rows = [lifted(xp, x) for x in operands[half:]]
@@ -93,36 +96,37 @@ def histogram_fixed_width(
     low, high = xp.unstack(xp.astype(span, dtypes.float64), 0)
     flat = xp.astype(xp.reshape(values, (xp.size(values),)), dtypes.float64)
     step = (high - low) / float(n)
-    at = xp.clip(xp.floor((flat - low) / step), 0.0, float(n - 1))
+    bin_index = xp.clip(xp.floor((flat - low) / step), 0.0, float(n - 1))
     counts = xp.zeros((n,), dtype)
-    return xp.scatter(counts, (xp.astype(at, dtypes.int64),), xp.ones(flat.shape, dtype), mode="add")
+    return xp.scatter(counts, (xp.astype(bin_index, dtypes.int64),), xp.ones(flat.shape, dtype), mode="add")
 
 
 @rule("InTopKV2", "InTopK", known=("k",))
 @with_operators
 def in_top_k(xp: ValueBackend, predictions: Value, targets: Value, k: Any = None, *, node: Any = None) -> Value:
-    """Return whether fewer than `k` exceed the target's, not counting ties; False where one is not finite."""
-    most = int(node.attributes["k"] if k is None else k)
+    """Return for each row whether fewer than `k` predictions are greater than that of the target; False if one is not
+    finite."""
+    limit = int(node.attributes["k"] if k is None else k)
     n = predictions.shape[1]
     in_range = (targets >= 0) & (targets < n)
-    at = xp.expand_dims(xp.where(in_range, targets, xp.zeros_like(targets)), -1)
-    target_score = xp.take_along_axis(predictions, xp.astype(at, dtypes.int64), 1)
+    index = xp.expand_dims(xp.where(in_range, targets, xp.zeros_like(targets)), -1)
+    target_score = xp.take_along_axis(predictions, xp.astype(index, dtypes.int64), 1)
     better = xp.sum(xp.astype(predictions > target_score, dtypes.int32), axis=1)
     finite = xp.all(xp.isfinite(predictions), axis=1)
-    return in_range & finite & (better < most)
+    return in_range & finite & (better < limit)
 
 
 @rule("NthElement", known=("n",))
 def nth_element(xp: Backend, x: Array, n: np.ndarray, *, reverse: bool = False) -> Array:
     count = xp.shape(x)[-1]
     (ordered,) = xp.sort((x,), axis=-1)
-    at = count - 1 - int(n) if reverse else int(n)
-    return xp.squeeze(xp.take_slice(ordered, xp.ndim(x) - 1, at, at + 1), xp.ndim(x) - 1)
+    i = count - 1 - int(n) if reverse else int(n)
+    return xp.squeeze(xp.take_slice(ordered, xp.ndim(x) - 1, i, i + 1), xp.ndim(x) - 1)
 
 
 @rule("ApproxTopK")
 def approx_top_k(xp: Backend, x: Array, *, k: int, reduction_dimension: int = -1, is_max_k: bool = True) -> list[Array]:
-    """Exact, as TensorFlow's is on a CPU."""
+    """Return the exact result, as TensorFlow does on a CPU."""
     values, indices = xp.top_k(x, k, reduction_dimension, is_max_k)
     return [values, xp.astype(indices, dtypes.int32)]
 
@@ -145,13 +149,13 @@ def reverse_sequence(xp: ValueBackend, x: Value, lengths: Value, *, seq_dim: int
     def broadcast_axis(v: Value, axis: int) -> Value:
         return xp.reshape(v, tuple(v.shape[0] if a == axis else 1 for a in range(rank)))
 
-    at = broadcast_axis(xp.iota(n, dtypes.int64), seq_dim)
+    index = broadcast_axis(xp.iota(n, dtypes.int64), seq_dim)
     ends = broadcast_axis(xp.astype(lengths, dtypes.int64), batch_dim)
-    source_index = xp.where(at < ends, ends - at - 1, at)
+    source_index = xp.where(index < ends, ends - index - 1, index)
     return xp.take_along_axis(x, xp.broadcast_to(source_index, x.shape), seq_dim)
 
 
-# ---- shapes and layouts of other times -------------------------------------------------------------------------------
+# ---- operations of earlier versions of TensorFlow --------------------------------------------------------------------
 
 
 @rule("SpaceToBatch", known=("paddings",))
@@ -169,7 +173,7 @@ def data_format_dim_map(xp: Backend, x: Array, *, src_format: str = "NHWC", dst_
     n = len(src_format)
     table = xp.asarray(np.asarray([dst_format.index(c) for c in src_format], xp.dtype_of(x)))
     wrapped = xp.fmod(xp.add(x, xp.full_like(x, n)), xp.full_like(x, n))
-    # below -n TensorFlow's kernel comes to the last one, as it looks for a C++ remainder among 0, 1, ...
+    # TensorFlow's kernel compares a C++ remainder with 0, 1, ...: for a negative one (x < -n) it takes the last entry
     return xp.gather(table, (xp.where(xp.less(wrapped, xp.zeros_like(x)), xp.full_like(x, n - 1), wrapped),))
 
 

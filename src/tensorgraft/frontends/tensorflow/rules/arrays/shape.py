@@ -73,7 +73,7 @@ def reshape(xp: Backend, x: Array, shape: np.ndarray) -> Array:
 
 
 def filled(shape: Ints, size: int) -> Ints:
-    """Return a shape with the extent that -1 stands for."""
+    """Return a shape in which -1 is replaced by the extent that it stands for."""
     if -1 not in shape:
         return shape
     rest = math.prod(n for n in shape if n != -1)

@@ -56,7 +56,7 @@ class SliceMasks:
 @dataclass(frozen=True)
 class Window:
     """A basic index of an array: `start`, `stop`, `step` (positive) and whether reversed, for each axis; and the shape
-    of what it looks at."""
+    of the result."""
 
     start: Ints
     stop: Ints
@@ -155,8 +155,8 @@ def _to_host(xp: Backend, x: Any) -> Any:
 def _dynamic_window(
     xp: Backend, masks: SliceMasks, begin: Any, strides: np.ndarray, extents: Ints
 ) -> tuple[list[Array], list[Any], Ints]:
-    """Return (where the window begins whose positions are traced, the index of what is looked at in it, its extents).
-    Raises ShapeError where the extent of the result is traced."""
+    """Return (the begin of a window whose position is traced, the index within the window, its extents). Raises
+    ShapeError if the extent of the result is traced."""
     begin = xp.unstack(xp.astype(lifted(xp, begin), dtypes.int32), 0)
     zeros = np.zeros(strides.size, np.int64)
     index = list(masks.index(zeros, zeros, strides))

@@ -11,7 +11,7 @@ import numpy as np
 
 from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.tensorflow.branch_residuals import KeptOfBranches, of_side
-from tensorgraft.frontends.tensorflow.counted_rows import of_both, of_counts, with_counts
+from tensorgraft.frontends.tensorflow.counted_rows import largest_counts, with_counts, without_counts
 from tensorgraft.frontends.tensorflow.graph import FunctionGraph, GraphNode, Shape
 from tensorgraft.frontends.tensorflow.loop_carry import LoopCarry, abstractly, traced
 from tensorgraft.frontends.tensorflow.planning import plan
@@ -24,7 +24,7 @@ from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-_UNROLLED = 64  # steps, at most, of a loop whose body asks for the value of its counter
+_UNROLLED = 64  # the largest number of steps of a loop whose body needs the value of its counter
 
 
 def _as_predicate(xp: Backend, x: Any) -> Any:
@@ -46,7 +46,7 @@ def if_(
 
 @rule("Case", "StatelessCase", either=EVERY, folds=False)
 def case(xp: Backend, branch: Any, *operands: Any, branches: Sequence[FunctionGraph]) -> list[Any]:
-    """Run the branch of a number; the last one where there is none of that number."""
+    """Run the branch with the given number, or the last one if the number is out of range."""
     if is_known(branch) or not xp.is_traced(branch):
         number = int(branch if is_known(branch) else xp.to_numpy(branch))
         return plan(branches[number if 0 <= number < len(branches) else -1])(xp, *operands)
@@ -72,11 +72,12 @@ def _branch(
     most: dict[int, int] = {}
     common: dict[int, Any] = {}  # results that are one known value
     if _may_be_counted(on_true[0], operands):
-        with contextlib.suppress(TracedValueError, ShapeError):  # as a shape it cannot be computed: nor is it counted
+        # results whose shapes cannot be computed are not counted, either
+        with contextlib.suppress(TracedValueError, ShapeError):
             sides = [functools.partial(_of_specs, graphs) for graphs in (on_true, on_false)]
             with_number = [*operands, np.asarray(0) if number is None else number]
             specs = [abstractly(xp, side, [of_side(x, k) for x in with_number])[1] for k, side in enumerate(sides)]
-            most = of_both(specs)
+            most = largest_counts(specs)
             common = {k: x for k, pair in enumerate(zip(*specs, strict=True)) if (x := all_the_same(pair)) is not None}
     residuals = KeptOfBranches(xp, branches, [*operands, np.asarray(0) if number is None else number])
     carries: list[LoopCarry] = []
@@ -105,7 +106,9 @@ def _branch(
     values = carries[0].values(arrays)
     for i, value in zip(writes, values[len(values) - len(writes) :], strict=True):
         operands[i].value = value
-    results = of_counts(residuals.merged(values[: len(values) - len(writes)], arrays[len(carries[0].arrays) :]), most)
+    results = without_counts(
+        residuals.merged(values[: len(values) - len(writes)], arrays[len(carries[0].arrays) :]), most
+    )
     return [common.get(k, x) for k, x in enumerate(results)]
 
 
@@ -232,7 +235,7 @@ def map_defun(xp: Backend, *operands: Any, f: FunctionGraph, Targuments: tuple[A
 
 @rule("FakeParam", folds=False)
 def fake_param(xp: Backend, *, shape: Shape, dtype: np.dtype) -> Array:
-    """Return zeros for what a branch that has not run would have kept: nobody reads them."""
+    """Return zeros for residuals of a branch that has not run, which are not read."""
     return xp.zeros(tuple(n or 0 for n in shape or ()), dtype)
 
 

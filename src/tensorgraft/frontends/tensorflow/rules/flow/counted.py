@@ -38,7 +38,7 @@ _NAMES += ["".join(part.capitalize() for part in name.split("_")) for name in _e
 
 @_register(*_NAMES, "Abs", "Cast", "ZerosLike", "OnesLike", "Relu", "SelectV2", "DivNoNan", "SquaredDifference", "Pow")
 def elementwise(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> Any:
-    """Compute row by row: rows behind the count give rows behind the count."""
+    """Compute on all rows: padding of the operands becomes padding of the result."""
     if not any(isinstance(x, CountedRows) for x in operands):
         return _of_sizes(xp, plain, operands, node)
     operands = [x.array if isinstance(x, CountedSizes) else x for x in operands]
@@ -157,13 +157,14 @@ def gather_nd(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -
 
 
 def _scatters(first: int) -> CountedRule:
-    """Return the rule of a scatter. `first`: the operand that has the indices, behind which the updates come."""
+    """Return the rule of a scatter. `first`: the position of the indices among the operands; the updates follow
+    them."""
 
     def scatter(xp: Backend, plain: Plain, operands: list[Any], node: GraphNode) -> Any:
-        """Scatter counted rows: those behind the count get the index -1, and are left out."""
+        """Scatter counted rows: padding gets the index -1, and is left out."""
         pair = operands[first : first + 2]
         rest = [x for i, x in enumerate(operands) if not first <= i < first + 2]
-        if _is_segments(node.op) and isinstance(rest[0], CountedSizes):  # as many segments as rows are counted
+        if _is_segments(node.op) and isinstance(rest[0], CountedSizes):  # the number of segments is the count of rows
             return None if any(isinstance(x, CountedRows) for x in pair) else _counted_segments(xp, plain, operands)
         if any(isinstance(x, CountedRows) for x in rest) or any(_rank(xp, x) == 0 for x in pair):
             return None

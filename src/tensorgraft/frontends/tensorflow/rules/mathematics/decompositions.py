@@ -15,13 +15,13 @@ from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
-_WORST_CONDITION = 1e8  # of eigenvectors: half of the digits of float64
+_LARGEST_CONDITION = 1e8  # of eigenvectors: it costs half of the digits of float64
 
 
 @rule("CholeskyGrad")
 @with_operators
 def cholesky_grad(xp: ValueBackend, factor: Value, d: Value) -> Value:
-    """The symmetric derivative: L^-H phi(L^H d) L^-1, phi: the lower triangle with half the diagonal."""
+    """Return the symmetric derivative L^-H phi(L^H d) L^-1; phi is the lower triangle with half the diagonal."""
     middle = xp.tril(adjoint(xp, factor) @ xp.tril(d))
     diagonal = xp.tril(xp.triu(middle))
     middle = middle - diagonal * 0.5
@@ -60,14 +60,15 @@ def matrix_logarithm(xp: Backend, x: Array, *, node: GraphNode) -> Array:
 
 @with_operators
 def _by_eigenvalues(xp: ValueBackend, x: Value, name: str, node: GraphNode) -> Value:
-    """A matrix that has not enough eigenvectors, or nearly so (their condition is what digits are lost by), is
-    TensorFlow's, on the host; NaN where it is being traced."""
+    """Return the function `name` of a matrix, applied to its eigenvalues. That loses as many digits as the condition of
+    the eigenvectors has: if it is large (the matrix is nearly defective), TensorFlow computes the result on the host,
+    and a trace gives NaN."""
     dtype = x.dtype
     values, vectors = xp.eig(xp.astype(x, dtypes.complex128 if dtypes.is_complex(dtype) else dtypes.float64))
     inverse = xp.inv(vectors)
     out = (vectors * xp.expand_dims(getattr(xp, name)(values), -2)) @ inverse
     condition = _frobenius(xp, vectors) * _frobenius(xp, inverse)
-    is_well_conditioned = condition < _WORST_CONDITION
+    is_well_conditioned = condition < _LARGEST_CONDITION
     out = xp.where(is_well_conditioned, out, xp.full_like(out, float("nan")))
     out = xp.astype(out if dtypes.is_complex(dtype) else xp.real(out), dtype)
     if xp.is_traced(x) or bool(xp.to_numpy(xp.all(is_well_conditioned))):
@@ -82,7 +83,8 @@ def _frobenius(xp: Any, x: AnyArray) -> AnyArray:
 @rule("MatrixSolveLs")
 @with_operators
 def matrix_solve_ls(xp: ValueBackend, a: Value, b: Value, regularizer: Value, *, fast: bool = True) -> Value:
-    """Least squares, or of all solutions the shortest; regularised."""
+    """Return the regularised least squares solution, the shortest one if there are many. `fast=False` ignores the
+    regulariser, and uses a singular value decomposition."""
     n, m = a.shape[-2:]
     if not fast:
         u, s, vh = xp.svd(a)
@@ -96,12 +98,12 @@ def matrix_solve_ls(xp: ValueBackend, a: Value, b: Value, regularizer: Value, *,
     ridge = xp.eye(size, size, a.dtype) * xp.astype(regularizer, a.dtype)
     if n >= m:
         factor = xp.cholesky(conjugate @ a + ridge)
-        return _solved(xp, factor, conjugate @ b)
+        return _cholesky_solve(xp, factor, conjugate @ b)
     factor = xp.cholesky(a @ conjugate + ridge)
-    return conjugate @ _solved(xp, factor, b)
+    return conjugate @ _cholesky_solve(xp, factor, b)
 
 
-def _solved(xp: Any, factor: AnyArray, b: AnyArray) -> AnyArray:
+def _cholesky_solve(xp: Any, factor: AnyArray, b: AnyArray) -> AnyArray:
     half = xp.triangular_solve(factor, b, lower=True)
     return xp.triangular_solve(factor, half, lower=True, adjoint=True)
 
@@ -111,7 +113,8 @@ def _solved(xp: Any, factor: AnyArray, b: AnyArray) -> AnyArray:
 
 @rule("BandedTriangularSolve")
 def banded_triangular_solve(xp: Backend, bands: Array, b: Array, *, lower: bool = True, adjoint: bool = False) -> Array:
-    """Rows of `bands` are diagonals: the main one first below, last above."""
+    """Solve with a triangular matrix given by its diagonals, the rows of `bands`. The main diagonal is the first row of
+    a lower matrix, and the last row of an upper one."""
     *batch, k, n = xp.shape(bands)
     batch = list(np.broadcast_shapes(tuple(batch), xp.shape(b)[:-2]))
     dense = xp.zeros((*batch, n, n), xp.dtype_of(bands))
@@ -119,7 +122,7 @@ def banded_triangular_solve(xp: Backend, bands: Array, b: Array, *, lower: bool 
     for i, band in enumerate(xp.unstack(bands, -2)):
         diagonal = i if lower else k - 1 - i
         mask = difference == (diagonal if lower else -diagonal)
-        row = xp.expand_dims(band, -1)  # an entry stands in the row of its matrix
+        row = xp.expand_dims(band, -1)  # entry i of a band belongs to row i of the matrix
         dense = xp.where(xp.asarray(mask), row, dense)
     b = xp.broadcast_to(b, (*batch, *xp.shape(b)[-2:]))
     return xp.triangular_solve(dense, b, lower=lower, adjoint=adjoint)

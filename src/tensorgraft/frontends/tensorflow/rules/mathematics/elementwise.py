@@ -155,7 +155,8 @@ def _is_integer(xp: Backend, x: Array) -> bool:
 
 
 def _divisor(xp: Backend, y: Array) -> Array:
-    """Integers by zero are an error of TensorFlow's; where values are not looked at, 1."""
+    """Return the divisor. Integer division by zero is an error in TensorFlow; if values are not read, 0 is replaced by
+    1."""
     return xp.where(xp.equal(y, 0), xp.ones_like(y), y)
 
 
@@ -234,7 +235,7 @@ def right_shift(xp: Backend, x: Array, y: Array) -> Array:
 
 
 def _shift(xp: Backend, x: Array, y: Array) -> Array:
-    """Held to what the width of the dtype allows."""
+    """Return a shift, clipped to the width of the dtype."""
     most = xp.dtype_of(x).itemsize * 8 - 1
     return xp.minimum(xp.maximum(y, xp.zeros_like(y)), xp.full_like(y, most))
 

@@ -1,4 +1,4 @@
-"""Convolutions, and their derivatives, which are operations of their own."""
+"""Convolutions, and their gradients, which are operations of TensorFlow."""
 
 from __future__ import annotations
 

@@ -68,8 +68,8 @@ def _check(xp: Backend, label_counts: Array, ends: Array, steps: int, ignores: b
 def _rows(
     xp: ValueBackend, positions: Value, labels: Value, batch: int, classes: int, collapses: bool
 ) -> tuple[Value, Value]:
-    """Return (labels in rows of one length, -1 behind the last; how many there were in each). Labels that are no class,
-    and repeated ones where they collapse, are left out."""
+    """Return (labels in rows of equal length, padded with -1; the number of labels in each). Labels that are no class
+    are left out, and repeated ones if they collapse."""
     row, column = (xp.astype(x, dtypes.int64) for x in xp.unstack(positions, 1))
     count = xp.size(labels)
     width = count if xp.is_traced(positions) or not count else int(xp.to_numpy(xp.max(column))) + 1
@@ -80,14 +80,14 @@ def _rows(
         before = xp.concat([xp.full((batch, 1), -1, dtypes.int64), xp.take_slice(targets, 1, 0, width - 1)], axis=1)
         is_class = is_class & (targets != before)
     at = xp.cumsum(xp.astype(is_class, dtypes.int64), axis=1) - 1
-    at = xp.where(is_class, at, xp.full_like(at, width))  # those left out: behind the end
+    at = xp.where(is_class, at, xp.full_like(at, width))  # write those that are left out after the end
     row_index = xp.broadcast_to(xp.expand_dims(xp.iota(batch, dtypes.int64), 1), (batch, width))
     packed = xp.scatter(xp.full((batch, width + 1), -1, dtypes.int64), (row_index, at), xp.where(is_class, targets, -1))
     return xp.take_slice(packed, 1, 0, width), label_counts
 
 
 class _Lattice:
-    """Labels with a blank before each and behind the last, and the log probabilities of these, step by step."""
+    """Labels with a blank before each and after the last, and their log probabilities at each step."""
 
     def __init__(self, xp: Backend, y: Array, rows: Array, blank: int, merges: bool) -> None:
         self.xp = xp

@@ -38,7 +38,8 @@ def block_lstm(
     xp: Backend, steps: np.ndarray, x: Array, c: Array, h: Array, w: Array, wci: Array, wcf: Array, wco: Array,
     b: Array, *, forget_bias: float = 1.0, cell_clip: float = 3.0, use_peephole: bool = False, node: Any,
 ) -> list[Array]:  # fmt: skip
-    """Zeros behind the longest sequence. The second version has gates in another order, and no bias for one."""
+    """Run the cell over the first `steps` rows; later results are zeros. BlockLSTMV2 has the gates in another order,
+    and adds no bias to the forget gate."""
     second = node.op == "BlockLSTMV2"
     if second:  # input, forget, new, output
         w, b = (_second_order(xp, v) for v in (w, b))
@@ -57,6 +58,7 @@ def block_lstm(
 
 
 def _second_order(xp: Any, v: AnyArray) -> AnyArray:
+    """Exchange the second and third of four gates along the last axis: from one version's order to the other's."""
     axis = xp.ndim(v) - 1
     i, f, ci, o = xp.split(v, [xp.shape(v)[axis] // 4] * 4, axis)
     return xp.concat([i, ci, f, o], axis=axis)
@@ -68,25 +70,19 @@ def lstm_block_cell_grad(
     xp: ValueBackend, x: Value, c: Value, h: Value, w: Value, wci: Value, wcf: Value, wco: Value, b: Value, i: Value,
     new: Value, f: Value, o: Value, ci: Value, co: Value, d_new: Value, d_h: Value, *, use_peephole: bool,
 ) -> list[Value]:  # fmt: skip
-    """Return (that of the state before, of the four gates before their functions, of the three peepholes)."""
+    """Return the gradients of (the previous state, the four gates before their activations, the three peepholes)."""
 
-    def scaled(*factors: Value) -> Value:
-        result = factors[0]
-        for factor in factors[1:]:
-            result = result * factor
-        return result
-
-    def of_sigmoid(y: Value) -> Value:
+    def sigmoid_slope(y: Value) -> Value:
         return y * (1 - y)
 
-    def of_tanh(y: Value) -> Value:
+    def tanh_slope(y: Value) -> Value:
         return 1 - xp.square(y)
 
-    do = scaled(of_sigmoid(o), d_h, co)
-    dc = scaled(of_tanh(co), d_h, o) + d_new
+    do = sigmoid_slope(o) * d_h * co
+    dc = tanh_slope(co) * d_h * o + d_new
     if use_peephole:
         dc = dc + do * wco
-    dci, df, di = scaled(of_tanh(ci), dc, i), scaled(of_sigmoid(f), dc, c), scaled(of_sigmoid(i), dc, ci)
+    dci, df, di = tanh_slope(ci) * dc * i, sigmoid_slope(f) * dc * c, sigmoid_slope(i) * dc * ci
     before = dc * f
     peepholes = [xp.zeros_like(v) for v in (wci, wcf, wco)]
     if use_peephole:
@@ -101,7 +97,8 @@ def block_lstm_grad(
     xp: ValueBackend, steps: np.ndarray, x: Value, c: Value, h: Value, w: Value, wci: Value, wcf: Value, wco: Value,
     b: Value, *sequences: Value, use_peephole: bool, node: Any,
 ) -> list[Value]:  # fmt: skip
-    """`sequences`: the seven results of the forward operation, and the derivatives of states and outputs."""
+    """Return the gradients of all operands. `sequences`: the seven results of the forward operation, and the gradients
+    of the states and of the outputs."""
     second = node.op == "BlockLSTMGradV2"
     if second:
         w, b = (_second_order(xp, v) for v in (w, b))
@@ -144,7 +141,7 @@ def gru_block_cell_grad(
     xp: ValueBackend, x: Value, h: Value, w_ru: Value, w_c: Value, b_ru: Value, b_c: Value, r: Value, u: Value,
     c: Value, d: Value,
 ) -> list[Value]:  # fmt: skip
-    """Return (that of x, of h, of the candidate before its tanh, of both gates before their sigmoid)."""
+    """Return the gradients of (x, h, the candidate before its tanh, both gates before their sigmoid)."""
     n = x.shape[1]
     dc = d * (1 - u) * (1 - xp.square(c))
     du = d * (h - c) * (u * (1 - u))

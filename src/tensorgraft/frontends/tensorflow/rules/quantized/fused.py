@@ -29,7 +29,7 @@ from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
-# Of the oneDNN in TensorFlow 2.22, and of that before it, which multiplies by the product of the scales.
+# True for oneDNN of TensorFlow 2.22 and later; earlier ones multiply by the product of the scales.
 _ONE_AFTER_ANOTHER = tuple(map(int, tf.__version__.split(".")[:2])) >= (2, 22)
 
 
@@ -47,7 +47,7 @@ def _finished(
     xp: ValueBackend, total: Value, units: tuple[Value, Value], bias: Value | None, ranges: tuple[Value, ...],
     relu: bool, out_type: np.dtype, own_range: tuple[Value, Value],
 ) -> list[Value]:  # fmt: skip
-    """The sums of products, with bias, in the range that is asked for. `units`: what steps of the factors stand for."""
+    """Return the sums of products, with bias, in the requested range. `units`: the value of a step of each factor."""
     unit = xp.multiply(*units)
     if bias is not None and bias.dtype == INT32:
         bias = single(xp, bias) * unit

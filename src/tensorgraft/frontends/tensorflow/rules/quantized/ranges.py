@@ -83,7 +83,7 @@ def codes(xp: Any, x: AnyArray, low: AnyArray, high: AnyArray, dtype: np.dtype) 
 
 
 def zero_of(xp: Backend, low: Array, high: Array, dtype: np.dtype) -> Array:
-    """Return the integer (int64) that stands for zero, which may be none of the dtype's."""
+    """Return the integer (int64) that represents zero, which may be out of the range of the dtype."""
     return codes_unheld(xp, xp.zeros_like(low), low, high, dtype)
 
 

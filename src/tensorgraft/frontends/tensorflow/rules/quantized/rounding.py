@@ -25,7 +25,7 @@ from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 
 def _nudged(xp: ValueBackend, low: Value, high: Value, num_bits: int, narrow: bool) -> tuple[Value, Value, Value]:
-    """Return (low, high, scale) such that 0 is on the grid."""
+    """Return (low, high, scale) of the grid of `num_bits` whose range is shifted so that 0 is one of its values."""
     first, last = float(narrow), float(2**num_bits - 1)
     scale = (high - low) / (last - first)
     zero = first - low / scale
@@ -35,6 +35,7 @@ def _nudged(xp: ValueBackend, low: Value, high: Value, num_bits: int, narrow: bo
 
 @with_operators
 def _fake(xp: ValueBackend, x: Value, low: Value, high: Value, num_bits: int, narrow: bool) -> Value:
+    """Return x clamped to a range and rounded to the grid of `num_bits` there; 0 for the range from 0 to 0."""
     is_empty = (low == 0) & (high == 0)
     safe = xp.where(is_empty, xp.ones_like(high), high)
     first, last, scale = _nudged(xp, low, safe, num_bits, narrow)
@@ -48,7 +49,8 @@ def _fake(xp: ValueBackend, x: Value, low: Value, high: Value, num_bits: int, na
 def _fake_gradients(
     xp: ValueBackend, d: Value, x: Value, low: Value, high: Value, num_bits: int, narrow: bool
 ) -> tuple[Value, Value, Value]:
-    """Return (that of x, and what those of both ends sum up)."""
+    """Return the gradients of x, and of `low` and `high` before they are summed to the shapes of these. The gradient
+    `d` belongs to x within the range, to `low` below it, and to `high` above it."""
     is_empty = (low == 0) & (high == 0)
     first, last, _ = _nudged(xp, low, xp.where(is_empty, xp.ones_like(high), high), num_bits, narrow)
     below = (x < first) & ~is_empty
@@ -97,6 +99,7 @@ def fake_quant_vars_gradient(
 
 
 def _channels(xp: Any, v: AnyArray, x: AnyArray, axis: int) -> AnyArray:
+    """Return `v`, a value for each channel (position along `axis` of x), in a shape that broadcasts with x."""
     return v if axis == -1 else xp.reshape(v, tuple(xp.size(v) if a == axis else 1 for a in range(xp.ndim(x))))
 
 
@@ -104,7 +107,8 @@ def _channels(xp: Any, v: AnyArray, x: AnyArray, axis: int) -> AnyArray:
 def _on_grid(
     xp: ValueBackend, x: Value, low: Value, high: Value, bits: int, signed: bool, mode: str, narrow: bool
 ) -> Value:
-    """The range is widened at one end until the grid, which has 0, covers it."""
+    """Return x clamped to a range and rounded to a grid there. The grid has 0 and steps as large as the range requires;
+    the range is widened at the other end to the end of the grid."""
     least = (-(2 ** (bits - 1)) + int(narrow)) if signed else 0
     most = 2 ** (bits - 1) - 1 if signed else 2**bits - 1
     zero = xp.zeros_like(low)
@@ -236,7 +240,8 @@ def _by_onednn(xp: ValueBackend, x: Value, low: Value, high: Value, dtype: np.dt
 
 
 def _scaled_range(xp: ValueBackend, low: Value, high: Value, first: float, last: float) -> tuple[Value, Value, Value]:
-    """Return (low, high, steps for one) of a range that is widened at one end until zero is a step of it."""
+    """Return (low, high, steps per unit) of a range that is widened at one end so that `first` and `last` are the
+    numbers of steps from 0 to its ends."""
     scale = xp.full_like(high, np.finfo(np.float32).max)
     for end, steps in ((low, first), (high, last)):
         same_sign = end * steps > 0

@@ -17,7 +17,7 @@ from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
 Draw = Callable[[Backend, Array, Array, tuple[int, ...], np.dtype], Array]
-_ALGORITHMS = (1, 3)  # Philox, and what is Philox on the CPU
+_ALGORITHMS = (1, 3)  # Philox, and "auto", which is Philox on the CPU
 
 
 def check_algorithm(algorithm: np.ndarray) -> None:
@@ -91,7 +91,7 @@ def uniform_int(xp: Backend, shape: np.ndarray, seed: Array, low: Array, high: A
 
 
 def _skip(xp: Backend, cell: VariableCell, by: Array) -> Array:
-    """The state (two numbers of the counter, and the key) as it was; `by` numbers of the counter further."""
+    """Return (the state before: two numbers of the counter, and the key; the state whose counter is `by` greater)."""
     state = cell.value
     bits = xp.astype(state, dtypes.uint64)
     low, high = philox.skipped(xp, xp.take_slice(bits, 0, 0, 2), by)

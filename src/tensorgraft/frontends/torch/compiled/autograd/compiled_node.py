@@ -34,7 +34,7 @@ class CompiledNode(torch.autograd.Function):
         ctx.ends = [t if t.is_leaf else _edge_of(t) for t in ends]
         ctx.set_materialize_grads(False)
         ctx.saves = tape.saves or bool(residuals)
-        # saved numbers are no residuals, but a backward pass releases them, too
+        # if only Python numbers are saved, an empty tensor lets PyTorch detect that a backward pass has released them
         ctx.save_for_backward(*(residuals or ([torch.empty(0, device="cpu")] if tape.saves else [])))
         ctx.kept, ctx.spent = [] if tape.parts is None else [*residuals], set[int]()
         return tuple(results)
@@ -50,18 +50,18 @@ class CompiledNode(torch.autograd.Function):
             return (None,) * (4 + n)
         level = max(map(_level, present(gradients)))
         if level < 0:
-            slopes = _slopes(ctx, residuals, gradients)
-            for (ref, previous), slope in zip(ctx.retained, slopes[n:], strict=False):
+            end_gradients = _gradients(ctx, residuals, gradients)
+            for (ref, previous), slope in zip(ctx.retained, end_gradients[n:], strict=False):
                 if slope is not None and (t := ref()) is not None:
                     before = previous.pop() if previous else t.grad
                     t.grad = slope.clone() if before is None else before + slope
         else:
-            slopes = _batched_slopes(ctx, residuals, gradients, level)
-        return None, None, None, None, *slopes[:n]
+            end_gradients = _batched_gradients(ctx, residuals, gradients, level)
+        return None, None, None, None, *end_gradients[:n]
 
 
 class _Released(NamedTuple):
-    """The look of a saved tensor that a backward pass through its part of the graph has released."""
+    """The metadata of a saved tensor that a backward pass through its part of the graph has released."""
 
     shape: torch.Size
     dtype: torch.dtype
@@ -110,9 +110,10 @@ def retaining(tensor: Tensor, result: Tensor | None) -> tuple[weakref.ref[Tensor
     return ref, previous
 
 
-def _slopes(
+def _gradients(
     ctx: Any, residuals: Sequence[Array], gradients: Sequence[Tensor | None], batched: tuple[bool, ...] = ()
 ) -> list[Tensor | None]:
+    """Compute the gradients of the ends from those of the results; as differentiable tensors if gradients are on."""
     gradients = [g if g is None or g.layout is torch.strided else g.to_dense() for g in gradients]
     backend = cell_of(present(gradients)[0]).backend
     if torch.is_grad_enabled():
@@ -121,7 +122,7 @@ def _slopes(
     return ctx.tape.gradients(residuals, gradients, backend, batched)
 
 
-def _batched_slopes(
+def _batched_gradients(
     ctx: Any, residuals: Sequence[Array], gradients: Sequence[Tensor | None], level: int
 ) -> list[Tensor | None]:
     """Compute the gradients for cotangents batched by a `vmap`: in one program, or row by row if they are batched
@@ -133,7 +134,7 @@ def _batched_slopes(
             batched.append(_level(g) == level)
             inner[i] = _unwrapped(g, level) if batched[-1] else g
     if not torch.is_grad_enabled() and all(_level(g) < 0 for g in present(inner)):
-        all_slopes = _slopes(ctx, residuals, inner, tuple(batched))
+        all_gradients = _gradients(ctx, residuals, inner, tuple(batched))
     else:
         is_batched = iter(batched)
         rows_of = [None if g is None else g.unbind(0) if next(is_batched) else g for g in inner]
@@ -142,12 +143,14 @@ def _batched_slopes(
         for k in range(length):
             row = [g[k] if isinstance(g, tuple) else g for g in rows_of]
             nested = max(map(_level, present(row)))
-            rows.append(_slopes(ctx, residuals, row) if nested < 0 else _batched_slopes(ctx, residuals, row, nested))
-        all_slopes = [None if column[0] is None else torch.stack(column) for column in zip(*rows, strict=True)]
-    return [None if t is None else _wrapped(t, level) for t in all_slopes]
+            rows.append(
+                _gradients(ctx, residuals, row) if nested < 0 else _batched_gradients(ctx, residuals, row, nested)
+            )
+        all_gradients = [None if column[0] is None else torch.stack(column) for column in zip(*rows, strict=True)]
+    return [None if t is None else _wrapped(t, level) for t in all_gradients]
 
 
-_LEGACY = 1 << 30  # stands for the level of autograd's own `vmap`, for `is_grads_batched`, which does not nest
+_LEGACY = 1 << 30  # represents the level of the older `vmap` that autograd uses for `is_grads_batched`: it cannot nest
 
 
 def _level(t: Tensor) -> int:

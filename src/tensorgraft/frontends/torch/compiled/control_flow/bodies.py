@@ -1,7 +1,7 @@
 """Branches and loop bodies: functions of tensors that a backend traces inside of its own control flow.
 
-Their derivatives are functions of tensors again (`pulled_back`), so that a backward pass is control flow of the same
-kind, and can be differentiated as often as is asked for.
+Their derivatives are functions of tensors, too (`pulled_back`), so that a backward pass is control flow of the same
+kind, and can be differentiated any number of times.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ class Body:
 
     def __init__(self, fn: Callable[..., Any], leaves: Sequence[Any], spec: Any) -> None:
         self.fn, self.spec = fn, spec
-        self.leaves = [_TENSOR if isinstance(t, Tensor) else t for t in leaves]  # it outlives what it was called with
+        # without references to the tensors of the call
+        self.leaves = [_TENSOR if isinstance(t, Tensor) else t for t in leaves]
         self.captured: dict[int, Tensor] = {}  # tensors from outside that have gradients, by identity
-        self.structure: Any = None  # of the results
+        self.structure: Any = None  # the structure of the results
         self.described = ""
 
     def values(self, arrays: Sequence[Array]) -> list[Array]:
-        """The results. Notes what has gradients outside."""
+        """Return the results, and record which outside tensors have gradients."""
         flat, inputs, first_node = self._call(arrays)
         input_ids = {id(t) for t in inputs}
         for node in nodes([t for t in flat if t.grad_fn is not None]):
@@ -141,8 +142,9 @@ def with_history(
     ends: Sequence[Tensor],
     backward: Callable[[Sequence[Tensor], Sequence[Tensor | None]], list[Tensor]],
 ) -> list[Tensor]:
-    """Results as one node of autograd's graph, whose backward pass is `backward(saved, cotangents)`; None is the
-    cotangent of what nobody differentiates. Saved tensors keep their histories, results among them get one."""
+    """Return the results with a history of one autograd node, whose backward pass is `backward(saved, cotangents)`; the
+    cotangent of a result that is not differentiated is None. Saved tensors keep their histories; results among them get
+    this one."""
     capture = current()
     if not torch.is_grad_enabled() or not any(t.requires_grad for t in ends):
         return results

@@ -54,7 +54,7 @@ class Counts:
         return always or self._calls[signature] < number
 
     def new(self, signature: Any) -> bool:
-        """Say whether the signature has been called once."""
+        """Return whether the signature has been called once."""
         return self._calls[signature] == 1
 
 
@@ -72,13 +72,13 @@ class Recurring:
         """Count a call that there is no program for, and say whether it is to run cold. `programs`: how many there are,
         of at most `most`; `call`: gives what history keeps of it; `sure`: the backend is the function's."""
         if self.when == "background":
-            if _now.cold:  # what is around it is to be compiled with it
+            if _now.cold:  # it is compiled with the outer function
                 return True
             waits = self._counts.comes_before(TRACED, signature, programs == most)
         else:
             if self.when == "first" or not sure:
                 return False
-            if _now.cold and backend.cold is not None:  # what is around it has not come back yet
+            if _now.cold and backend.cold is not None:  # the outer function has not recurred yet
                 return True
             waits = self._counts.waits(backend, signature, programs, most)
         if not waits:
@@ -89,7 +89,7 @@ class Recurring:
         return True
 
     def _warn(self) -> None:
-        """Warn once of what keeps changing."""
+        """Warn once of values that keep changing."""
         text = self.history.keeps_changing(self.name, program_place()) if len(self.history.cold) >= _MANY else None
         if text is not None:
             self._warned = True

@@ -1,4 +1,5 @@
-"""Tensors of the host at a call of a compiled function: what they are then, and what a program takes for granted."""
+"""Tensors of the host at a call of a compiled function: their current values, and the properties that a program
+assumes."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ set_raw_gradient: Callable[[torch.Tensor, torch.Tensor | None], None] = torch.Te
 
 
 def on_host(x: Any) -> bool:
-    """Say whether `x` is a tensor that some device other than ours computes with."""
+    """Return whether `x` is a tensor that some device other than ours computes with."""
     return isinstance(x, Tensor) and x.device.type not in (TYPE, "meta")
 
 
@@ -29,7 +30,7 @@ def on_host(x: Any) -> bool:
 
 
 class LiveTensor:
-    """A tensor of the host, and what it is at a call."""
+    """A tensor of the host, and a way to find the corresponding one at a call."""
 
     of_argument: bool
     tensor: Tensor | None = None  # the same one at every call
@@ -170,13 +171,13 @@ def written_by(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
     if not names and func is not torch.ops.aten.native_batch_norm.default:
         return []
     bound = sig.bind(args, kwargs)
-    if not names and bound["training"]:  # which its schema does not say
+    if not names and bound["training"]:  # a write that its schema does not declare
         names = ("running_mean", "running_var")
     return [t for name in names for t in pytrees.leaves_of(bound.get(name)) if on_host(t)]
 
 
 def write_copies(func: Any, *args: Any, **kwargs: Any) -> list[Tensor]:
-    """Call an operator that writes on copies of the memory that it writes. Returns what it has written, and its other
+    """Call an operator that writes its operands with copies of their memory. Return the written copies and the other
     results."""
     memory = {t.untyped_storage()._cdata for t in written_by(func, args, kwargs)}
     copies: dict[int, Any] = {}
@@ -192,7 +193,8 @@ def write_copies(func: Any, *args: Any, **kwargs: Any) -> list[Tensor]:
 
 
 def copied(t: Tensor, copies: dict[int, Any]) -> Tensor:
-    """Return a tensor that lies in a copy of its memory as `t` does. `copies`: those that there are."""
+    """Return a tensor with the geometry of `t` in a copy of its memory. `copies`: the existing copies, which are
+    reused."""
     if t.layout is not torch.strided or t.is_conj() or t.is_neg() or t.is_quantized:
         return t.clone()
     storage = t.untyped_storage()
@@ -285,7 +287,8 @@ def _geometry_key(t: Tensor) -> tuple[Any, ...]:
 
 
 def _memory_of(tensors: Sequence[Tensor]) -> list[tuple[int, ...]]:
-    """Say where each tensor lies: the first one of the same memory, its offset, the size of all of it, lazy bits."""
+    """Return the memory of each tensor: the first tensor with the same memory, the offset, the size of the storage,
+    lazy bits."""
     strided = [(t, t.untyped_storage()) for t in tensors if t.layout is torch.strided]
     first = {storage._cdata: k for k, (_, storage) in reversed(list(enumerate(strided)))}
     return [(first[s._cdata], int(t.storage_offset()), s.nbytes(), t.is_conj(), t.is_neg()) for t, s in strided]
@@ -298,7 +301,7 @@ def _bits(t: Tensor) -> tuple[Any, ...]:
 
 
 class HostTensors(Protocol):
-    """The interface to what follows the tensors of the host through a traced function (`HostWatch`)."""
+    """The interface of `HostWatch`, which follows tensors of the host through a traced function."""
 
     may_write: bool
     roots: dict[int, tuple[Tensor, LiveTensor]]

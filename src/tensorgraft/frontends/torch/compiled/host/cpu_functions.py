@@ -1,8 +1,8 @@
-"""`tg.jit` of functions of plain CPU tensors, which stay PyTorch's own.
+"""`tg.jit` of functions of plain CPU tensors, which remain PyTorch tensors.
 
-Autograd and in-place writes of CPU tensors are PyTorch's, so it is PyTorch that captures them: Dynamo, whose guards
-know whatever a function reads, and AOTAutograd. Their graphs are computed by the default device on the same memory
-(`dynamo`), as those of `torch.compile(backend="tensorgraft")` are; what is in none runs as it is.
+PyTorch implements autograd and in-place writes of CPU tensors, and therefore captures these functions: by Dynamo, with
+guards for everything that a function reads, and AOTAutograd. The default device computes their graphs on the same
+memory (`dynamo`), as for `torch.compile(backend="tensorgraft")`; code outside of a graph runs unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class OnCpu:
     def __init__(self, fn: Callable[..., Any], report: Report) -> None:
         self._fn, self._report = fn, report
         self._compiled: Callable[..., Any] | None = None
-        # what grafted functions in its graphs read of Python's objects, of which Dynamo knows nothing
+        # the state of Python objects that grafted functions in its graphs read, which Dynamo does not guard
         self._states: list[PythonState] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -48,7 +48,7 @@ class OnCpu:
             return fn(*args, **kwargs)
 
         fn = self._fn
-        # Dynamo keeps what it compiles by code object, and leaves out those in files of ours
+        # Dynamo caches by code object, and skips code in tensorgraft's files
         code = call.__code__.replace(co_name=self._report.name.rpartition(".")[2], co_filename="<tg.jit>")
         function = types.FunctionType(code, call.__globals__, code.co_name, None, call.__closure__)
         patches.apply("compile")
@@ -86,7 +86,7 @@ class CpuCall:
     """Calls with arguments of one structure, in the place of a trace."""
 
     class guards:
-        """Dynamo has its own."""
+        """No guards: Dynamo has its own."""
 
         @staticmethod
         def hold(leaves: Sequence[Any]) -> bool:

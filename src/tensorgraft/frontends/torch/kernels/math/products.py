@@ -112,7 +112,8 @@ def _linear(xp: Any, x: Array, weight: Array, bias: Array | None = None) -> Arra
 def _linear_backward_meta(
     x: torch.Tensor, grad: torch.Tensor, weight: torch.Tensor, mask: list[bool]
 ) -> tuple[torch.Tensor | None, ...]:
-    """The CPU has those of `addmm`: each factor's lies as the factor, which for the weight is the transposed one."""
+    """Return the metadata of the CPU's gradients, which `addmm` computes: each gradient has the memory layout of its
+    factor; that of the weight is transposed."""
     dx, dw = (v.new_empty(v.shape) for v in (x, weight))
     if x.dim() == 2 and x.stride() == (1, x.shape[0]):
         dx = column_major(dx)

@@ -1,9 +1,10 @@
-"""`F.scaled_dot_product_attention` above autograd: one operator where the CPU has one, in parts elsewhere.
+"""`F.scaled_dot_product_attention` above autograd: one operator in the cases in which the CPU uses one, else
+decomposed.
 
 The operator is the CPU's (`_scaled_dot_product_flash_attention_for_cpu`), with its derivative formula, strides and
-results for queries that see no key, and it is chosen where the CPU chooses it. What it has no rule for stays in parts,
-as PyTorch takes it apart for any device: dropout, masks with a gradient, forward mode, `torch.func`, and what somebody
-traces or watches operator by operator.
+results for queries that see no key, and it is chosen under the CPU's conditions. Other cases are decomposed as PyTorch
+does for any device: dropout, masks with a gradient, forward mode, `torch.func`, and calls that are traced or observed
+operator by operator.
 """
 
 from __future__ import annotations
@@ -110,12 +111,13 @@ def _of_the_cpu() -> _Conditions:
 
 
 def _is_untransformed() -> bool:
-    """Say whether nobody traces, watches or transforms: an operator without forward mode and rules of vmap will do."""
+    """Return True if the call is not traced, observed or transformed: an operator without forward mode and vmap rules
+    suffices."""
     return not ((_modes() and _is_watched()) or tracing() or forward_ad._current_level >= 0 or _transform() is not None)
 
 
 def _is_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool, shared: bool) -> bool:
-    """Say whether the CPU's conditions for its one kernel, and ours, are met."""
+    """Return True if the CPU's conditions for its fused kernel are met, and those of the kernel here."""
     if dropout or not _is_untransformed():
         return False
     if not (q.dim() == k.dim() == v.dim() == 4 and q.dtype is k.dtype is v.dtype and q.dtype in _DTYPES):

@@ -70,7 +70,8 @@ def _flat_positions(xp: Any, spatial: Ints, ndim: int) -> Array:
 
 
 def _strided(xp: Any, axis: int, start: int, out: int, stride: int) -> Candidate:
-    """Every `stride`-th place from `start`, `out` of them; what lies outside is the nearest edge (and is masked)."""
+    """Return `out` positions from `start` in steps of `stride`; those out of range are clipped to the nearest edge (and
+    masked)."""
 
     def take_strided(x: Array) -> Array:
         n = xp.shape(x)[axis]

@@ -21,7 +21,7 @@ def _wide(xp: Any, x: AnyArray) -> AnyArray:
 
 @kernel("_softmax")
 def _softmax(xp: Any, x: Array, dim: int, half_to_float: bool) -> Array:
-    if not xp.size(x):  # of any dtype: integers have no minus infinity to begin with
+    if not xp.size(x):  # without elements, any dtype: integers have no minus infinity as initial value
         return x
     return xp.reshape(xp.softmax(_wide(xp, x), dim), xp.shape(x))
 
@@ -63,14 +63,15 @@ def _log_softmax_backward(xp: Any, grad: Value, out: Value, dim: int, input_dtyp
 def _masked_meta(
     x: torch.Tensor, mask: torch.Tensor, dim: int | None = None, mask_type: int | None = None
 ) -> torch.Tensor:
-    """PyTorch has none. Where the operator refuses its arguments the CPU is asked for the words."""
+    """Return the metadata of the result: PyTorch has no meta function here. If the operator refuses its arguments, the
+    CPU raises its error."""
     fits_shape = mask.shape == x.shape if mask_type == ELEMENTS or x.dim() != 4 else mask.dim() == 2
     if mask.dtype != torch.bool or mask_type not in (PAIRS, PLACES, ELEMENTS) or not fits_shape:
         raise RuntimeError("_masked_softmax: the mask does not match the input")
     return torch.empty_like(x)
 
 
-# what the mask of `_masked_softmax` is of: (L, L) pairs of places, (B, L) places, all elements
+# axes of the mask of `_masked_softmax`: (L, L) pairs of positions, (B, L) positions, all elements
 PAIRS, PLACES, ELEMENTS = 0, 1, 2
 
 

@@ -1,7 +1,7 @@
-"""Batch normalisation over the batches of several processes (`torch.nn.SyncBatchNorm`): what a process computes before
-and after they meet. PyTorch has these operators for GPUs alone.
+"""Batch normalisation over the batches of several processes (`torch.nn.SyncBatchNorm`): the computations of a process
+before and after its collectives. PyTorch has these operators for GPUs only.
 
-Statistics have the dtype in which the input is accumulated: float32 of float16 and bfloat16.
+Statistics have the dtype in which the input is accumulated: float32 for float16 and bfloat16.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def _gathered_stats(
     eps: float,
     counts: Value,
 ) -> tuple[Value, ...]:
-    """Return (new running statistics, one for each that is given; mean and 1 / deviation over all processes); `means`
-    and `rstds` (processes, channels) and `counts` (processes,) are what each has seen."""
+    """Return (new running statistics, for those that are not None; mean and 1 / deviation over all processes). `means`
+    and `rstds` (processes, channels) and `counts` (processes,) are the statistics of each process."""
     wide = dtypes.accumulator(x.dtype)
     means, rstds, counts = (xp.astype(v, wide) for v in (means, rstds, counts))
     counts = xp.reshape(counts, (xp.size(counts), 1))

@@ -1,4 +1,5 @@
-"""Functions that are NumPy's and not the standard's, in functions of the standard, with NumPy's names of arguments."""
+"""Functions that NumPy has and the array API standard lacks, composed of functions of the standard. Parameters have
+NumPy's names."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ Axis = int | tuple[int, ...] | None
 
 
 def _flat(x: Array, axis: Axis) -> tuple[Array, Any]:
-    """Return the array and axis that NumPy means: all elements where there is no axis."""
+    """Return (array, axis), or (the flattened array, 0) if `axis` is None, which in NumPy means all elements."""
     return (xp.reshape(x, (-1,)), 0) if axis is None else (x, axis)
 
 
@@ -92,11 +93,11 @@ def round_(a: Array, decimals: int = 0) -> Array:
 
 
 def take(a: Array, indices: Any, axis: int | None = None) -> Array:
-    source, at = _flat(a, axis)
+    source, axis = _flat(a, axis)
     index_array = xp.asarray(indices, device=a.device)
-    out = xp.take(source, xp.reshape(index_array, (-1,)), axis=at)
-    at %= source.ndim
-    return xp.reshape(out, (*source.shape[:at], *index_array.shape, *source.shape[at + 1 :]))
+    out = xp.take(source, xp.reshape(index_array, (-1,)), axis=axis)
+    axis %= source.ndim
+    return xp.reshape(out, (*source.shape[:axis], *index_array.shape, *source.shape[axis + 1 :]))
 
 
 def unique(
@@ -106,9 +107,10 @@ def unique(
     return_counts: bool = False,
     equal_nan: bool = True,
 ) -> Any:
-    """NaN, the greatest, is one value unless `equal_nan` is False."""
+    """Return the sorted distinct elements, and what `return_*` ask for. All NaN are one value, the last, unless
+    `equal_nan` is False."""
     values, first, inverse, counts = xp.unique_all(ar)
-    last = values.size - int(xp.count_nonzero(xp.isnan(values)))
+    last = values.size - int(xp.count_nonzero(xp.isnan(values)))  # the position of the first NaN
     if equal_nan and last < values.size - 1:
         values, first, inverse = values[: last + 1], first[: last + 1], xp.minimum(inverse, last)
         counts = xp.concat([counts[:last], xp.sum(counts[last:], keepdims=True)])
@@ -158,17 +160,17 @@ def shares_memory(a: Any, b: Any) -> bool:
 
 
 def cumsum(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
-    source, at = _flat(a, axis)
-    return xp.cumulative_sum(source, axis=at, dtype=dtype)
+    source, axis = _flat(a, axis)
+    return xp.cumulative_sum(source, axis=axis, dtype=dtype)
 
 
 def cumprod(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
-    source, at = _flat(a, axis)
-    return xp.cumulative_prod(source, axis=at, dtype=dtype)
+    source, axis = _flat(a, axis)
+    return xp.cumulative_prod(source, axis=axis, dtype=dtype)
 
 
 def median(a: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    """NaN where one is among the elements."""
+    """Return the median, or NaN if one of the elements is NaN."""
     middle = nanmedian(a, axis, keepdims)
     has_nan = xp.any(xp.isnan(a), axis=axis, keepdims=keepdims)
     return xp.where(has_nan, xp.asarray(math.nan, dtype=middle.dtype, device=a.device), middle)
@@ -178,7 +180,7 @@ def median(a: Array, axis: Axis = None, keepdims: bool = False) -> Array:
 
 
 def _filled(a: Array, value: float) -> tuple[Array, Array]:
-    """Return (the array with NaN replaced, where it was none)."""
+    """Return (the array with NaN replaced by `value`, a mask of the elements that were no NaN)."""
     valid = xp.logical_not(xp.isnan(a))
     return (xp.where(valid, a, value) if kind(a.dtype) in "fc" else a), valid
 
@@ -238,8 +240,10 @@ def nanmin(a: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     return _nan_extreme(a, axis, keepdims, math.inf, xp.min)
 
 
-def _nan_position(a: Array, axis: int | None, keepdims: bool, filler: float, position: Callable[..., Array]) -> Array:
-    values, valid = _filled(a, filler)
+def _nan_position(
+    a: Array, axis: int | None, keepdims: bool, fill_value: float, position: Callable[..., Array]
+) -> Array:
+    values, valid = _filled(a, fill_value)
     if not xp.all(xp.any(valid, axis=axis)):
         raise ValueError("All-NaN slice encountered")
     return position(values, axis=axis, keepdims=keepdims)
@@ -254,7 +258,8 @@ def nanargmin(a: Array, axis: int | None = None, keepdims: bool = False) -> Arra
 
 
 def nanmedian(a: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    """The middle of the sorted values, or the mean of the two there: NaN, the greatest, is behind them."""
+    """Return the middle of the sorted elements that are no NaN, or the mean of the two in the middle. Sorting puts NaN
+    last."""
     if kind(a.dtype) != "f":
         a = xp.astype(a, xp.float64)
     axes = tuple(range(a.ndim)) if axis is None else tuple(n % a.ndim for n in np.atleast_1d(axis).tolist())
@@ -263,9 +268,9 @@ def nanmedian(a: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     ordered = xp.sort(lines, axis=-1)
     count = xp.count_nonzero(xp.logical_not(xp.isnan(lines)), axis=-1, keepdims=True)
     last = max(ordered.shape[-1] - 1, 0)
-    low, high = (xp.take_along_axis(ordered, xp.clip(at, 0, last)) for at in ((count - 1) // 2, count // 2))
+    low, high = (xp.take_along_axis(ordered, xp.clip(i, 0, last)) for i in ((count - 1) // 2, count // 2))
     out = low + (high - low) * 0.5
-    out = xp.where(low == high, low, out)[..., 0]  # infinities
+    out = xp.where(low == high, low, out)[..., 0]  # the difference of two infinities is NaN
     return xp.reshape(out, tuple(1 if n in axes else a.shape[n] for n in range(a.ndim))) if keepdims else out
 
 
@@ -300,11 +305,12 @@ def divmod_(x1: Any, x2: Any) -> tuple[Array, Array]:
     return xp.floor_divide(x1, x2), xp.remainder(x1, x2)
 
 
-def scaled(factor: float) -> Callable[[Array], Array]:
+def _scaled(factor: float) -> Callable[[Array], Array]:
+    """Return the function that multiplies an array by a factor."""
     return lambda x: xp.multiply(accepted("fc", x)[0], factor)
 
 
-# NumPy's name -> the function. The last ones show, or put away, values: they are asked for on the host.
+# {NumPy's name: function}. The last ones print or save values, which they read on the host.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{
         f.__name__: f
@@ -364,10 +370,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "iscomplexobj": lambda x: kind(x.dtype) == "c",
     "isrealobj": lambda x: kind(x.dtype) != "c",
     "linalg.norm": norm,
-    "deg2rad": scaled(math.pi / 180),
-    "radians": scaled(math.pi / 180),
-    "degrees": scaled(180 / math.pi),
-    "rad2deg": scaled(180 / math.pi),
+    "deg2rad": _scaled(math.pi / 180),
+    "radians": _scaled(math.pi / 180),
+    "degrees": _scaled(180 / math.pi),
+    "rad2deg": _scaled(180 / math.pi),
     "divmod": divmod_,
     "array2string": lambda a, **options: np.array2string(np.asarray(a), **options),
     "array_repr": lambda arr: repr(arr),
