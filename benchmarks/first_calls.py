@@ -4,8 +4,11 @@ sequence that grows. Nothing is kept from other processes; CPU PyTorch takes tur
 from __future__ import annotations
 
 import importlib.util
+import itertools
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -21,7 +24,10 @@ STEPS: dict[str, tuple[tuple[str, dict[str, Any]], float]] = {  # and of the fir
     "ResNet-18, 224 x 224": (("resnet", {"batch": 2, "size": 224}), 3),
 }
 EAGER, PYTORCH = "tensorgraft, eager", "CPU PyTorch"
+BY_HAND = "JAX by hand"
 ON_TENSORFLOW = "tensorgraft on TensorFlow, eager"
+APART, EACH_COMPILED = "tensorgraft, eager, memory apart", "tensorgraft, every operator compiled"
+AT_MOST_APART = 2  # the first step / the first of CPU PyTorch
 COMPILED, BACKGROUND = "tensorgraft", "tensorgraft, compiled in the background"
 CALLS = {"first": 1, "second": 2, "tenth": 10, "64th": 64}
 SMALL = {"batch": 1, "words": 50257, "length": 32, "width": 768, "layers": 12}
@@ -36,7 +42,7 @@ def first_steps(name: str, work: tuple[str, dict[str, Any]], limit: float | None
     losses, first, tenth = {}, {}, {}
     for subject in (*ours, *others):
         with Worker(subject, work, True) as worker:
-            value, first[subject] = worker.ask("first")
+            value, first[subject], _ = worker.ask("first")
             losses[subject] = [value, *worker.ask("calls", 8)]
             tenth[subject] = worker.ask("burst", 1)
     # at a loss near 0 nothing is left but what rounding has left
@@ -53,17 +59,46 @@ def first_steps(name: str, work: tuple[str, dict[str, Any]], limit: float | None
 
 
 def in_the_background(name: str, work: tuple[str, dict[str, Any]], training: bool) -> Iterator[Row]:
-    """The time that has passed when the first, second, tenth and 64th call have ended: another thread compiles, on the
-    same core, and the 32nd call switches to the program."""
+    """Another thread compiles, on the same core, and the 32nd call switches to the program."""
+    seconds = until_the_end((BACKGROUND, COMPILED, EAGER), work, training)
+    for (which, n), other in itertools.product(CALLS.items(), (COMPILED, EAGER)):
+        ours, reference = seconds[BACKGROUND][n - 1], seconds[other][n - 1]
+        yield Row(f"{name}, in the background, until the end of the {which} call", ours, reference, other)
+
+
+def memory_apart(name: str, work: tuple[str, dict[str, Any]]) -> Iterator[Row]:
+    """Training on a device whose memory the host cannot read, as `TENSORGRAFT_TIER=none` makes of the CPU: the first
+    calls of each operator are computed on copies on the host, and those that come back often are compiled."""
+    seconds = until_the_end((APART, EACH_COMPILED, PYTORCH), work, True)
+    for (which, n), other in itertools.product(CALLS.items(), (PYTORCH, EACH_COMPILED)):
+        ours, reference = seconds[APART][n - 1], seconds[other][n - 1]
+        limit = AT_MOST_APART if which == "first" and other == PYTORCH else None
+        yield Row(f"{name}, memory apart, until the end of the {which} step", ours, reference, other, limit)
+    first, reference = seconds[EACH_COMPILED][0], seconds[PYTORCH][0]
+    yield Row(f"{name}, every operator compiled, first training step", first, reference, PYTORCH)
+
+
+def until_the_end(subjects: Sequence[str], work: tuple[str, dict[str, Any]], training: bool) -> dict[str, list[float]]:
+    """Return the seconds that have passed when each of the first calls of each subject has ended."""
     seconds = {}
-    for subject in (BACKGROUND, COMPILED, EAGER):
+    for subject in subjects:
         with Worker(subject, work, training) as worker:
             worker.ask("ready")
             seconds[subject] = worker.ask("elapsed", max(CALLS.values()))
-    for which, n in CALLS.items():
-        for other in (COMPILED, EAGER):
-            ours, reference = seconds[BACKGROUND][n - 1], seconds[other][n - 1]
-            yield Row(f"{name}, in the background, until the end of the {which} call", ours, reference, other)
+    return seconds
+
+
+def second_process(name: str, work: tuple[str, dict[str, Any]], by_hand: bool) -> Iterator[Row]:
+    """The first compiled training step of a process that finds what another one has compiled."""
+    with TemporaryDirectory() as folder:
+        seconds = {}
+        for subject in (COMPILED, PYTORCH, *([BY_HAND] if by_hand else [])):
+            for _ in range(2):
+                with Worker(subject, work, True, os.path.join(folder, subject)) as worker:
+                    _, seconds[subject], _ = worker.ask("first")
+    for other in seconds:
+        if other != COMPILED:
+            yield Row(f"{name}, second process, first compiled step", seconds[COMPILED], seconds[other], other)
 
 
 def cpu_seconds(fn: Callable[..., Any], *args: Any) -> float:
@@ -127,7 +162,11 @@ def measure() -> Iterator[Row]:
         print(f"left out: {reason}")
     for name, (work, limit) in STEPS.items():
         yield from first_steps(name, work, limit)
+    yield from second_process("GPT-2 of 4 layers", ("gpt2", {}), False)
+    yield from second_process("GPT-2 of 6 layers", ("gpt", {}), True)
     yield from in_the_background("GPT-2 of 4 layers, training", ("gpt2", {}), True)
     yield from in_the_background("GPT-2 (small), inference", ("gpt2", SMALL), False)
+    for name, (work, _) in STEPS.items():
+        yield from memory_apart(name, work)
     yield from lengths()
     yield from decoding()

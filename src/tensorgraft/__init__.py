@@ -23,7 +23,7 @@ if not any(p in sys.modules or importlib.util.find_spec(p) for p in ("jax", "tor
         stacklevel=2,
     )
 
-# public name -> module that has it
+# {public name: module that defines it}
 _HOMES = {
     "Backend": "tensorgraft.hub.backend",
     "BackendNotAvailableError": "tensorgraft.errors",
@@ -157,7 +157,7 @@ if TYPE_CHECKING:
     from tensorgraft.frontends.array_api.extensions.quantized import QuantizedArray
     from tensorgraft.hub.backend import Backend
     from tensorgraft.hub.compile_cache import set_compile_cache
-    from tensorgraft.hub.registry import backends  # of a module that can be called
+    from tensorgraft.hub.registry import backends  # the attributes of this module, which is callable
     from tensorgraft.hub.tiers import eager
     from tensorgraft.porting.api import diff, port
     from tensorgraft.precision import autocast, autocast_policy

@@ -23,9 +23,7 @@ def framework_of(x: Any) -> str | None:
     for name, module, names in _FRAMEWORKS:
         imported_module = sys.modules.get(module)
         for attribute in names if imported_module is not None else ():
-            kind = getattr(
-                imported_module, attribute, None
-            )  # of a module that is just being imported there may be less
+            kind = getattr(imported_module, attribute, None)  # a module that is still being imported may lack names
             if kind is not None and isinstance(x, kind):
                 return name
     return None

@@ -148,7 +148,7 @@ def _divided(xp: Backend, n: Array, by: int) -> tuple[Array, Array]:
 
 
 def _spans(plan: Box) -> Shape:
-    """The extents of the box with what its steps leave out."""
+    """Return the extents of the box including the elements that its steps skip."""
     return tuple((n - 1) * by + 1 for n, by in zip(plan.extents, plan.step, strict=True))
 
 
@@ -194,7 +194,7 @@ class _Block:
         self.flat = xp.pad(flat, 0, [(0, outer - 1, 0)]) if form.short else flat
         self.all = not form.short and self.extent == self.size
         self.begin = _least_offset(xp, geometry, offset)
-        self.start: list[Array] | None = None  # where the box begins; None: where the block does
+        self.start: list[Array] | None = None  # the begin of the box; None: that of the block
         if form.aligned:
             block, rest = _divided(xp, self.begin, outer)
             self.begin = xp.multiply(block, _number(xp, outer))

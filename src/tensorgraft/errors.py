@@ -12,13 +12,14 @@ class MissingNameError(ImportError):
 
 
 class CompilationError(RuntimeError):
-    """A function does what no compiled program of it can do, and is refused."""
+    """Raised for a function that does something a compiled program cannot do."""
 
 
 class TracedValueError(CompilationError):
     """A program asked for the value of something that is only being traced."""
 
-    __init__ = Exception.__init__  # then tf.function, which makes an error that it tells of anew, keeps the class
+    # so that tf.function, which raises errors again with more information, keeps the class
+    __init__ = Exception.__init__
 
 
 class ShapeError(TracedValueError):
@@ -31,7 +32,7 @@ class DerivativeError(NotImplementedError, ValueError):
     JAX raises one or the other of the two base classes, depending on the reason.
     """
 
-    __init__ = Exception.__init__  # as above
+    __init__ = Exception.__init__  # see above
 
 
 class FallbackError(NotImplementedError):

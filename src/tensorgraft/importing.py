@@ -26,7 +26,7 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         if enabled:
-            if not program_freezes():  # what is new counts as old, else it would all be gone through at once
+            if not program_freezes():  # freeze new objects, which would otherwise be examined at the next collection
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()

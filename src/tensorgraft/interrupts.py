@@ -18,7 +18,7 @@ T = TypeVar("T")
 # signals that programs turn into exceptions
 _SIGNALS = tuple(getattr(_signal, name) for name in ("SIGINT", "SIGTERM", "SIGALRM") if hasattr(_signal, name))
 _ignored = {_signal.SIG_DFL, _signal.SIG_IGN}
-_held = False  # by the main thread, where alone handlers run
+_held = False  # by the main thread, the only one in which handlers run
 
 
 class held_back:

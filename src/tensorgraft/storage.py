@@ -33,7 +33,7 @@ Shape = tuple[int, ...]
 host_view: dict[type, Callable[[Any], np.ndarray]] = {np.ndarray: lambda x: x}
 
 
-made_during: list[weakref.WeakSet[Storage]] = []  # traces: each is told of what is made while it goes on
+made_during: list[weakref.WeakSet[Storage]] = []  # for each trace in progress, the storages that were created in it
 
 
 class Storage:
@@ -44,9 +44,9 @@ class Storage:
     def __init__(self, array: Array | None, backend: Backend, cold: Any = None) -> None:
         if cold is None:
             self.array: NativeArray = array
-        self.cold = cold  # that of `ColdStorage`
+        self.cold = cold  # the memory of a `ColdStorage`
         self.backend = backend
-        self.placement: Placement | None = None  # that of `Placed`
+        self.placement: Placement | None = None  # the placement of a `Placed` storage
         self.capture: Any = None  # the trace that knows of it (front ends)
         self.shared = False  # its memory is known outside (DLPack, a caller's own array): never to be donated
         if made_during:
@@ -61,7 +61,7 @@ class Storage:
 
 
 _array_in = vars(Storage)["array"].__get__
-put_array = vars(Storage)["array"].__set__  # of a storage and an array, which is in its place already
+put_array = vars(Storage)["array"].__set__  # (storage, array): for an array that has its placement already
 
 
 class ColdStorage(Storage):

@@ -93,7 +93,7 @@ def of_memory(shape: Shape, strides: Shape, offset: int, size: int) -> Box | Non
     steps = [abs(s) for s in strides]
     if not order:
         return Box(offset, offset + 1, (1,), (0,), (1,), (1,), order, shape, fixed_axes, backward)
-    # the extents of the dense block: how often each stride goes into the one before it
+    # extents of the dense block: the ratio of each stride to the next
     outer, inner = steps[order[0]], steps[order[-1]]
     extents = [shape[axis] for axis in order]
     dense, start, rest, is_box = [shape[order[0]]], [0], offset % outer, True
@@ -127,7 +127,7 @@ def of_array(shape: Shape, strides: Shape, offset: int, full: Shape) -> Box | No
     counts, step = [1] * len(full), [1] * len(full)
     before = -1
     for axis in order:
-        # the one axis of the array along which its elements can lie
+        # the only axis of the array along which its elements can be
         at = next((a for a, n in enumerate(full) if n > 1 and array_strides[a] <= abs(strides[axis])), None)
         if at is None or at <= before or strides[axis] % array_strides[at]:
             return None

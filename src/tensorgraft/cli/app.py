@@ -88,7 +88,7 @@ CompileCache = Annotated[
 ]
 
 
-# What follows the script's name belongs to the script, options included: as `python script.py --steps 5`.
+# Arguments after the script's name belong to the script, including options, as in `python script.py --steps 5`.
 @app.command(context_settings={"allow_interspersed_args": False})
 def run(
     program: Script,

@@ -18,14 +18,14 @@ from tensorgraft.errors import BackendNotAvailableError
 from tensorgraft.hub import registry, tiers
 
 USAGE_ERROR = 2
-_SECONDS = 0.2  # that one burst is to take
+_SECONDS = 0.2  # the duration of one burst
 
 
 def bench(name: str, shape: Sequence[int], on: Sequence[str], dtype: str, repeat: int, out: Path | None) -> int:
     """Print the table; returns 0, or 2 for wrong usage."""
     console = Console(stderr=out == Path("-"))
     try:
-        with tiers.eager("compiled"):  # what is timed are the backends
+        with tiers.eager("compiled"):  # backends are timed, not their cold tiers
             rows = [_measured(name, tuple(shape), backend, dtype, repeat) for backend in on]
     except (BackendNotAvailableError, ValueError, TypeError) as error:
         console.print(f"tensorgraft: {error}", style="red", markup=False, highlight=False, soft_wrap=True)

@@ -37,7 +37,7 @@ class Outcome:
     error: str | None = None
     first: float = 0.0  # seconds
     seconds: list[float] = field(default_factory=list)
-    memory: int | None = None  # bytes, beyond what was there before the first call
+    memory: int | None = None  # bytes, in addition to those before the first call
     results: float | None = None  # the largest difference from the first backend's, relative to their largest
     gradients: float | None = None
 

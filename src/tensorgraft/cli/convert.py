@@ -27,7 +27,7 @@ def convert(
     training: bool,
     check_file: bool,
 ) -> int:
-    """The exit status: 0, 1 where the file differs from the program, 2 where there is none."""
+    """Return the exit status: 0, 1 if the file differs from the program, 2 if there is none."""
     import tensorgraft as tg
 
     try:
@@ -62,14 +62,16 @@ def convert(
 
 
 def _of_tensorflow(model: Any, weights: str | None, training: bool) -> dict[str, Any]:
-    """The mode of a layer or model as an argument; its weights are loaded. Raises ValueError for names it has not."""
+    """Return the mode of a layer or model as an argument, after loading its weights. Raises ValueError for unknown
+    names."""
     from tensorgraft.frontends.tensorflow.codegen.models import held_by
 
     if weights is not None:
         from safetensors.numpy import load_file
 
         variables, values = held_by(model).variables, load_file(weights)
-        seeds = {name for name in variables if name.endswith("seed_generator_state")}  # of random numbers: no weights
+        # states of random generators, which are no weights
+        seeds = {name for name in variables if name.endswith("seed_generator_state")}
         if strange := sorted(values.keys() ^ (variables.keys() - seeds)):
             raise ValueError(f"{weights} does not match the variables of the program: {', '.join(strange)}")
         for name, value in values.items():
@@ -105,7 +107,8 @@ def _program(text: str) -> Any:
 
 
 def _inputs(model: Any, program: str, inputs: list[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arrays as `2x3x32x32`, `ids=2x8:int64<99`; without any, what `example_inputs` of the program's module returns."""
+    """Return arrays from texts such as `2x3x32x32` and `ids=2x8:int64<99`; without any, the result of `example_inputs`
+    of the program's module."""
     if not inputs:
         module = sys.modules.get(type(model).__module__)
         example = getattr(model, "example_inputs", None) or getattr(module, "example_inputs", None)

@@ -1,6 +1,6 @@
-"""`tensorgraft doctor`: what is installed here, and the command that installs the rest.
+"""`tensorgraft doctor`: lists the installed frameworks, and the command that installs missing ones.
 
-No framework is imported for it: it says what the metadata of packages say. `--devices` starts each backend.
+It reads the metadata of packages and imports no framework. `--devices` starts each backend.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FrontEnd:
     """A framework that a program may be written for."""
 
     name: str
-    package: str  # whose presence says that it can be used
+    package: str  # the package that has to be installed
     use: str
 
 
@@ -43,7 +43,7 @@ FRONT_ENDS = (
 
 
 def print_report(devices: bool = False) -> None:
-    """Print what is known of every backend and front end; a broken one is a row that says so."""
+    """Print a row for every backend and front end; a broken one is reported in its row."""
     console = Console()
     own_version, python = version("tensorgraft"), platform.python_version()
     console.print(f"tensorgraft {own_version}, Python {python}, {platform.platform()}", highlight=False)
@@ -74,7 +74,7 @@ def print_report(devices: bool = False) -> None:
 
 
 def _state(package: str, is_installed: bool, command: str) -> tuple[str, str]:
-    """Return (the package and its version, what installs one that serves)"""
+    """Return (the package and its version, the command that installs a suitable one)."""
     if not is_installed:
         return f"[dim]{escape(package)}[/dim]", escape(command)
     installed, least = version(package), _least_version(package)
@@ -152,7 +152,7 @@ def _devices_of(info: registry.BackendInfo, process: subprocess.Popen[str]) -> s
         process.kill()
         process.communicate()
         return f"[red]does not work[/red]: it has not started after {_LIMIT} s"
-    if process.returncode:  # a broken installation may fail in any way, and is what a doctor is asked about
+    if process.returncode:  # a broken installation may fail in any way, which the doctor is to report
         lines = err.strip().splitlines() or [f"exit code {process.returncode}"]
         return f"[red]does not work[/red]: {escape(lines[-1])}"
     names = json.loads(out.splitlines()[-1])

@@ -1,4 +1,4 @@
-"""`tensorgraft run` of a TensorFlow or Keras script: its `tf.function`s on a backend, and what to say of them."""
+"""`tensorgraft run` of a TensorFlow or Keras script: its `tf.function`s run on a backend, and are reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 NAMES = {"tensorflow", "keras", "tf_keras"}
 _MOST_ROWS = 20
-_switches: list[Any] = []  # of this process: one, once TensorFlow is there
+_switches: list[Any] = []  # of this process: one, once TensorFlow is imported
 
 
 def imports(program: Sequence[str], module: bool = False) -> set[str]:
@@ -55,8 +55,8 @@ def switch_functions(on: str, strict: bool) -> None:
 
 
 def print_functions(console: Console, on: str, jit_report: bool) -> None:
-    """Print what TensorFlow computed in the backend's place, the most frequent first; with `jit_report` what the
-    backend did."""
+    """Print the functions that TensorFlow computed instead of the backend, the most frequent first; with `jit_report`
+    also those of the backend."""
     from rich.markup import escape
     from rich.table import Column, Table
 
@@ -81,5 +81,5 @@ def print_functions(console: Console, on: str, jit_report: bool) -> None:
 
 
 def any_switched() -> bool:
-    """Say whether the backend, or TensorFlow in its place, computed a function."""
+    """Return whether the backend, or TensorFlow in its place, computed a function."""
     return any(switch.calls or switch.left for switch in _switches)

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 
 def join(coordinator: str | None, process_id: int | None, count: int) -> str | None:
-    """Let this process be one of `count`, in the words of `torchrun`; returns what is wrong with the options."""
+    """Make this process one of `count`, by the environment variables of `torchrun`; returns an error message for wrong
+    options."""
     host, _, port = (coordinator or "").rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
         return f"--coordinator is {coordinator!r}: HOST:PORT of the machine of process 0, the same for all processes"
@@ -42,5 +43,5 @@ def launch(count: int, arguments: Sequence[str]) -> int:
         except ChildFailedError as error:
             print(error, file=sys.stderr)
             code = next(iter(error.failures.values())).exitcode
-            return code if code > 0 else 128 - code  # of a signal as a shell says it
+            return code if code > 0 else 128 - code  # the exit status of a shell for a signal
     return 0

@@ -1,5 +1,5 @@
-"""`tensorgraft run`: a script with a backend in the place of the accelerator, and what to say at the end. Of PyTorch's
-scripts that is here, `functions` has TensorFlow's."""
+"""`tensorgraft run`: runs a script with a backend in place of the accelerator, and prints reports at the end. For
+TensorFlow see `functions`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def run_program(
         os.environ["TENSORGRAFT_CACHE"] = "1" if compile_cache else "0"
     # JAX hides its own frames and says so in a note; here the frames are cut, and the note would be one of ours.
     os.environ.setdefault("JAX_TRACEBACK_FILTERING", "off")
-    os.environ.pop(CONTINUED, None)  # of a program that has started this one: what it says is said anew
+    os.environ.pop(CONTINUED, None)  # set by a program that started this one; messages are shown again
     imported = functions.imports(program, module)
     of_tensorflow = bool(functions.NAMES & imported)
     if of_tensorflow or "torch" not in imported:  # PyTorch's own writer of TensorBoard's files imports TensorFlow, too
@@ -83,8 +83,8 @@ def run_program(
         _refuse('this runs PyTorch programs, and PyTorch is not installed: pip install "tensorgraft[torch]"')
         return USAGE_ERROR
 
-    gc.freeze()  # what is there now stays: the program's own collections need not go through it
-    if not _taken_over(on, at_once=lazy or ":" in on):  # whether there is such a device is said before the program runs
+    gc.freeze()  # objects that exist now stay, and need not be examined by the program's garbage collections
+    if not _taken_over(on, at_once=lazy or ":" in on):  # an unknown device is an error before the program runs
         return USAGE_ERROR
     return _executed(program, module, on, jit_report, lazy)
 
@@ -126,7 +126,7 @@ def _import_torch() -> None:
 def _executed(
     program: Sequence[str], module: bool, on: str, jit_report: bool, lazy: bool = False, of_tensorflow: bool = False
 ) -> int:
-    """Run it, and say at the end what is to be said."""
+    """Run the program, and print the reports at its end."""
     with contextlib.ExitStack() as stack:
         recorded = None
         if lazy:
@@ -210,10 +210,10 @@ def print_fallbacks(console: Console, on: str) -> None:
 
 
 def print_tiers(console: Console) -> None:
-    """Print how many calls of eager operators were computed without a compiler, and what was compiled."""
+    """Print the numbers of calls of eager operators that were computed without a compiler, and of compiled ones."""
     from rich.table import Column, Table
 
-    from tensorgraft.frontends.torch import tier_counts
+    from tensorgraft.frontends.torch import copy_counts, tier_counts
 
     cold, hot = tier_counts()
     if not cold and not hot:
@@ -224,11 +224,14 @@ def print_tiers(console: Console) -> None:
     console.print(
         f"eager: {cold.total()} calls computed at once, {hot.total()} plans made for the backend", highlight=False
     )
+    if copies := copy_counts():
+        directions = ", ".join(f"{n} {direction}" for direction, n in sorted(copies.items()))
+        console.print(f"arrays copied: {directions}", highlight=False)
     console.print(table)
 
 
 def print_jit_report(console: Console) -> None:
-    """Print what was compiled, how often and how long that took."""
+    """Print the compiled functions, how often they were compiled and how long that took."""
     from rich.markup import escape
     from rich.table import Column, Table
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from types import TracebackType
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-# Our frames, but what they call is what the program called: see `_own_frames`.
+# Frames of tensorgraft that call code on behalf of the program: see `_own_frames`.
 WRAPPERS = (os.path.join(PACKAGE, "frontends", "torch", "device", "accelerator.py"), os.path.abspath(__file__))
-INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
+INTERRUPTED = 130  # the exit status of a shell for a program that was ended by Ctrl-C
 
 
 def refusal(program: Sequence[str], module: bool = False) -> int | None:
@@ -158,10 +158,10 @@ def cut_traceback(error: BaseException, seen_errors: set[int] | None = None) -> 
 
 
 def _own_frames(links: Sequence[TracebackType]) -> list[bool]:
-    """Return for each frame whether it belongs to the program.
+    """Return for each frame True if it belongs to the program.
 
-    Ours do not, nor what we call in a framework (JAX's own frames, PyTorch's decompositions), up to where that calls
-    the program again, as `tg.jit` does.
+    Frames of tensorgraft do not, and neither do frames of a framework that it calls (JAX's own, PyTorch's
+    decompositions), up to a call of the program's code, as `tg.jit` makes.
     """
     flags, below = [], False
     for link in links:

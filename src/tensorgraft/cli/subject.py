@@ -25,7 +25,8 @@ NATIVE = ("native", "pytorch")  # the program's own framework, on the CPU: only 
 
 
 def load(target: str) -> Callable[..., Any]:
-    """The function that `file.py:name` or `package.module:name` means. Raises ValueError where there is none."""
+    """Return the function that `file.py:name` or `package.module:name` refers to. Raises ValueError if there is
+    none."""
     module_path, _, name = target.rpartition(":")
     if module_path.endswith(".py"):
         spec = importlib.util.spec_from_file_location(Path(module_path).stem, module_path)
@@ -77,8 +78,8 @@ def host(x: Any) -> np.ndarray | None:
 
 
 def gradients(step: Any, args: Any, out: Any) -> dict[str, np.ndarray]:
-    """Call `backward` on the sum of all results that require gradients. Return what is in `.grad` of the arguments and
-    of the parameters of the module that `step` is, or is a method of, by name."""
+    """Call `backward` on the sum of all results that require gradients. Return the gradients of the arguments, and of
+    the parameters of the module that `step` is, or is a method of, by name."""
     roots = [x for x in optree.tree_leaves(out) if getattr(x, "requires_grad", False) and hasattr(x, "backward")]
     if not roots:
         return {}

@@ -23,7 +23,7 @@ def captured_values(
         yield from captured_values(fn.func, of_user=of_user, stop=stop)
         yield from ((f"arg{i}", x) for i, x in enumerate((*fn.args, *fn.keywords.values())))
         return
-    fn = getattr(fn, "python_function", fn)  # of a `tf.function`
+    fn = getattr(fn, "python_function", fn)  # the function of a `tf.function`
     if isinstance(fn, types.MethodType):
         yield "self", fn.__self__
         fn = fn.__func__

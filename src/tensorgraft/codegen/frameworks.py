@@ -18,7 +18,7 @@ _PACKAGES = {
     "tensorgraft": "array_api", "array_api_compat": "array_api", "array_api_strict": "array_api",
     "array_api_extra": "array_api",
 }  # fmt: skip
-# of arrays these classes say nothing: every framework takes them
+# arrays of NumPy determine no framework: every framework accepts them
 _MODULES = {**_PACKAGES, "numpy": "array_api"}
 _NAMES = {"__array_namespace__": "array_api", "array_namespace": "array_api"}
 
@@ -34,7 +34,8 @@ def framework_of(program: Any, examples: Any) -> str | None:
     of_examples = {f for x in _leaves(examples) for f in [_of_class(type(x))] if f}
     mentioned = set(_mentioned(program))
     for candidates in (of_examples, mentioned):
-        for framework in ("tensorflow", "jax", "array_api"):  # that of arrays names none of the others
+        # the Array API is last, since its classes mention no other framework
+        for framework in ("tensorflow", "jax", "array_api"):
             if framework in candidates:
                 return framework
     plain = all(type(x).__module__ == "numpy" for x in _leaves(examples) if hasattr(x, "dtype"))

@@ -76,8 +76,8 @@ class GeneratedSource:
     checked: Checked | None = None
 
     def save(self, path: str | os.PathLike[str], check: bool = False) -> None:
-        """Write `path` (`model.py`), and beside it the weights (`model.safetensors`); with `check` a test, too
-        (`test_model.py`, `model_check.npz`). Raises ValueError where the source was not checked."""
+        """Write `path` (`model.py`) and its weights (`model.safetensors`); with `check` also a test (`test_model.py`,
+        `model_check.npz`). Raises ValueError if the source was not checked."""
         path = os.fspath(path)
         root, _ = os.path.splitext(path)
         folder, title = os.path.split(root)
@@ -98,7 +98,7 @@ class GeneratedSource:
 
 @dataclass
 class Formed:
-    """A program in the form of a style: what its file is written from."""
+    """A program in the form of a style, from which its file is written."""
 
     trace: SourceTrace
     functions: list[SourceFunction]
@@ -110,7 +110,7 @@ class Formed:
 
 
 class Generation:
-    """A program that is written for a target, in a style. `dynamic`: look for sizes that may be others."""
+    """A program that is written for a target, in a style. `dynamic`: search for sizes that may vary."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class Generation:
         return GeneratedSource(formed.text, formed.trace.weights, report, formed.functions[-1].name)
 
     def check(self, result: GeneratedSource) -> None:
-        """Run the file beside the program, and add to its report how far they differ."""
+        """Run the file and the program, and add their differences to the report."""
         formed, target = self._formed, self._target
         checked = checking.check(
             result.text,

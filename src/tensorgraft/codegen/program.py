@@ -64,7 +64,7 @@ def by_path(tree: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def cosines(shape: Sequence[int]) -> np.ndarray:
-    """Weights for the elements of a result, so that a gradient looks at each of them."""
+    """Return weights for the elements of a result, so that a gradient depends on each of them."""
     n = int(np.prod(shape, dtype=np.int64))
     return np.cos(np.arange(n, dtype=np.float64) * 0.7 + 0.3).reshape(tuple(shape))
 
@@ -77,7 +77,7 @@ class SizeGroup:
     axes: list[tuple[int, int]]  # (which array, axis)
     title: str
     checked_sizes: list[int] = field(default_factory=list)  # sizes at which the program is the same
-    reason: str = ""  # why it stays as it is
+    reason: str = ""  # the reason for which it is not changed
 
 
 @dataclass
@@ -85,7 +85,7 @@ class TracedSizes:
     """A program traced at several sizes."""
 
     traces: list[SourceTrace]
-    owners: list[int]  # of each trace: the group of which it has another size; -1 for the first
+    owners: list[int]  # for each trace, the group of sizes that it varies; -1 for the first
     groups: list[SizeGroup]
     arguments: Callable[[Mapping[int, int]], tuple[tuple[Any, ...], dict[str, Any]]]  # group number -> size
 

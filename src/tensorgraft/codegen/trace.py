@@ -25,26 +25,26 @@ class HubName(str):
 class SourceStep(Call):
     """`results = method(*args, **kwargs)`: an operation of the hub, or one of `words.WORDS`."""
 
-    names: tuple[str, ...] = ()  # what the user's program calls the arrays of the results: "" for one without a name
+    names: tuple[str, ...] = ()  # names in the user's program of the arrays in the results: "" for one without a name
     place: str = ""  # in the user's program: "model.py:12"
 
 
 @dataclass(eq=False)
 class Frame:
-    """A call of a module or a function of the user's program: what was done in it, in order."""
+    """A call of a module or a function of the user's program, with its steps in order."""
 
     kind: str  # the name of the class or function: "Block", "gelu"
-    name: str  # in the module around it: "h.0", "ln_1"; "" for what is no module
+    name: str  # the name in the module around it: "h.0", "ln_1"; "" for a frame that is no module
     calls: list[SourceStep | Frame] = field(default_factory=list)
     arguments: list[tuple[str, Tree]] = field(default_factory=list)  # (name in its signature, arrays and static values)
     result: Tree = ()
-    names: tuple[str, ...] = ()  # as of a step
+    names: tuple[str, ...] = ()  # as for a step
     place: str = ""
     doc: str = ""  # the first sentence of its docstring, if it has one
-    path: str = ""  # of a module, from the program: "transformer.h.0"
+    path: str = ""  # the path of a module from the program: "transformer.h.0"
     is_module: bool = False  # it may have parameters of its own, under its path
     attributes: dict[str, int | float] = field(default_factory=dict)  # numbers that the module holds, by their names
-    left: tuple[Var, ...] = ()  # what was made in it and is used outside, beside its result: state, entries of a cache
+    left: tuple[Var, ...] = ()  # arrays made in it and used outside, other than its result: state, entries of a cache
 
 
 @dataclass(eq=False)
@@ -52,19 +52,19 @@ class SourceTrace:
     """A program at one size of its arguments. Arrays in it are `Var`s; constants have their values."""
 
     framework: str  # "torch", "jax", "tensorflow", "array_api"
-    name: str  # of the class or function
+    name: str  # the name of the class or function
     root: Frame
     arguments: list[tuple[str, Tree]]  # (name, Vars and static values), as the program takes them
     result: Tree  # Vars and static values in tuples, lists and dictionaries, as the program returns them
     parameters: dict[str, Var]  # trainable, by path
     buffers: dict[str, Var]  # not trainable, by path
-    written: dict[str, Var]  # what buffers (or parameters) are afterwards, by path
+    written: dict[str, Var]  # {path: new value of a buffer (or parameter)}
     aliases: dict[str, str]  # ties: path -> the path under which the array is
     weights: dict[str, np.ndarray]  # the values of parameters and buffers
-    key: Var | None = None  # where the random numbers come from, if there are some
+    key: Var | None = None  # the key of random numbers, if there are any
     training: bool = False
     constants: dict[str, np.ndarray] = field(default_factory=dict)  # buffers that no checkpoint has, by path
-    notes: list[str] = field(default_factory=list)  # what is to be said of it in the report, a sentence each
+    notes: list[str] = field(default_factory=list)  # sentences for the report
     containers: dict[str, str] = field(default_factory=dict)  # path of a module -> its class; "list" for lists of them
 
 
@@ -109,7 +109,8 @@ def prune(trace: SourceTrace) -> None:
 def _prune(frame: Frame, used: set[Var]) -> None:
     """Remove calls whose results are not used, and add the variables that the others use to `used`."""
     used_calls: list[SourceStep | Frame] = []
-    names: dict[Var, tuple[str, ...]] = {}  # of what frames that do nothing (a dropout that is off) were given
+    # names of the inputs of frames without operations (such as a dropout that is off)
+    names: dict[Var, tuple[str, ...]] = {}
     for call in reversed(frame.calls):
         result = call.result if isinstance(call, Frame) else call.results
         if isinstance(result, Var) and not any(call.names):

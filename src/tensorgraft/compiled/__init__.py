@@ -1,2 +1,2 @@
-"""Compiled functions, the part that every front end shares: calls, inputs of programs, what they reach, guards,
+"""The part of compiled functions that every front end shares: calls, inputs of programs, captured objects, guards,
 messages."""

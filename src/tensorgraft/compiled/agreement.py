@@ -36,10 +36,10 @@ class Record:
 
     Arguments:
         backend: whose program it is.
-        program: what was traced.
-        constants: those of the arrays that it takes which are the same at every call.
-        rest: how results, gradients and side effects are made of what it gives, in words.
-        host: what the host computes at a call beside it, in words.
+        program: the traced program.
+        constants: the captured arrays that are the same at every call.
+        rest: descriptions of how results, gradients and side effects are made from its results.
+        host: descriptions of the host's computations at a call.
     """
 
     def __init__(
@@ -57,7 +57,8 @@ class Record:
         self._host = [_ADDRESS.sub("0x", line) for line in host]
 
     def difference(self, other: Record) -> str | None:
-        """Say what is different in another record, with the program's line where that is known; None if nothing is."""
+        """Return a description of the first difference from another record, with the program's line if it is known;
+        None if they are equal."""
         for k, (a, b) in enumerate(zip(self._lines, other._lines, strict=False)):
             if a != b:
                 frames = other._program.frames_of(k)
@@ -83,7 +84,7 @@ class Record:
 
 
 class CheckedTrace:
-    """A trace that is traced once more when it is to be called again: `check` raises, or returns what is different."""
+    """A trace that is traced once more before its second call: `check` raises, or returns the difference."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """Programs that another thread compiles (`tg.jit(fn, compile="background")`), while calls run the function itself.
 
-The first call of a signature runs the function alone: it makes what later calls find, such as the state of an
-optimizer. The second one traces it, takes the trace back, and has the program compiled in another thread. The call that
-switches to the program has a fixed number, and waits for it: so which calls are compiled does not depend on time. Only
+The first call of a signature only runs the function, which creates state such as that of an optimizer. The second one
+traces it, undoes the effects of the trace, and starts the compilation in another thread. The call that switches to the
+program has a fixed number, and waits for it, so that which calls are compiled does not depend on time. Only
 `at="ready"` switches at the first call that finds the program finished.
 """
 
@@ -19,7 +19,7 @@ from typing import Any, Literal
 from tensorgraft.compiled import patience
 from tensorgraft.compiled.function import Report, call_of, one_at_a_time
 from tensorgraft.compiled.program import ProgramInputs
-from tensorgraft.compiled.uncompiled import KEEPS_VALUE_OF_BODY
+from tensorgraft.compiled.uncompiled import first_run
 
 When = Literal["first", "recurring", "background"]  # a signature of a function of `tg.jit` is compiled
 At = int | Literal["ready"]
@@ -41,7 +41,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def checked(when: str, at: Any) -> At:
-    """Return the call of a signature that switches. Raises ValueError for what is none, or another `when`."""
+    """Return the number of the call of a signature that switches. Raises ValueError for an invalid `at` or `when`."""
     if when != "background":
         if at is not None:
             raise ValueError(f"tg.jit(fn, at=...) is for compile='background', and this is compile={when!r}")
@@ -54,19 +54,19 @@ def checked(when: str, at: Any) -> At:
 
 
 def preparation(run: Callable[..., Any], inputs: ProgramInputs, leaves: Sequence[Any]) -> Callable[[], None] | None:
-    """Return what compiles a program for a call in another thread; None where its call has to."""
+    """Return a function that compiles a program for a call in another thread, or None if the call has to compile it."""
     prepare: Callable[[Sequence[Any]], Callable[[], None]] | None = getattr(run, "prepare", None)
     return None if prepare is None else prepare(inputs.examples(leaves))
 
 
 class Compilation:
-    """A compilation in another thread. A process that ends waits for one that has begun, which nothing can interrupt,
-    and leaves out those that have not."""
+    """A compilation in another thread. At the end of the process a running one is waited for, since it cannot be
+    interrupted, and others are skipped."""
 
     def __init__(self, prepare: Callable[[], None]) -> None:
         self._prepare: Callable[[], None] | None = prepare
         self._process = os.getpid()
-        self._begun = threading.Lock()  # held from then on, by whoever compiles
+        self._begun = threading.Lock()  # acquired by the thread that compiles, and not released
         self._finished = threading.Event()
         self._error: Exception | None = None
         self.seconds = 0.0
@@ -138,21 +138,14 @@ class BackgroundTrace:
             self._report.cold += 1
             return self._run(*call_of(leaves))
         self._switch()
-        trace = self._trace
-        try:
-            return trace(leaves)
-        except Exception:
-            if trace.ran or not trace.changes:
-                raise
-        self._known.remove(trace)
-        return self._uncompiled(self._known, leaves, KEEPS_VALUE_OF_BODY)
+        return first_run(self._trace, self._trace, self._known, leaves, self._uncompiled)
 
     def _is_ready(self) -> bool:
         return self._compilation is None or self._compilation.is_finished
 
     def _switch(self) -> None:
-        """Wait for the program, and put the trace in the place of this. Raises what the compiler has raised; the next
-        call compiles again."""
+        """Wait for the program, and replace this by the trace. Raises the compiler's exception; the next call compiles
+        again."""
         error = None
         if self._compilation is not None:
             with patience.progress_shown(self._report.name):

@@ -27,7 +27,8 @@ from tensorgraft.hub.straight_line import StraightLine
 
 Named = tuple[str, Any]
 Call = tuple[tuple[Any, ...], dict[str, Any]]  # the arguments of a call
-MOST, _MOST_OBJECTS = 1 << 14, 100_000  # objects, and elements of one container: what lies beyond is not looked at
+# limits of the numbers of objects and of elements of a container; further ones are not examined
+MOST, _MOST_OBJECTS = 1 << 14, 100_000
 _LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 FRAMEWORKS = frozenset(
     ("torch", "jax", "jaxlib", "numpy", "scipy", "tensorflow", "keras", "tensorgraft", "optree", "ml_dtypes")
@@ -73,7 +74,7 @@ class DirectCaptures:
             self._names.append(type(fn).__name__)
 
     def find_again(self) -> bool:
-        """Look for what the function reaches where it has other code. Returns whether it has."""
+        """Update the captured objects if the function's code has changed. Returns True if it has."""
         code = getattr(self._fn, "__code__", None)
         if code is None or code is self._code:
             return False
@@ -81,7 +82,7 @@ class DirectCaptures:
         return True
 
     def names(self) -> list[str]:
-        """The program's names for what `current` finds."""
+        """The program's names for the objects of `current`."""
         return [*self._names, *self._variable_names]
 
     def current(self) -> list[Any]:
@@ -97,7 +98,7 @@ class DirectCaptures:
 
 
 class ContainerContents:
-    """A container, and what was in it, with the program's names, which are `[k]` where there are none."""
+    """A container and its former contents, with the program's names for them, or `[k]`."""
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class ContainerContents:
         names: list[str] | None = None,
         lookups: Lookups | None = None,
     ) -> None:
-        """`lookups`: what `values_now` begins with, where that is all that can change."""
+        """`lookups`: the first part of `values_now`, if only that can change."""
         self.name, self.of, self.current, self.names, self.lookups = name, of, values_now, names, lookups
         self.before = values_now()
 
@@ -201,7 +202,8 @@ def objects_behind(roots: Sequence[Named], library: Callable[[str], bool], kind:
 
 
 def roots(fn: Callable[..., Any]) -> list[Named]:
-    """Return what a function reaches directly, its defaults included, with the program's names for it."""
+    """Return the objects that a function refers to directly, including its defaults, with the program's names for
+    them."""
     contents = _contents_of("", fn, in_library)
     return [(type(fn).__name__, fn)] if contents is None else list(contents.children())
 
@@ -211,7 +213,7 @@ def arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
     try:
         signature = inspect.signature(getattr(fn, "forward", fn))
         bound = signature.bind(*args, **kwargs).arguments
-    except (TypeError, ValueError):  # the call itself says what is wrong; some built-in functions have no signature
+    except (TypeError, ValueError):  # the call itself raises the error; some built-in functions have no signature
         return [*((f"args[{i}]", a) for i, a in enumerate(args)), *kwargs.items()]
     flat: list[Named] = []
     for name, value in bound.items():
@@ -221,7 +223,7 @@ def arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def _contents_of(name: str, value: Any, library: Callable[[str], bool]) -> ContainerContents | None:
-    """Return what is in a container, or around a function of the program; None for anything else."""
+    """Return the items of a container, or the captured objects of a function of the program; None for anything else."""
     if isinstance(value, dict | Mapping):
         keys = [f"[{key!r}]" if isinstance(key, str | int | float | tuple) else "[...]" for key in list(value)]
         names = [f" key {k}" for k in keys] + keys
@@ -275,7 +277,7 @@ def functions_held(value: Any) -> dict[str, Any]:
 
 
 def is_called_back(value: Any) -> bool:
-    """Say whether a value that an object of a framework has is a function of the program, or an object of its
+    """Return whether a value that an object of a framework has is a function of the program, or an object of its
     classes."""
     if isinstance(value, types.FunctionType):
         return not in_library(value.__code__.co_filename)
@@ -315,7 +317,7 @@ _NAMESPACES = {
 
 
 def is_namespace(value: Any) -> bool:
-    """Say whether an object of a class of the standard library has attributes that are a program's own values."""
+    """Return whether an object of a class of the standard library has attributes that are a program's own values."""
     return any((cls.__module__, cls.__qualname__) in _NAMESPACES for cls in type(value).__mro__)
 
 
@@ -324,7 +326,7 @@ def _is_closed(value: Any) -> bool:
 
 
 def is_bound_builtin(value: Any) -> bool:
-    """Say whether a value is a method, made in C, of an object: `losses.append`."""
+    """Return whether a value is a method, made in C, of an object: `losses.append`."""
     bound = isinstance(value, types.BuiltinMethodType | types.MethodWrapperType)
     return bound and not isinstance(value.__self__, types.ModuleType | type | None)
 
@@ -335,7 +337,7 @@ def _is_module(value: Any) -> bool:
 
 
 def is_plain_tensor(value: Any) -> bool:
-    """Say whether a value is a tensor of PyTorch's or of a program's class, with memory of its own, whose attributes
+    """Return whether a value is a tensor of PyTorch's or of a program's class, with memory of its own, whose attributes
     are the program's."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor) or type(value).__module__.startswith("tensorgraft."):
@@ -350,14 +352,15 @@ def _of_tables(name: str, value: Any, tables: Sequence[dict[str, Any]]) -> Conta
 
 
 def is_compiled_function(value: Any) -> bool:
-    """Say whether something of ours has made a function of one of the program's, its `__wrapped__`."""
+    """Return whether something of ours has made a function of one of the program's, its `__wrapped__`."""
     return type(value).__module__.startswith("tensorgraft.") and hasattr(value, "__wrapped__")
 
 
 def _variables_around(fn: types.FunctionType) -> ContainerContents:
     """The variables of a function that are not its own, its code and its defaults."""
     names = [n for n in dict.fromkeys(_names(fn.__code__)) if n in fn.__globals__]
-    names += sorted(global_names(fn.__code__) & vars(builtins).keys() - fn.__globals__.keys())  # which may hide them
+    # a global may be defined later and hide them
+    names += sorted(global_names(fn.__code__) & vars(builtins).keys() - fn.__globals__.keys())
     run_with = [n for n in _RUN_WITH if getattr(fn, n) is not None]
     imported = [n for n in imported_modules(fn.__code__) if n in sys.modules]
     entries = [*((fn.__globals__, n) for n in names), *((sys.modules, n) for n in imported)]
@@ -369,7 +372,7 @@ def _variables_around(fn: types.FunctionType) -> ContainerContents:
 
 
 def functions_around(fn: types.FunctionType) -> list[Named]:
-    """Return the functions of the program that one of a library has been made of: what a decorator has wrapped, also
+    """Return the functions of the program that a library's function refers to: those that a decorator has wrapped, also
     in a table (`functools.singledispatch`) or a sequence (`optax.chain`)."""
     variables = [
         (name, content_of(cell)) for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
@@ -384,7 +387,7 @@ _FUNCTIONS = types.FunctionType | types.MethodType | functools.partial
 
 
 def has_attributes(fn: types.FunctionType) -> bool:
-    """Say whether a function has attributes, or may give itself some."""
+    """Return whether a function has attributes, or may give itself some."""
     code = fn.__code__
     return bool(vars(fn).keys() - {"__wrapped__"}) or fn.__name__ in (*code.co_names, *code.co_freevars)
 
@@ -397,7 +400,7 @@ def _names(code: types.CodeType) -> Iterable[str]:
 
 
 def is_python_class(kind: type) -> bool:
-    """Say whether a class is written in Python. From Python 3.12 on, those of C are on the heap, too; they have a
+    """Return whether a class is written in Python. From Python 3.12 on, those of C are on the heap, too; they have a
     constructor of their own, or none."""
     heap, immutable, not_made = 1 << 9, 1 << 8, 1 << 7  # `Py_TPFLAGS_*`
     constructor = vars(kind).get("__new__")
@@ -406,8 +409,8 @@ def is_python_class(kind: type) -> bool:
 
 
 def is_of_program(value: Any) -> bool:
-    """Say whether an object is of a class that is written in Python, and neither the standard library's nor one of a
-    framework: the program's, or that of a package which it uses."""
+    """Return True if an object's class is written in Python, and belongs neither to the standard library nor to a
+    framework: it is the program's, or that of a package which it uses."""
     return is_program_class(type(value))
 
 
@@ -416,7 +419,7 @@ def is_program_class(kind: type) -> bool:
     if not is_python_class(kind) or callable(getattr(kind, "__torch_function__", None)):
         return False
     package = kind.__module__.partition(".")[0]
-    # where `exec` has no module to name it is the second; distributions are made of a program's tensors
+    # a class made by `exec` without a module name is in "builtins"; distributions consist of a program's tensors
     if package in ("__main__", "builtins") or kind.__module__.startswith("torch.distributions."):
         return True
     return not (package in sys.stdlib_module_names or package in FRAMEWORKS)

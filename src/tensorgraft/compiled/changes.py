@@ -1,4 +1,4 @@
-"""Changes: what a function has done to a table, and how it is done again."""
+"""Changes that a function has made to a table, and their repetition."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ class Change:
 
     table: Table
     new: list[Any]
-    keys: list[Any]  # of a dict: where new values go
+    keys: list[Any]  # keys of a dict with new values
     dropped: list[Any]  # keys, or elements of a set
-    order: list[int | None] | None = None  # of a sequence made anew: places of old elements, None for a new one
+    # of a sequence that is rebuilt: positions of old elements, None for a new one
+    order: list[int | None] | None = None
     counts: dict[Any, Any] | None = None  # keys whose number is counted up, and by how much; None: by the new value
     moved: list[Any] | None = None  # keys of a dict in the order that they have come to
 
@@ -58,9 +59,9 @@ def change_of(table: Table) -> Change | None:
         n = len(before)
         if len(after) == n and all(map(is_, after, before)):
             return None
-        full = len(after) == getattr(table.of, "maxlen", None)  # what is appended makes the first elements go
+        full = len(after) == getattr(table.of, "maxlen", None)  # appending drops the first elements
         left = next((before[k:] for k in range(n + 1 if full else 1) if _has_prefix(after, before[k:])), None)
-        if left is not None and not (full and any(map(is_scalar, left))):  # equal numbers may have been appended anew
+        if left is not None and not (full and any(map(is_scalar, left))):  # equal numbers may have been appended again
             return Change(table, after[len(left) :], [], [])
         positions = {id(v): k for k, v in reversed(list(enumerate(before)))}
         order = [k if k < n and before[k] is v else positions.get(id(v)) for k, v in enumerate(after)]

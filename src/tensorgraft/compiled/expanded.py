@@ -1,5 +1,5 @@
-"""Objects among the arguments of a compiled function (dataclasses, namespaces, objects of any class): what is in them
-are leaves of the call as well."""
+"""Objects among the arguments of a compiled function (dataclasses, namespaces, objects of any class), whose contents
+are leaves of the call."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def expanding(
 
 
 def _form(x: Any, parts: list[Any], numbers: dict[int, int], is_whole: Callable[[Any], bool]) -> Any:
-    """Add what is in an object to `parts`, and return its form: types, names of attributes and keys. None for what is
-    too large, or has keys that are no plain values."""
+    """Add the contents of an object to `parts`, and return its form: types, names of attributes, and keys. None for an
+    object that is too large, or has keys that are no plain values."""
     if is_plain(x) or is_whole(x):
         parts.append(x)
         return "leaf"

@@ -12,7 +12,7 @@ class Input:
     """An array that the compiled program is given at every call."""
 
     kind: str  # argument, parameter, buffer, gradient, optimizer state, captured, host, constant
-    name: str  # as the program has it
+    name: str  # the name in the program
     dtype: str
     shape: tuple[int, ...]
     bytes: int
@@ -46,7 +46,7 @@ class Fallback:
 
 @dataclass
 class Traced:
-    """One trace of a compiled function, and what was new when it was made."""
+    """One trace of a compiled function, and the properties of its call that were new."""
 
     reasons: list[str]  # [] for the first
     operations: int
@@ -54,7 +54,7 @@ class Traced:
 
 @dataclass
 class ExplainedCall:
-    """The numbers and names of what `tg.jit` makes of one call."""
+    """The numbers and names that describe how `tg.jit` compiles one call."""
 
     name: str
     backend: str
@@ -66,14 +66,15 @@ class ExplainedCall:
     trace_seconds: float
     gradients: int = 0  # bytes of those that parameters have afterwards and had not before, on each device
     fallbacks: list[Fallback] = field(default_factory=list)
-    traces: list[Traced] = field(default_factory=list)  # of a function compiled by `tg.jit`
+    traces: list[Traced] = field(default_factory=list)  # the traces of a function compiled by `tg.jit`
     calls: int = 0
-    cold: int = 0  # of the calls, those that ran uncompiled: with signatures that had not come back yet
+    cold: int = 0  # the number of calls that ran uncompiled, because their signatures had not recurred
     switched: list[int] = field(default_factory=list)  # the calls from which on it ran what another thread compiled
-    waits: str = ""  # what this call waits for: it runs the function itself
-    this_call: list[str] = field(default_factory=list)  # what is new in it; [] where it would run what is compiled
+    waits: str = ""  # the reason for which this call runs the function itself
+    # what is new in this call; [] if it would run a compiled program
+    this_call: list[str] = field(default_factory=list)
 
     def exchanges(self) -> list[tuple[Collective, OperatorUse | None]]:
-        """Return what several devices exchange, each with the operator that asks for it, where it is known."""
+        """Return the communication between devices, each with the operator that causes it, if known."""
         by_label = {o.label: o for o in self.operators if o.label}
         return [(collective, by_label.get(collective.label)) for collective in self.program.collectives]

@@ -9,7 +9,7 @@ from tensorgraft.compiled.explained_call import ExplainedCall
 
 
 class Explanation(ExplainedCall):
-    """An explanation of what `tg.jit` makes of one call. `print` it, or take it apart with `to_dict()`."""
+    """An explanation of how `tg.jit` compiles one call. `print` it, or convert it with `to_dict()`."""
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -1,7 +1,7 @@
-"""A function that is traced once for each kind of call: what `tg.jit` of every front end begins with.
+"""The base of `tg.jit` of every front end: a function that is traced once for each kind of call.
 
-A call is looked up by the structure of its arguments, modes, the objects that the function reaches at once, and what
-its leaves look like; then the guards of the traces that are known for it are asked, one after the other.
+A call is looked up by the structure of its arguments, modes, the objects that the function captures directly, and the
+metadata of its leaves; then the guards of the traces found are checked, one after the other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tensorgraft.hub.straight_line import MISSED, NotStraight
 Structure = Any  # hashable; of a call without containers its number of arguments
 Flattened = tuple[list[Any], Structure]
 MOST_TRACES = 32
-# While a function is traced, storages that it reads hold what stands for their arrays, which another trace would take
+# While a function is traced, storages that it reads hold stand-ins for their arrays, which another trace would take
 # for something that was written. Held until they are as before.
 one_at_a_time = threading.RLock()
 _MOST_KEYS = 256
@@ -32,7 +32,7 @@ _ENDLESS = "takes a container that contains itself"
 
 @dataclass
 class Report:
-    """A report of what `tg.jit` did with one function."""
+    """Statistics of one function of `tg.jit`."""
 
     name: str
     traces: int = 0
@@ -40,9 +40,9 @@ class Report:
     cold: int = 0  # calls that ran as eager code: with signatures that had not come back, or were being compiled
     switched: list[int] = field(default_factory=list)  # the calls from which on signatures ran what a thread compiled
     trace_seconds: float = 0.0
-    compile_seconds: float = 0.0  # of the first calls of the traces, which compile
-    operations: list[int] = field(default_factory=list)  # of each traced program
-    reasons: list[list[str]] = field(default_factory=list)  # of each trace: what was new
+    compile_seconds: float = 0.0  # of the first calls of traces, which compile
+    operations: list[int] = field(default_factory=list)  # the number of operations of each traced program
+    reasons: list[list[str]] = field(default_factory=list)  # for each trace, what was new
 
 
 class Leaves(list[Any]):
@@ -75,7 +75,7 @@ def flattening(atoms: Collection[type], flatten: Callable[[Any], Flattened]) -> 
 
 
 class InContext(Exception):
-    """Raised for a call that is to be looked up, and run, in another context."""
+    """Raised to look up and run a call in another context."""
 
     def __init__(self, context: AbstractContextManager[None]) -> None:
         self.context = context
@@ -89,7 +89,7 @@ class Boxed:
 
 
 class Expanded:
-    """The structure of a call, some of whose leaves are boxed objects: what is in these comes after the leaves."""
+    """The structure of a call that has boxed objects among its leaves: their contents follow the leaves."""
 
     def __init__(self, structure: Structure, count: int, objects: tuple[Any, ...]) -> None:
         self.structure, self.count, self.objects = structure, count, objects
@@ -123,7 +123,7 @@ class KnownCalls:
     def __init__(self, objects: list[Any], traces: Sequence[Any]) -> None:
         self.objects, self.traces = objects, traces
         self.hits = 0  # calls that were looked up
-        self.lines: list[tuple[Any, Callable[..., Any]]] = []  # of traces, the calls in straight line
+        self.lines: list[tuple[Any, Callable[..., Any]]] = []  # pairs of a trace and its straight-line call
 
     def line(self, trace: Any) -> Callable[..., Any] | None:
         """Return the call in straight line that was written for a trace; None where it is to be written."""
@@ -189,7 +189,7 @@ class TracedFunction:
             with other.context:
                 return self.looked_up(args, kwargs)
         before, known = self._last
-        if fast_key != before:  # to compare takes half of what it takes to look up
+        if fast_key != before:  # a comparison takes half as long as a lookup
             known = self._by_fast_key.get(tuple(fast_key))
             if known is not None:
                 self._last = fast_key, known
@@ -211,7 +211,8 @@ class TracedFunction:
     def _in_straight_line(
         self, call: Call, leaves: list[Any], objects: list[Any], traces: Sequence[Any], k: int
     ) -> Callable[..., Any]:
-        """Write what serves this call, by the trace number `k`, and all that have its key and meet its guards."""
+        """Write code that serves this call by trace number `k`, and all calls with the same key that meet its
+        guards."""
         try:
             code = StraightCall(call, leaves)
             code.require(f"{code.name(traces)}[{k}] is {code.name(traces[k])}")
@@ -243,7 +244,7 @@ class TracedFunction:
         raise NotImplementedError
 
     def _write_keys(self, code: StraightCall, leaves: Sequence[Any]) -> None:
-        """Write what `_add_keys` adds as conditions."""
+        """Write the key of `_add_keys` as conditions."""
         raise NotStraight
 
     def _write_trace(self, code: StraightCall, trace: Any) -> None:

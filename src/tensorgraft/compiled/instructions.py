@@ -1,5 +1,5 @@
-"""Read from bytecode how a function uses what it loads: whether a container is only written to, and which attributes
-are counted up (`self.calls += 1`)."""
+"""Analysis of bytecode: whether a container is only written to, and which attributes are incremented (`self.calls +=
+1`)."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def names_of(code: types.CodeType) -> frozenset[str]:
 
 
 def is_dotted_name(text: str) -> bool:
-    """Say whether a text may be the name of an attribute or a module."""
+    """Return whether a text may be the name of an attribute or a module."""
     return text.replace(".", "_").isidentifier()
 
 
 @functools.lru_cache(maxsize=4096)
 def asked_attributes(code: types.CodeType) -> frozenset[str]:
-    """Return the strings by which code may ask for attributes that are not there (`hasattr`, `getattr` with a default),
-    functions inside it included."""
+    """Return the strings with which code, including nested functions, may read attributes that do not exist (`hasattr`,
+    `getattr` with a default)."""
     asking = (nested for nested in codes_of(code) if not {"getattr", "hasattr"}.isdisjoint(nested.co_names))
     strings = (text for nested in asking for text in nested.co_consts if isinstance(text, str))
     return frozenset(text for text in strings if text.isidentifier())
@@ -79,8 +79,8 @@ def imported_modules(code: types.CodeType) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=4096)
 def compares_identities(code: types.CodeType) -> bool:
-    """Say whether code asks if two objects are the same one (`a is b`; not of constants, as in `a is None`), functions
-    inside it included."""
+    """Return whether code asks if two objects are the same one (`a is b`; not of constants, as in `a is None`),
+    functions inside it included."""
     for nested in codes_of(code):
         instructions = _instructions(nested)
         if any(i.opname == "IS_OP" and instructions[k - 1].opname != "LOAD_CONST" for k, i in enumerate(instructions)):
@@ -89,8 +89,8 @@ def compares_identities(code: types.CodeType) -> bool:
 
 
 def uses_of(name: str, codes: Iterable[types.CodeType]) -> set[str]:
-    """Return what code does with the container that it calls `name`, a variable or an attribute: "read"; "written"
-    where it appends to it or assigns an entry; "counted" where it counts an entry up."""
+    """Return how code uses the container `name`, a variable or an attribute: "read"; "written" if it appends to it or
+    assigns an entry; "counted" if it increments an entry."""
     return {use for code in codes for use in _uses_of(name, code)}
 
 
@@ -112,7 +112,7 @@ def _uses_of(name: str, outer: types.CodeType) -> frozenset[str]:
 
 
 def _use(following: list[dis.Instruction]) -> str:
-    """Return what the instructions that follow do with what the one before has loaded."""
+    """Return how the following instructions use the value that the previous one has loaded."""
     following = [i for i in following if i.opname not in ("PUSH_NULL", "NOP", "EXTENDED_ARG")]
     names = [i.opname for i in following]
     if len(following) < 2:
@@ -130,7 +130,7 @@ def _use(following: list[dis.Instruction]) -> str:
 
 
 def is_counted_up(code: types.CodeType, offset: int) -> bool:
-    """Say whether the attribute that the instruction at `offset` loads is the target of `+=` or `-=`, and the value
+    """Return whether the attribute that the instruction at `offset` loads is the target of `+=` or `-=`, and the value
     goes nowhere else."""
     instructions = _instructions(code)
     k = next((k for k, instruction in enumerate(instructions) if instruction.offset == offset), 0)

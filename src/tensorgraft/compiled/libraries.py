@@ -50,7 +50,7 @@ class Libraries:
             yield from ((cls, name) for name in sorted(self._names & table.keys()) if _is_put_there(table[name]))
 
     def properties(self) -> Iterator[tuple[Any, str]]:
-        """Yield (a module, a name) of what modules compute when they are asked."""
+        """Yield (a module, a name) for attributes that modules compute when they are read."""
         for module in self._modules:
             for cls in type(module).__mro__:
                 if cls not in types.ModuleType.__mro__:
@@ -67,7 +67,7 @@ def modules_named(names: Iterable[str], package: str) -> list[types.ModuleType]:
 
 
 def _is_put_there(value: Any) -> bool:
-    """Say whether what a library's module or class holds is a module, or a function of the program."""
+    """Return True if an attribute of a library's module or class is a module, or a function of the program."""
     of_program = isinstance(value, types.FunctionType) and not in_library(value.__code__.co_filename)
     return of_program or isinstance(value, types.ModuleType)
 

@@ -1,5 +1,5 @@
-"""Values that are looked up one by one, many of them at once: entries of dictionaries, variables of functions,
-attributes. A guard asks for hundreds of them at each call of a compiled function."""
+"""Lookups of many values at once: entries of dictionaries, variables of functions, attributes. A guard makes hundreds
+of them at each call of a compiled function."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class _Absent:
         return "nothing"
 
 
-ABSENT = _Absent()  # stands for an entry that is not there, and for what a variable has before it is bound
+ABSENT = _Absent()  # the value of an entry that does not exist, or of an unbound variable
 _content = attrgetter("cell_contents")
 _MOST = 64  # lookups that are written one by one
 
 
 class Lookups:
-    """Places whose values are looked up: entries of dictionaries by key, closure cells, attributes by name."""
+    """Entries of dictionaries by key, closure cells, and attributes by name, whose values are looked up."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Lookups:
         return values
 
     def write(self, code: StraightLine, values: Sequence[Any]) -> None:
-        """Write that what is looked up are `values`, in the order of `current`, the very objects."""
+        """Write the condition that the lookups return exactly the objects `values`, in the order of `current`."""
         if len(values) > _MOST:
             code.require_objects(code.let(f"{code.name(self.current)}()"), values)
             return
@@ -104,7 +104,7 @@ def _lookup_key(lookup: Any, value: Any) -> Any:
 
 
 def content_of(cell: types.CellType) -> Any:
-    """Return what a variable is bound to, ABSENT for one that is not bound yet."""
+    """Return the value of a variable, or ABSENT if it is unbound."""
     try:
         return cell.cell_contents
     except ValueError:

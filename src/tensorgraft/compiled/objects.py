@@ -26,7 +26,7 @@ def collecting_new_objects() -> Iterator[frozenset[int]]:
     """Context that restricts the garbage collector to objects made inside: to scan all takes as long as a trace. Yields
     the identities of older objects that it scans nevertheless."""
     if program_freezes():
-        old_objects = gc.get_objects()  # which live on: a new object would else have the identity of a dead one
+        old_objects = gc.get_objects()  # kept alive: a new object could otherwise have the id of a freed one
         yield frozenset(map(id, old_objects))
         del old_objects
         return
@@ -76,7 +76,7 @@ class Template:
         self._copied = False  # something is in it that has to be copied
         self._find(value, is_array, is_old)
         if self._copied:
-            self.make(self.arrays)  # what cannot be copied is found out while the function is traced
+            self.make(self.arrays)  # raises, while the function is traced, for objects that cannot be copied
 
     def _find(self, value: Any, is_array: Callable[[Any], bool], is_old: Callable[[Any], bool]) -> None:
         for x in reachable_objects(value, lambda x: is_array(x) or is_old(x)):
@@ -263,14 +263,15 @@ def has_objects_of_calls(
 
 
 def _leaves_out_attributes(kind: type) -> bool:
-    """Say whether a class of the program says by `__getstate__` what is copied of an object, and no more than that."""
+    """Return True if a class of the program selects by `__getstate__` the attributes that are copied, and defines
+    nothing else for copying."""
     if not isinstance(getattr(kind, "__getstate__", None), types.FunctionType) or hasattr(kind, "__deepcopy__"):
         return False
     return is_program_class(kind) and all(map(is_python_class, kind.__mro__[:-1]))
 
 
 def _refers_to_old(x: Any, is_old: Callable[[Any], bool]) -> bool:
-    """Say whether it is a weak reference to an object from outside, or to none."""
+    """Return whether it is a weak reference to an object from outside, or to none."""
     return isinstance(x, ReferenceType) and ((of := x()) is None or is_old(of))
 
 

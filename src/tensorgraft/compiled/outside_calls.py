@@ -43,12 +43,12 @@ _REFUSED: tuple[tuple[str, str, tuple[str, ...]], ...] = (  # (description, modu
     ("asks whether garbage is collected", "gc", ("isenabled",)),
     ("asks its user", "builtins", ("input",)),
     ("draws random numbers", "random.SystemRandom", ("random", "getrandbits")),
-    ("draws random numbers", "random", ("_urandom",)),  # what `secrets` calls
+    ("draws random numbers", "random", ("_urandom",)),  # `secrets` calls this
     ("starts a process", "subprocess.Popen", ("__init__",)),
     ("starts a thread", "threading.Thread", ("start",)),
 )
 _NAMES = frozenset(name for _, _, names in _REFUSED for name in names)
-# what settings are asked for by, that no key of a trace has
+# functions that read settings which are in no key of a trace
 _ASKED = (
     ("sys", ("getrecursionlimit", "getswitchinterval", "gettrace", "getprofile")),
     ("gc", ("get_threshold",)),
@@ -58,7 +58,7 @@ _ASKED = (
     ("numpy", ("geterr", "get_printoptions")),
     ("torch", ("get_float32_matmul_precision", "get_num_threads", "get_num_interop_threads", "is_warn_always_enabled")),
 )
-# by what is there while a function is traced
+# the names that a trace replaces, if they exist
 REPLACED = _NAMES.union(*(names for _, names in _ASKED), ("print", "warn", "handle", "seed", "id"))
 _STANDARD = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 _SITE = tuple({sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib")})
@@ -183,7 +183,7 @@ class OutsideCalls:
         original(*args, **kwargs)
 
     def _print(self, original: Any, args: Any, kwargs: Any) -> None:
-        texts = tuple(map(str, args))  # of a tensor it raises
+        texts = tuple(map(str, args))  # raises for a tensor
         if kwargs.keys() - {"sep", "end", "file", "flush"}:
             original(*texts, **kwargs)  # raises
         self.repeated.append(functools.partial(original, *texts, **kwargs))

@@ -41,7 +41,7 @@ Space = Mapping[str, Any]
 
 @functools.lru_cache(maxsize=4096)
 def _is_of_package(file: str) -> bool:
-    """Say whether a file is one of a package that is neither a framework nor a part of Python."""
+    """Return True for a file of a package that is neither a framework nor a part of Python."""
     site = next((site for site in _SITE if file.startswith(site)), None)
     return site is not None and file[len(site) :].partition(os.sep)[0].removesuffix(".py") not in FRAMEWORKS
 
@@ -61,7 +61,7 @@ class Packages:
         self._containers: dict[int, tuple[str, Any, list[Any]]] = {}
 
     def see(self, code: types.CodeType, space: Space) -> None:
-        """Look at what a function mentions, given its code and its global variables."""
+        """Examine the names that a function mentions, given its code and its global variables."""
         if code in self._codes or len(self._codes) >= _MOST_FUNCTIONS:
             return
         self._codes.add(code)
@@ -72,8 +72,8 @@ class Packages:
             self.meet(space, name, names)
 
     def meet(self, space: Space, name: str, names: frozenset[str], looked_up: bool = False) -> None:
-        """Look at what a module has by a name that a function mentions beside other `names`. `looked_up`: whether it is
-        known that it is to stay the same."""
+        """Examine a module's attribute that a function mentions together with other `names`. `looked_up`: it is already
+        guarded."""
         value = space[name]
         if isinstance(value, types.ModuleType):
             if not looked_up and value.__name__.partition(".")[0] not in sys.stdlib_module_names:
@@ -127,13 +127,13 @@ class Packages:
             self._containers.setdefault(id(value), (name, value, entries_of(value)))
 
     def places(self) -> list[tuple[Space, str]]:
-        """Return where values other than functions are to be looked up, but for those that have changed meanwhile: by
-        the function itself, at each call."""
+        """Return where values other than functions are looked up, except those that the function itself changes at each
+        call."""
         values = ((s, n, value) for s, n, value in self._places.values() if not isinstance(value, _FUNCTIONS))
         return [(s, n) for s, n, value in values if is_same_value(s.get(n, ABSENT), value)]
 
     def namespaces(self) -> Namespaces:
-        """Return the functions that have not changed meanwhile."""
+        """Return the functions that have not changed since."""
         of_owners: dict[int, tuple[Space, dict[str, Any]]] = {}
         for (owner, _), (space, name, value) in self._places.items():
             if isinstance(value, _FUNCTIONS) and space.get(name) is value:
@@ -141,7 +141,7 @@ class Packages:
         return Namespaces(of_owners.values())
 
     def containers(self) -> Iterator[tuple[str, Any]]:
-        """Yield those containers that have not changed meanwhile."""
+        """Yield the containers that have not changed since."""
         for name, of, before in self._containers.values():
             now = entries_of(of)
             if len(now) == len(before) and all(map(is_same_value, now, before)):
@@ -164,14 +164,14 @@ class Namespaces:
         self._expected = [tuple(fns.values()) if len(fns) > 1 else next(iter(fns.values())) for _, fns in self._spaces]
 
     def hold(self) -> bool:
-        """Say whether each function is the same, which functions are compared by."""
+        """Return whether each function is the same, which functions are compared by."""
         try:
             return all(map(eq, map(call, self._getters, self._of), self._expected))
         except KeyError:
             return False
 
     def failure(self) -> str | None:
-        """Name a function that is another one now; None if there is none."""
+        """Return the name of a function that was replaced, or None."""
         places = ((space, name, fn) for space, functions in self._spaces for name, fn in functions.items())
         return next(
             (f"{fn.__qualname__} was replaced" for space, name, fn in places if space.get(name) is not fn), None
@@ -182,7 +182,7 @@ class Namespaces:
 
 
 def entries_of(of: Any) -> list[Any]:
-    """Return what is in a container."""
+    """Return the entries of a container."""
     return [*of, *of.values()] if isinstance(of, dict) else [*of]
 
 

@@ -8,14 +8,14 @@ import threading
 import time
 from collections.abc import Iterator
 
-_SECONDS = 5.0  # of silence before it, and nothing is said where nobody looks (no terminal)
+_SECONDS = 5.0  # of silence first; nothing is shown without a terminal
 _CLEAR = "\r\x1b[K"
 
 
 @contextlib.contextmanager
 def progress_shown(name: str) -> Iterator[None]:
-    """Context that shows in the terminal what is compiled and for how long, if it takes long; the line is erased in the
-    end."""
+    """A context that shows a line in the terminal with the function being compiled and the time, if it takes long; the
+    line is erased at the end."""
     out = sys.stderr
     if out is None or not out.isatty():
         yield

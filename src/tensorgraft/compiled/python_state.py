@@ -1,8 +1,9 @@
-"""Python's objects around a function of another framework that is traced once for many calls.
+"""The state of Python objects that a function of another framework reads and writes, where the function is traced once
+for many calls.
 
-What the function reads of them is compared at each call, and a trace serves only those in which it is the same. What
-it only writes (a counter, a list of numbers) is written at each call. A function that reads what it changes, draws
-random numbers, or asks for what differs at each call (a clock, an iterator) is traced at each call.
+State that the function reads is compared at each call, and a trace serves only calls with equal state. State that it
+only writes (a counter, a list of numbers) is written at each call. A function that reads state which it changes, draws
+random numbers, or reads something that differs at each call (a clock, an iterator) is traced at each call.
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ class PythonState:
         return self._noted.watched(self._world.outside)
 
     def settle(self) -> str | None:
-        """Take what the trace has found. Returns why it cannot serve later calls, in words that follow the function's
-        name; None if it can."""
+        """Collect the state that the trace has read. Return why it cannot serve later calls, as text that follows the
+        function's name, or None if it can."""
         world = self._world
         assert world is not None
         why = self._noted.refused
@@ -107,12 +108,12 @@ class PythonState:
         return why
 
     def _is_library(self, change: Change) -> bool:
-        """Return whether a library has changed what it keeps for itself in a module."""
+        """Return True if a library has changed its own data in a module."""
         owner = self._whole.get(id(change.table.of))
         return owner is not None and _own_of_library(owner.__class__).issuperset([*change.keys, *change.dropped])
 
     def repeat(self) -> None:
-        """Change what the function changes, at a call for which it is not traced."""
+        """Apply the function's changes at a call for which it is not traced."""
         if _now.is_traced:
             return
         for change in self._changes:
@@ -129,14 +130,14 @@ class PythonState:
 
     @property
     def repeats(self) -> bool:
-        """Say whether each call changes something outside."""
+        """Return whether each call changes something outside."""
         return bool(self._changes)
 
     def hold(self) -> bool:
         return self._world is None and self._around.hold() and self._modules.hold()
 
     def failure(self) -> str | None:
-        """Return in words what has changed; None where nothing has."""
+        """Return a description of a change since the trace, or None."""
         return self._around.failure()
 
 
@@ -150,8 +151,8 @@ _now = _Now()
 
 @contextlib.contextmanager
 def states_met() -> Iterator[list[PythonState | None]]:
-    """Context that yields a list of the states on which the traces used inside depend, None for a function that has to
-    be traced at each call. For whoever keeps what is made of these traces, without a look at the states."""
+    """A context that yields a list of the states on which the traces used inside depend, with None for a function that
+    has to be traced at each call. It is for code that caches results of these traces without comparing the states."""
     before, _now.states = _now.states, []
     try:
         yield _now.states
@@ -210,7 +211,7 @@ _TABLES = (dict, OrderedDict)
 @functools.cache
 def _own_of_library(kind: type) -> frozenset[str]:
     """Return the private attributes that methods of a library's classes assign (the flat weights of an LSTM)."""
-    derived = kind.__mro__[:-2]  # of the class of all modules itself nothing is hidden
+    derived = kind.__mro__[:-2]  # without `type` and `object`, which hide nothing
     classes = [cls for cls in derived if in_library(getattr(sys.modules.get(cls.__module__), "__file__", None) or "")]
     methods = [f for cls in classes for f in vars(cls).values() if isinstance(f, types.FunctionType)]
     names = {name for f in methods if f.__name__ != "__init__" for name in stored_attributes(f.__code__)}
@@ -218,7 +219,7 @@ def _own_of_library(kind: type) -> frozenset[str]:
 
 
 def _name(change: Change) -> str:
-    """Return the program's name for what a function has changed."""
+    """Return the program's name for an object that a function has changed."""
     key = next((key for key in change.keys if isinstance(key, str)), "")
     return ".".join(filter(None, (change.table.name, key))) or "a variable"
 

@@ -15,11 +15,11 @@ def states_of(generators: Sequence[Any]) -> list[Any]:
     return [*random_states(), *map(state_of, generators)]
 
 
-_DRAW = ("bit_generator", "random_raw", "get_state")  # what generators of NumPy have one of
+_DRAW = ("bit_generator", "random_raw", "get_state")  # NumPy's generators have one of these
 
 
 def is_generator(value: Any) -> bool:
-    """Say whether a value is a generator of Python's or NumPy's random numbers."""
+    """Return whether a value is a generator of Python's or NumPy's random numbers."""
     kind = type(value)
     numpys = kind.__module__.startswith("numpy.random")
     return isinstance(value, random.Random) or (numpys and any(hasattr(kind, name) for name in _DRAW))

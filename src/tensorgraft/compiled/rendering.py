@@ -118,7 +118,7 @@ def _constants(constants: list[Input]) -> Group:
 
 
 def _collectives(e: ExplainedCall) -> Group:
-    """Return a table of what devices exchange, by the line that asks for it."""
+    """Return a table of the communication between devices, by the line that causes it."""
     total: dict[tuple[str, str, str, str], list[int]] = {}
     for collective, use in e.exchanges():
         name = "" if use is None else f"{use.name} (backward)" if use.backward else use.name
@@ -139,7 +139,7 @@ def _operators(e: ExplainedCall) -> Group:
         name = f"{o.name} (backward)" if o.backward else o.name
         share = f"{o.flops / total:.0%}"
         rows.append((name, str(o.calls), quantity(o.flops), share, size(o.bytes), o.place, _short(o.source)))
-    # Where the lines are too long it is names and sources that are cut, neither a figure nor a place.
+    # If lines are too long, names and sources are shortened, but no figures or positions.
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)][1:6] or [0] * 5
     names = (("calls", "right"), ("FLOPs", "right"), ("share", "right"), ("bytes", "right"), ("line", "left"))
     right = [

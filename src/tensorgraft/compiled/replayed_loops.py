@@ -31,8 +31,8 @@ class ReplayedLoops:
         self._natives: weakref.WeakKeyDictionary[Backend, NativeProgram] = weakref.WeakKeyDictionary()
 
     def __call__(self, xp: Backend, arrays: Sequence[Array], compiled: bool = False) -> list[Array] | None:
-        """Return the results; None where `xp` is to evaluate the function, or to compile it (`compiled`): in traces and
-        derivatives of its framework, and where a program cannot say what the function does."""
+        """Return the results, or None if `xp` has to evaluate the function, or to compile it (`compiled`): in traces
+        and derivatives of its framework, and if a recorded program cannot represent the function."""
         if self._is_refused or xp.dialect() is None or xp.in_trace():
             return None
         if any(xp.is_traced(x) or xp.is_differentiated(x) for x in arrays):
@@ -62,7 +62,7 @@ class ReplayedLoops:
             assert self._program is not None
             try:
                 native = self._natives[xp] = NativeProgram(self._program, xp)
-            except SyntaxError:  # of loops within twenty others, which Python's compiler refuses
+            except SyntaxError:  # Python's compiler refuses more than twenty nested blocks
                 self._is_refused = True
         return native
 

@@ -69,13 +69,13 @@ from tensorgraft.compiled.values import is_scalar
 _MOST = 100_000  # objects
 _MOST_STRINGS = 1000
 _OPAQUE: list[type] = [types.BuiltinFunctionType, types.GenericAlias, types.CodeType, types.FrameType]
-# of loggers the level is looked at, of generators the random state
+# of loggers the level is compared, of generators the random state
 _OWN_MODULES = ("tensorgraft", "jax", "jaxlib", "numpy", "optree", "ml_dtypes", "logging", "random")
 _OF_STANDARD = frozenset(sys.stdlib_module_names) - {"types", "collections", "__main__", "builtins"}
 
 
 def opaque(*kinds: type) -> None:
-    """Leave out objects of these types: a front end knows otherwise what changes in them."""
+    """Leave out objects of these types: a front end detects their changes in another way."""
     _OPAQUE.extend(kinds)
 
 
@@ -85,16 +85,16 @@ _HOOKS: list[tuple[type, Callable[[Any], Iterable[Any]], Callable[[], Collection
 def with_hooks(
     kind: type, hooks: Callable[[Any], Iterable[Any]], own_attributes: Callable[[], Collection[str]]
 ) -> None:
-    """Look at the functions of the program that objects of an opaque type call, and at what those of a class of the
-    program have beside the attributes `own_attributes()` of the type."""
+    """Examine the program's functions that objects of an opaque type call, and for a class of the program the
+    attributes other than `own_attributes()` of the type."""
     _HOOKS.append((kind, hooks, own_attributes))
 
 
 _STREAMED = ("write", "writelines", "read", "readline", "readlines", "readinto", "seek", "truncate")
 _IMPORTING = ("import_module", "__import__", "modules")
-_DYNAMIC = {"globals", "eval", "exec", "dir"}  # reach what no name in the code tells of
+_DYNAMIC = {"globals", "eval", "exec", "dir"}  # names that can reach objects which the code does not mention
 
-# by the name of a module or class: `time` itself is mentioned wherever the module is
+# by the name of a module or class: `time` is mentioned wherever the module is used
 _CLOCKS = {"datetime": ("now", "today", "utcnow"), "date": ("today",)}
 
 
@@ -107,26 +107,26 @@ class Reachable:
 
     def __init__(self, fn_roots: Iterable[Named], call: Call = ((), {})) -> None:
         self.tables: dict[int, Table] = {}
-        self.visited: dict[int, Any] = {}  # every object that was met, held so that its identity is its own
-        self.finders: dict[int, Find] = {}  # of objects behind arguments
+        self.visited: dict[int, Any] = {}  # every object that was found, kept alive so that its id is unique
+        self.finders: dict[int, Find] = {}  # finders of objects that arguments refer to
         self.codes: list[types.CodeType] = []
         self.is_new: Callable[..., bool] = lambda *values: False  # made inside the trace that is under way
-        self.methods: list[tuple[str, bool, types.FunctionType]] = []  # of classes; `called_by_name` reads them
+        self.methods: list[tuple[str, bool, types.FunctionType]] = []  # methods of classes; `called_by_name` reads them
         self.owners: list[Any] = []  # objects of the program's classes
         self.standard: dict[int, Any] = {}  # objects of the standard library's classes, by identity
         self.slotted: dict[int, Slots] = {}  # the attributes of objects whose classes have `__slots__`
         self.outside: list[tuple[dict[str, Any], str]] = []  # global variables that are watched functions
-        self.hooks: list[Any] = []  # of tensors and optimizers
+        self.hooks: list[Any] = []  # hooks of tensors and optimizers
         self.of_tensors: list[Table] = []  # attributes of tensors that are no arguments
-        self.named: list[Table] = []  # variables and attributes of what is no argument
-        self.stored: dict[int, set[str]] = {}  # by tables' identity: attributes that were seen being set
+        self.named: list[Table] = []  # variables, and attributes of objects that are no arguments
+        self.stored: dict[int, set[str]] = {}  # {id of a table: attributes that were set}
         self.libraries, self.packages = Libraries(), Packages()
         self._spaces: list[tuple[str, Any]] = []
         self.generators: list[Any] = []
-        # functions that remember results, how often they have, and what they have remembered
+        # functions that cache results: their name, the cache, the number of results, and these
         self._caches: list[tuple[str, Any, Any, frozenset[Any]]] = []
-        self._strings: set[str] = set()  # by which the function may ask for attributes and modules
-        # while other threads run, which may change something, too: what is behind each value, with the attributes that
+        self._strings: set[str] = set()  # strings by which the function may read attributes and modules
+        # if other threads run, which may change state, too: the contents of each value, with the attributes in which
         # it is found by, and what the walk began with
         self._links: dict[int, list[tuple[str | None, Any]]] | None = {} if threading.active_count() > 1 else None
         self._starts: list[Any] = []
@@ -182,7 +182,7 @@ class Reachable:
     def _walk(self, roots: Iterable[tuple[str, Any, Find | None]]) -> None:
         queue = deque(roots)
         if self._links is not None:
-            # numbers lead nowhere, and one that stands for an input of the trace must not be kept alive
+            # numbers refer to nothing, and one that represents an input of the trace must not be kept alive
             self._starts += [value for _, value, _ in queue if not is_scalar(value)]
         seen_objects = self.visited
         while queue and len(seen_objects) < _MOST:
@@ -201,7 +201,7 @@ class Reachable:
             children = list(self._entries_behind(name, value, find))
             queue.extend(children)
             if self._links is not None:
-                owned = is_of_program(value)  # whose attributes are seen being used
+                owned = is_of_program(value)  # uses of its attributes are observed
                 links = [(its_name.rpartition(".")[2] if owned else None, child) for its_name, child, _ in children]
                 self._links[id(value)] = [link for link in links if not is_scalar(link[1])]
 
@@ -326,15 +326,15 @@ class Reachable:
     def _attributes(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, Find | None]]:
         cls = type(value)
         package = cls.__module__.partition(".")[0]
-        made_in_python = is_python_class(cls)
+        is_python = is_python_class(cls)
         if package in _OF_STANDARD and package not in _OWN_MODULES and not is_namespace(value):
-            if made_in_python and isinstance(attributes := getattr(value, "__dict__", None), dict):
+            if is_python and isinstance(attributes := getattr(value, "__dict__", None), dict):
                 self._add(name, attributes, None)
                 self.standard[id(value)] = value
             return
         if package in _OWN_MODULES:
             return
-        if made_in_python:
+        if is_python:
             yield cls.__name__, cls, None
         attributes = getattr(value, "__dict__", None)
         if isinstance(attributes, dict):
@@ -344,7 +344,7 @@ class Reachable:
                 self.named.append(self.tables[id(attributes)])
         if is_of_program(value):
             self.owners.append(value)
-        if made_in_python and (slots := slots_of(cls)):
+        if is_python and (slots := slots_of(cls)):
             table = self.slotted[id(value)] = Slots(value, slots)
             find_slots = None if find is None else lambda call: Slots(find(call), slots)
             for key, child in self._add(name, table, find_slots).items():
@@ -381,7 +381,7 @@ class Reachable:
     # ---- after a trace ---------------------------------------------------------------------------------------------
 
     def watch(self, name: str, of: Any) -> None:
-        """Take what an object has, before it is changed; of one that is made inside the trace that does not matter."""
+        """Copy the attributes of an object before it is changed; for one made inside the trace they do not matter."""
         if id(of) not in self.visited and not self.is_new(of):
             known = len(self.generators)
             self._walk([(name, of, None)])
@@ -404,8 +404,8 @@ class Reachable:
         return _substituted(args, new_of), {key: _substituted(value, new_of) for key, value in kwargs.items()}
 
     def leave_to_others(self, uses: Callable[[Any, str], bool]) -> None:
-        """Leave out what this thread has not changed, since it has not asked for it. `uses`: tells the attributes of an
-        object of the program's that it has."""
+        """Leave out changes that another thread has made, of objects that this thread has not read. `uses`: returns the
+        attributes of an object of the program that it has read."""
         if self._links is None:
             return
         reached: set[int] = set()
@@ -432,11 +432,11 @@ class Reachable:
         counted: Collection[tuple[int, str]] = (),
         sum_of: Callable[[Any], tuple[Any, Any] | None] = lambda value: None,
     ) -> list[Change]:
-        """Compare with the copies, and return what is different; raises RunsUncompiled for what cannot be done again.
+        """Compare with the copies, and return the differences; raises RunsUncompiled for one that cannot be repeated.
 
         Arguments:
-            counted: attributes that are only counted up, by the identity of the dictionary that they are in.
-            sum_of: for a number that is an array of the trace, the Python number and the array that it is the sum of.
+            counted: {id of an attribute dictionary: names that are only incremented}.
+            sum_of: returns (Python number, array) for a number that is their sum in the trace.
         """
         differences = [change for table in self.tables.values() if (change := change_of(table)) is not None]
         attributes = {id(vars(value)): value for value in self.standard.values()}
@@ -457,12 +457,12 @@ class Reachable:
         return differences
 
     def called_by_name(self, names: Collection[str]) -> Iterator[types.FunctionType]:
-        """Yield the methods of the program's classes that functions which mention these names may call: those of these
-        names, those that make objects of a class of such a name, operators, and what a library's class calls."""
+        """Yield the methods of the program's classes that functions mentioning these names may call: methods with these
+        names, constructors of classes with them, operators, and methods that a library's class calls."""
         return (fn for name, anyway, fn in self.methods if anyway or name in names)
 
     def drew(self) -> bool:
-        """Say whether Python's or NumPy's random numbers were drawn."""
+        """Return whether Python's or NumPy's random numbers were drawn."""
         states_now = states_of(self.generators)
         return (
             not all(map(same_state, self._dice, states_now))
@@ -471,8 +471,8 @@ class Reachable:
         )
 
     def remembered(self) -> str | None:
-        """Name a function under `functools.lru_cache` that was called, and knows its results by arrays: other ones of a
-        later call, or the same with other values, it would be asked about in vain."""
+        """Return the name of a called function under `functools.lru_cache` whose keys contain arrays: a later call has
+        other arrays, or the same with other values, so that the cached result would be wrong."""
         for name, results, _ in self.asked_caches():
             keys = (key if isinstance(key, tuple | list) else (key,) for key in results)
             if any(framework_of(part) is not None for key in keys for part in key):
@@ -499,11 +499,11 @@ class Reachable:
         set_states(self._dice, self.generators)
 
     def only_written(self, change: Change) -> bool:
-        """Say whether a change is the same whatever its table has held, which the function never reads."""
+        """Return whether a change is the same whatever its table has held, which the function never reads."""
         uses, table = self._uses(change.table), change.table
         if uses == {"counted"}:
             return change.counts is not None and change.counts.keys() == set(change.keys)
-        # what is added to a set may have been in it
+        # an element that is added to a set may have been in it
         return uses == {"written"} and change.order is None and not (isinstance(table.of, set) and table.before)
 
     def written_as_before(self, changes: Iterable[Change]) -> Iterator[tuple[Table, list[Any]]]:
@@ -532,12 +532,12 @@ class Reachable:
 
 
 def _results_of(cached: Any) -> list[dict[Any, Any]]:
-    """Return the table of what a function under `functools.lru_cache` remembers."""
+    """Return the table of results of a function under `functools.lru_cache`."""
     return [of for of in gc.get_referents(cached) if isinstance(of, dict) and of is not vars(cached)]
 
 
 def _writes_blindly(of: Any) -> bool:
-    """Say whether a container's methods that write are Python's own, which do not read it."""
+    """Return whether a container's methods that write are Python's own, which do not read it."""
     methods = (getattr(of, name, None) for name in ("__setitem__", "__getitem__", *WRITES))
     return all(is_bound_builtin(method) and method.__self__ is of for method in methods if method is not None)
 
@@ -569,12 +569,12 @@ _SIGNALLED = ("set", "clear", "wait", "acquire", "release", "abort", "reset")
 
 
 def _acts(value: Any) -> bool:
-    """Say whether it is a stream, or an object made in C that has no contents to compare."""
+    """Return whether it is a stream, or an object made in C that has no contents to compare."""
     return isinstance(value, io.IOBase) or type(value).__module__ in ("_queue", "_csv", "mmap", "sqlite3", "zlib")
 
 
 def is_iterator(value: Any) -> bool:
-    """Say whether it is a generator or one of Python's own iterators: nothing tells how far it has come."""
+    """Return whether it is a generator or one of Python's own iterators: nothing tells how far it has come."""
     return isinstance(value, Iterator) and not is_python_class(type(value)) and not hasattr(value, "fileno")
 
 

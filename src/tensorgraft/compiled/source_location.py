@@ -35,12 +35,12 @@ class Place(NamedTuple):
     def node(self) -> ast.AST | None:
         """The expression (or statement) that the instruction evaluates, None where the source does not tell."""
         lines = linecache.getlines(self.file)
-        version = linecache.cache.get(self.file, (0, 0))[:2]  # a file may be written anew
+        version = linecache.cache.get(self.file, (0, 0))[:2]  # a file may be rewritten
         return _nodes(self.file, version, len(lines)).get(_positions(self.code)[self.instruction // 2])
 
     @property
     def calls(self) -> bool:
-        """Say whether the instruction calls a function, rather than asking for the truth of what one returned."""
+        """Return True if the instruction calls a function, False if it reads the truth value of a result."""
         return "CALL" in dis.opname[self.code.co_code[self.instruction]]
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
-"""A program of another framework as a list of steps in operations of the hub, and what runs it as one compiled program.
+"""A program of another framework as a list of steps in operations of the hub, which can be run as one compiled program.
 
-Front ends that read programs (jaxprs, graphs of TensorFlow) make these; what a step computes is a rule of theirs.
+Front ends that read programs (jaxprs, graphs of TensorFlow) create these lists; each step runs one of their rules.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RuleStep:
 
 @dataclass
 class StepsPlan:
-    """Steps over numbered slots. A front end says how its constants become values (`converted`)."""
+    """Steps over numbered slots. A front end defines how its constants become values (`converted`)."""
 
     size: int = 0
     parameters: list[int] = field(default_factory=list)
@@ -39,7 +39,7 @@ class StepsPlan:
     _on: weakref.WeakKeyDictionary[Backend, list[Any]] = field(default_factory=weakref.WeakKeyDictionary)  # constants
 
     def __call__(self, xp: Backend, *operands: Any) -> list[Any]:
-        """The results, for operands that are arrays of `xp`, or whatever else the rules take."""
+        """Run the steps. Operands are arrays of `xp`, or other values that the rules accept."""
         slots: list[Any] = [None] * self.size
         constants = self._converted(xp)
         for (slot, _), value in zip(self.constants, constants, strict=True):
@@ -57,25 +57,29 @@ class StepsPlan:
                 slots[slot] = None
         outputs = [slots[i] for i in self.results]
         if constants and xp.mutable and not xp.in_trace():
-            # whoever writes a result writes no constant of the next call; a branch may have handed it on
+            # a result may be a constant, which a branch has passed on: writes to it must not change the next call
             constant_ids = {id(a) for value in constants for a in self.arrays_in(value)}
             outputs = [xp.copy(x) if id(x) in constant_ids and xp.is_array(x) else x for x in outputs]
         return outputs
 
     def converted(self, xp: Backend, value: Any) -> Any:
-        """A constant as the steps take it on a backend."""
+        """Return the form of a constant that the steps take on a backend."""
         return value
 
     def arrays_in(self, value: Any) -> Sequence[Array]:
-        """The arrays of the backend in a converted constant."""
+        """Return the arrays of the backend in a converted constant."""
         return (value,)
+
+    def new_slot(self) -> int:
+        self.size += 1
+        return self.size - 1
 
     def _converted(self, xp: Backend) -> list[Any]:
         constants = None if xp.in_trace() else self._on.get(xp)
         if constants is None:
             values = [self.converted(xp, x) for _, x in self.constants]
             if xp.in_trace() or any(xp.is_array(a) and xp.is_traced(a) for v in values for a in self.arrays_in(v)):
-                return values  # constants of somebody's trace
+                return values  # constants of a trace, which may not be used outside of it
             constants = self._on[xp] = values
         return constants
 

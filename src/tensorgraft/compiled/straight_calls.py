@@ -1,4 +1,4 @@
-"""The arguments of a call, taken apart in straight line."""
+"""Straight-line code that flattens the arguments of a call."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class StraightCall(StraightLine):
         self._kind = leaves.__class__  # a list, or `Leaves`, which know the call
 
     def _parts(self, variable: str, value: Any) -> Iterator[tuple[str, Any]]:
-        """Take apart what is in lists, tuples and dictionaries. Yields a variable and its value for anything else."""
+        """Flatten lists, tuples and dictionaries. Yields (variable, value) of anything else."""
         kind = value.__class__
         if kind is list or kind is tuple:
             if variable != "args":
@@ -85,7 +85,7 @@ class StraightCall(StraightLine):
         return self._arrays[k][1]
 
     def require_looks(self) -> None:
-        """Write the conditions on how arrays look, for a program that does not ask itself."""
+        """Write the conditions on the properties of arrays, for a program that does not check them itself."""
         for _, array, look in self._arrays.values():
             self.require(look.format(array=array))
 

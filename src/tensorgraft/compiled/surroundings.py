@@ -107,12 +107,12 @@ class Surroundings:
         self._arrays: list[Contents] = []
         self._watched: list[Contents] = []
         self._visited: dict[int, Any] = {}
-        self._objects: list[Any] = []  # of the program's classes
+        self._objects: list[Any] = []  # objects of the program's classes
         self._lookups, self._lookup_values = Lookups(), list[Any]()
-        self._growing: list[ContainerContents] = []  # containers that are asked for their elements
+        self._growing: list[ContainerContents] = []  # containers whose elements are read
         self._lengths: list[int] = []
         self._elements: list[Any] = []
-        self._bare: list[dict[str, Any]] = []  # of tensors and functions without attributes
+        self._bare: list[dict[str, Any]] = []  # `__dict__`s of tensors and functions without attributes
         self._namespaces = Namespaces(())
         self._reported = 0
 
@@ -123,7 +123,8 @@ class Surroundings:
         return new
 
     def around(self, fn: Callable[..., Any]) -> None:
-        """Look at what a function reaches; what it runs with itself is in the key of its calls (`DirectCaptures`)."""
+        """Examine the objects that a function reaches; its captured functions are part of the key of its calls
+        (`DirectCaptures`)."""
         if isinstance(fn, types.FunctionType):
             self._visited[id(fn)] = fn
         if (code := getattr(fn, "__code__", None)) is not None:
@@ -133,7 +134,7 @@ class Surroundings:
             self.add(name, value)
 
     def add(self, name: str, value: Any) -> None:
-        """Look at a value that the function reaches, and at what is in it."""
+        """Examine a value that the function reaches, and its contents."""
         for its_name, x, contents in walk([(name, value)], self._visited, modules=self._front_end != "torch"):
             framework = _framework(x)
             if framework is not None:
@@ -153,7 +154,7 @@ class Surroundings:
         self._arrays.append(Contents(name, array, framework))
 
     def written(self) -> str | None:
-        """Name an array of another framework that the trace has written; None where there is none."""
+        """Return the name of an array of another framework that the trace has written, or None."""
         return next((one.name for one in (*self._arrays, *self._watched) if not one.holds()), None)
 
     def functions(self) -> list[types.FunctionType]:
@@ -166,7 +167,7 @@ class Surroundings:
         self._containers.append(ContainerContents(name, lookups, lookups.current, names, lookups))
 
     def ask(self, settings: Iterable[tuple[str, Callable[[], Any]]]) -> None:
-        """Look at what functions return that tell the settings of the process."""
+        """Record the results of functions that return settings of the process."""
         for name, setting in settings:
             current = functools.partial(_setting, setting)
             self._containers.append(ContainerContents(name, setting, current, [""]))
@@ -197,10 +198,10 @@ class Surroundings:
         methods: Iterable[types.FunctionType],
         whole_objects: Iterable[Any] = (),
     ) -> None:
-        """Take what the trace has found, which is undone by now. Tables that the function only writes are not looked
-        at; of those that it reads and changes, what `slot` makes one of may be another at each call. `methods`: those
-        whose variables count, too. `whole_objects`: objects all of whose attributes count. Raises RunsUncompiled for
-        arrays of other frameworks that it has written."""
+        """Collect the guards after the trace, whose effects have been undone. Tables that the function only writes are
+        left out; in those that it reads and changes, entries for which `slot` returns a slot may differ at each call.
+        `methods`: methods whose variables are guarded, too. `whole_objects`: objects all of whose attributes are
+        guarded. Raises RunsUncompiled for arrays of other frameworks that the function has written."""
         changed_array = next((memory for memory in (*self._arrays, *self._watched) if not memory.holds()), None)
         if changed_array is not None:
             self.undo()
@@ -250,7 +251,7 @@ class Surroundings:
         self._visited = {key: x for key, x in self._visited.items() if framework_of(x) is None}
 
     def _settle_bare(self, name: str, attributes: dict[str, Any], changed: bool) -> None:
-        """Keep attributes of what mostly has none."""
+        """Guard the `__dict__`s of objects that usually have no attributes."""
         if attributes or changed:
             self._containers.append(ContainerContents(name, attributes, functools.partial(_items, attributes)))
         else:
@@ -283,7 +284,7 @@ class Surroundings:
         self._lookup_values = self._lookups.each_once(self._lookup_values)
 
     def _add_all(self, owner: Any) -> None:
-        """Look at all attributes of an object, and at what is in them."""
+        """Guard all attributes of an object, and examine their values."""
         name = type(owner).__name__
         self._containers.append(ContainerContents(name, vars(owner), functools.partial(_own_items, owner)))
         for key, value in list(vars(owner).items()):
@@ -336,8 +337,8 @@ class Surroundings:
                 self.add(f"{table.name}.{name}", value)
 
     def _guard_virtual_subclasses(self, world: Reachable) -> None:
-        """Look at the classes that have been registered with abstract ones (`abc.ABCMeta.register`), if the functions
-        ask what an object is."""
+        """Guard the classes that are registered with abstract ones (`abc.ABCMeta.register`), if the functions use
+        `isinstance` or the like."""
         classes = [table.of.of for table in world.tables.values() if isinstance(table.of, Namespace)]
         asks = {name for code in world.codes for name in global_names(code)} & {"isinstance", "issubclass"}
         if asks and any(isinstance(cls, abc.ABCMeta) for cls in classes):
@@ -376,7 +377,7 @@ class Surroundings:
         )
 
     def failure(self) -> str | None:
-        """Return in words what has changed; None where nothing has."""
+        """Return a description of a change, or None."""
         for container in self._containers:
             if not container.holds():
                 return (
@@ -409,7 +410,7 @@ def _description(container: ContainerContents) -> str:
 
 
 def _entries(of: Any, keys: list[Any]) -> Lookups:
-    """Return what looks up entries of a table by their keys."""
+    """Return a function that looks up entries of a table by their keys."""
     if isinstance(of, Variables):
         names = [key for key in keys if isinstance(key, str)]
         return Lookups([(of.fn.__globals__, name) for name in names])  # cells are looked at anyway

@@ -29,12 +29,12 @@ class Table:
     of: Any
     before: Any  # a dict, a list or a set
     find: Find | None  # None: always `of`
-    start: Any = None  # what the trace began with, where that is not `before`
+    start: Any = None  # the contents when the trace began, if these are not `before`
     names: set[str] = field(default_factory=set)  # all those that the function reaches it by; none of attributes
-    keys: Collection[Any] | None = None  # of a dict: the keys that count, others are another thread's
+    keys: Collection[Any] | None = None  # of a dict: the compared keys; others belong to another thread
 
     def entries(self) -> Any:
-        """Return a copy of what is in it now, of the entries that count."""
+        """Return a copy of the current entries that are compared."""
         now = entries_of(self.of)
         return now if self.keys is None else {key: value for key, value in now.items() if key in self.keys}
 
@@ -95,7 +95,7 @@ class Namespace:
         classes = [*of.__mro__[:-1], *inspect.getmro(type(of))[:-2]] if isinstance(of, type) else [of]
         above = [vars(cls) for cls in classes]
         public = [n for n in names if not is_special(n)]
-        if isinstance(of, types.ModuleType) and "__getattr__" in vars(of):  # which is requested for those
+        if isinstance(of, types.ModuleType) and "__getattr__" in vars(of):  # its names are read through `__getattr__`
             requested = public
         self.names = [n for n in public if n in requested or any(n in space for space in above)]
         if isinstance(of, type):
@@ -179,7 +179,7 @@ class Environment:
 
 
 def entries_of(of: Any) -> Any:
-    """Return a shallow copy of what is in a table: a dict, a list or a set."""
+    """Return a shallow copy of a table: a dict, a list or a set."""
     if isinstance(of, dict):
         return dict(of.items()) if type(of) is not dict else of.copy()
     if isinstance(of, list | deque):
@@ -196,7 +196,8 @@ def put(of: Any, key: Any, value: Any) -> None:
 
 def drop(of: Any, key: Any) -> None:
     if isinstance(of, dict):
-        (OrderedDict if isinstance(of, OrderedDict) else dict).pop(of, key, None)  # the function may do so, too
+        # the function may have removed it, too
+        (OrderedDict if isinstance(of, OrderedDict) else dict).pop(of, key, None)
     else:
         of.drop(key)
 

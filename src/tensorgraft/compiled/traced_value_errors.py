@@ -44,11 +44,11 @@ _OF_EXTENTS = {
 class TracedArray(NamedTuple):
     """An array that is only being traced, of this or another front end."""
 
-    value: Any  # as the program holds it
+    value: Any  # the value in the program
     dtype: Any
     shape: tuple[int, ...]
-    origin: Any  # where it became traced: a place, or (its role, the function), None where that is not known
-    trace: str  # what traces
+    origin: Any  # where it became traced: a location, or (its role, the function); None if that is not known
+    trace: str  # the name of the transform
 
 
 def value_needed(frame: FrameType | None, x: TracedArray, conversion: str) -> TracedValueError:
@@ -177,7 +177,7 @@ def _bound(name: str) -> tuple[str, str]:
 
 
 def _of_slice(node: ast.Subscript, name: str) -> tuple[str, str]:
-    """Return the way out for `x[:k]` and the like: (what to do, how)."""
+    """Return the advice for `x[:k]` and the like: (what to do, how)."""
     text, axis, bounds = _text(node.value), 0, node.slice
     if isinstance(bounds, ast.Tuple):
         axis = next((i for i, b in enumerate(bounds.elts) if _mentions(b, name)), 0)
@@ -248,7 +248,7 @@ def short_name(node: Any) -> str:
 def _condition(node: Any, is_call: bool) -> tuple[Any, Any]:
     """Return (the deciding value, the condition) of the expression whose truth value is needed; for `bool`, `all` and
     `any` the expression is their argument."""
-    if node is None or isinstance(node, ast.Constant):  # as in `case 1:`
+    if node is None or isinstance(node, ast.Constant):  # such as in `case 1:`
         return None, None
     if isinstance(node, _DECIDING):
         return node, node.test

@@ -1,4 +1,5 @@
-"""Calls of compiled functions that run the function itself, since no program can do at every call what it does."""
+"""Calls of compiled functions that run as eager code, since a program cannot do at every call what the function
+does."""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ KEEPS_VALUE_OF_BODY = "keeps a value from the body of a loop or branch outside o
 
 
 class RunsUncompiled(Exception):
-    """Raised inside a trace: says what the function does, in words that follow its name."""
+    """Raised inside a trace for a function that has to run uncompiled; the message follows the function's name."""
 
 
 def results_flattened(flatten: Callable[[Any], Flattened], results: Any) -> Flattened:
-    """Flatten what a function returns. Raises RunsUncompiled for a container that contains itself."""
+    """Flatten the result of a function. Raises RunsUncompiled for a container that contains itself."""
     try:
         return flatten(results)
     except RecursionError:
@@ -27,17 +28,19 @@ def results_flattened(flatten: Callable[[Any], Flattened], results: Any) -> Flat
 
 
 class UncompiledWarning(UserWarning):
-    """A function under `tg.jit` runs as eager code, since it does what a compiled program cannot do at every call."""
+    """Shown for a function under `tg.jit` that runs as eager code, since a compiled program cannot do the same at every
+    call."""
 
 
 def warn_uncompiled(name: str, reason: str, instead: str = "It runs uncompiled, operator by operator") -> None:
-    """Warn once for a signature, at the program's line, that it runs as eager code, or what is done `instead`."""
+    """Warn once for a signature, at the program's line, that it runs as eager code, or of another consequence
+    (`instead`)."""
     words = f"{name} {reason}. {instead}; do that outside, and pass what comes of it, for a compiled program"
     warn_in_program(lambda line: f"{line}: {words}", UncompiledWarning)
 
 
 def warn_in_program(words: Callable[[str], str], kind: type[Warning]) -> None:
-    """Warn at the program's line, with words that are given it."""
+    """Warn at the program's line; `words` is called with that line."""
     frame = program_frame(sys._getframe(1)) or sys._getframe(1)
     file, line = frame.f_code.co_filename, frame.f_lineno
     registry = frame.f_globals.setdefault("__warningregistry__", {})
@@ -46,13 +49,13 @@ def warn_in_program(words: Callable[[str], str], kind: type[Warning]) -> None:
 
 
 def call_traced(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Call a function that is traced: what it raises has this in its traceback."""
+    """Call a function that is traced: its exceptions have this frame in their traceback."""
     return fn(*args, **kwargs)
 
 
 def raised_by_the_function(error: Exception) -> bool:
-    """Say whether the function itself has raised an error, as its eager code would, and not a trace, a backend, or
-    want of memory."""
+    """Return True for an error that the function itself has raised, as its eager code would, False for one of the trace
+    or a backend, or for lack of memory."""
     if isinstance(error, CompilationError | FallbackError | MissingNameError | MemoryError):
         return False
     if type(error).__module__.partition(".")[0] in _OF_BACKENDS:
@@ -62,9 +65,9 @@ def raised_by_the_function(error: Exception) -> bool:
         code = frame_traceback.tb_frame.f_code
         is_inside = is_inside or code is call_traced.__code__
         if code.co_name == "__torch_dispatch__" and not code.co_filename.startswith(OURS):
-            return False  # a mode or a subclass of the program's is between the operators
+            return False  # raised by a mode or a tensor subclass of the program
         frame_traceback = frame_traceback.tb_next
-    # ours: a kernel or a rule that is not there, which is a refusal
+    # raised by tensorgraft for a kernel or a rule that is missing
     missing = isinstance(error, NotImplementedError) and code.co_filename.startswith(OURS)
     return is_inside and not missing
 
@@ -73,12 +76,27 @@ _OF_BACKENDS = {"jax", "jaxlib", "tensorflow"}
 
 
 def when_traced(error: Exception) -> str:
-    """Say in words that follow a function's name what it raises in a trace, and not as eager code."""
+    """Return the message, after the function's name, for an error that is raised in a trace and not in eager code."""
     return f"raises {type(error).__name__} when it is traced ({error})"
 
 
+def first_run(
+    trace: Any, entry: Any, known: list[Any], leaves: Sequence[Any], uncompiled: Callable[[list[Any], Any, str], Any]
+) -> Any:
+    """Call a trace for the first time. If its program cannot be compiled, and the function changes objects, these may
+    hold a value from the body of a loop: `entry`, the trace in `known`, is removed, and the function runs
+    uncompiled."""
+    try:
+        return trace(leaves)
+    except Exception:
+        if trace.ran or not trace.changes:
+            raise
+    known.remove(entry)
+    return uncompiled(known, leaves, KEEPS_VALUE_OF_BODY)
+
+
 class Uncompiled:
-    """Calls that run the function itself, in the place of a trace. `run`: how they do that."""
+    """Calls that run the function itself, in place of a trace. `run`: calls the function."""
 
     changes = ()
 

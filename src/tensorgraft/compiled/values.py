@@ -51,7 +51,7 @@ class SameObject:
 
 
 class Replaceable:
-    """Stands for a value that each call looks up again; the trace depends only on its kind."""
+    """A placeholder for a value that each call looks up again; the trace depends only on its kind."""
 
     def __init__(self, kind: Any, kind_of: Callable[[Any], Any]) -> None:
         self.kind, self._kind_of = kind, kind_of

@@ -1,4 +1,4 @@
-"""The hub: what joins front ends and backends."""
+"""The hub: the operations and code between front ends and backends."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ __all__ = ["Backend"]
 
 
 def __getattr__(name: str) -> Any:
-    """Whoever asks which backends there are (`registry`) needs none of the class."""
+    """Import `Backend` when it is read: code that only lists backends (`registry`) does not need it."""
     if name != "Backend":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from tensorgraft.hub import backend

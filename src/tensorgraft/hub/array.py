@@ -6,6 +6,7 @@ methods or functions of a framework writes `from tensorgraft.hub.array import Na
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 
@@ -26,12 +27,26 @@ class Array(Protocol):
         """The dtype, in the framework's own type."""
 
 
+class HasShape:
+    """A base class of arrays with a `shape`: the properties that follow from it."""
+
+    __slots__ = ()
+    shape: Any
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
 NativeArray: TypeAlias = Any
 """An array of one known backend, whose own attributes and methods the code uses. Not checked."""
 
 Scalar: TypeAlias = bool | int | float | complex
-"""A Python number, which takes the dtype of the array that it meets."""
+"""A Python number, which takes the dtype of the array that it is combined with."""
 
 OptionalArray = TypeVar("OptionalArray", Array, Array | None)
-"""The argument and result of a function that returns None where it is given None, and an array where it is given one.
-"""
+"""The argument and result of a function that returns None for None, and an array for an array."""

@@ -45,7 +45,7 @@ class World:
 
     def __init__(self, size: int, rank: int, device_of: Callable[[int], int]) -> None:
         self._size, self.rank, self.device_of = size, rank, device_of
-        self.groups: list[Group] = []  # that this process knows
+        self.groups: list[Group] = []  # the groups that this process knows
 
     def __len__(self) -> int:
         return self._size

@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-LIMIT = 2 << 30  # bytes: beyond, what was not used for longest goes
+LIMIT = 2 << 30  # bytes: above, the least recently used files are removed
 _DAY = 86400.0
 _MARK = ".pruned"
 
-changed: list[Callable[[], None]] = []  # of backends that have asked for a directory: it may be another one now
+changed: list[Callable[[], None]] = []  # called for backends that have a directory, when it may have changed
 _chosen: Path | None = None
 _off = False
 
@@ -67,7 +67,8 @@ def directory(kind: str) -> Path | None:
         return None
     path = base / f"{kind}-{processor()}"
     try:
-        base.mkdir(mode=0o700, parents=True, exist_ok=True)  # whoever writes there can run code here
+        # other users must not write there: the files are run as code
+        base.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.mkdir(exist_ok=True)
         if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
             return None
@@ -90,7 +91,7 @@ def processor() -> str:
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:  # other systems than Linux have none
         features = next((line for line in file if line.startswith(("flags", "Features"))), None)
     if features is None:
-        features = platform.processor()  # which starts a process
+        features = platform.processor()  # starts a process
     return f"{platform.machine()}-{hashlib.sha256(features.encode()).hexdigest()[:8]}"
 
 
@@ -104,7 +105,7 @@ def contents(base: Path) -> tuple[int, int]:
 
 
 def prune(base: Path, limit: int = LIMIT) -> None:
-    """Delete what was not used for longest, where there are more than `limit` bytes, down to three quarters of it."""
+    """Delete the least recently used files, if there are more than `limit` bytes, down to three quarters of it."""
     entries = sorted(_files(base), key=lambda item: max(item[1].st_atime, item[1].st_mtime))
     excess = sum(stat.st_size for _, stat in entries) - limit
     if excess <= 0:

@@ -1,4 +1,4 @@
-"""Programs: what a backend compiles, traces and records."""
+"""Programs that a backend compiles, traces and records."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class TracedProgram(Protocol):
         """
 
     def analyse(self, donate: Sequence[int] = ()) -> Analysis:
-        """Return what the program has in it, and what it needs once it is compiled (which is done here)."""
+        """Return the operations of the program, and its requirements when it is compiled (which is done here)."""
 
 
 class Compiler:
-    """Compiled functions, traces, and what backends that record are told."""
+    """The part of a backend for compiled functions, traces, and recorded operations."""
 
     name: str
     compiles = False  # `compile` makes something faster than the function itself
@@ -65,8 +65,7 @@ class Compiler:
         raise NotImplementedError
 
     def is_tracing(self) -> bool:
-        """Return True if a program is being traced: what is computed now belongs to it, also where the operands have
-        values."""
+        """Return True if a program is being traced: new results belong to it, even if the operands have values."""
         return False
 
     # ---- backends that trace only ----------------------------------------------------------------------------------
@@ -78,7 +77,7 @@ class Compiler:
         return self.compiles
 
     def trace(self, fn: Callable[[], Sequence[Array]], /) -> TracedProgram:
-        """Run `fn` once on stand-ins for what it computes; the arrays that it takes from outside are found out."""
+        """Run `fn` once on stand-ins; the arrays that it captures become inputs of the program."""
         raise TypeError(f"the backend {self.name} cannot trace programs")
 
     def eagerly(self) -> contextlib.AbstractContextManager[None]:
@@ -100,13 +99,12 @@ class Compiler:
         raise TypeError(f"the backend {self.name} cannot trace programs")
 
     def as_traced(self, x: Array, /) -> Array:
-        """Return `x`, in a trace, as what the trace computes: `is_traced`, whatever value a stand-in has when it is
-        traced."""
+        """Return the array of `x` in a trace (`is_traced`), also for a stand-in that has a value while it is traced."""
         return x
 
     def eval_shape(self, fn: Callable[..., Any], /, *operands: Any) -> tuple[tuple[tuple[int, ...], np.dtype], ...]:
-        """Shapes and dtypes of what `fn`, a `compile`d function, returns for operands given as (shape, dtype) or as
-        Python scalars. Raises what `fn` raises while it is traced."""
+        """Return the shapes and dtypes of the results of `fn`, a `compile`d function, for operands given as (shape,
+        dtype) or Python scalars. Raises the errors of `fn` while it is traced."""
         raise TypeError(f"the backend {self.name} cannot trace programs")
 
     # ---- backends that record only ---------------------------------------------------------------------------------

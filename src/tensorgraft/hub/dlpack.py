@@ -84,7 +84,7 @@ def from_dlpack(x: Any) -> np.ndarray:
     """An array over the memory of `x`, which has `__dlpack__`."""
     try:
         return np.from_dlpack(x)
-    except (BufferError, RuntimeError) as error:  # which of them depends on NumPy's version
+    except (BufferError, RuntimeError) as error:  # the type depends on NumPy's version
         if "dtype" not in str(error):
             raise
         return _view(x.__dlpack__())

@@ -16,7 +16,7 @@ from tensorgraft.hub.special import polynomial, where_used
 from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 EULER = 0.57721566490153286061
-# of B_2k / (2k + 1)!, highest first (the dilogarithm as a series of -log(1 - w))
+# coefficients of B_2k / (2k + 1)!, highest first (the dilogarithm as a series of -log(1 - w))
 BERNOULLI = [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330]
 DILOGARITHM = [b / math.factorial(2 * k + 3) for k, b in enumerate(BERNOULLI)][::-1]
 

@@ -87,10 +87,10 @@ class Interchange:
     """Native callables of a framework's own users, and their arrays."""
 
     name: str
-    # What a module of PyTorch becomes for the framework's users: a pure function and its state, a module of the
-    # framework's own (`module`), a recorded program; None: nothing
+    # The form of a grafted PyTorch module for the framework's users: a pure function and its state, a module of the
+    # framework (`module`), or a recorded program; None: not supported
     grafted_as: Literal["function", "module", "program"] | None = None
-    modules_have_modes = False  # those that `module` makes say themselves whether they are trained
+    modules_have_modes = False  # True: the modules that `module` makes have training modes of their own
 
     @primitive
     def from_dlpack(self, x: Any, /) -> Array:
@@ -98,8 +98,7 @@ class Interchange:
         raise NotImplementedError
 
     def native_dtype(self, dtype: np.dtype, /) -> np.dtype:
-        """Return what the framework has for a dtype in the user's configuration (JAX narrows 64-bit types by
-        default)."""
+        """Return the framework's dtype under the user's configuration (JAX narrows 64-bit types by default)."""
         return dtype
 
     def seed_words(self, key: Any, /) -> Array:
@@ -112,8 +111,7 @@ class Interchange:
         return self.astype(words, dtypes.uint32)
 
     def in_trace(self) -> bool:
-        """Return True if the framework's own tracer sees what is computed here: new arrays belong to it, older ones do
-        not."""
+        """Return True if the framework's own tracer is active: new arrays belong to it, older ones do not."""
         return False
 
     def is_watched(self, arrays: Sequence[Array], /) -> bool:
@@ -147,7 +145,7 @@ class Interchange:
     def differentiable(self, function: Differentiable, /) -> Callable[..., tuple[Array, ...]]:
         """A function of the framework with the derivatives of `function`."""
         xp: Any = self
-        known: list[bool] = []  # which arguments have a derivative: one function is for one signature
+        known: list[bool] = []  # for each argument, True if it has a derivative: one function serves one signature
 
         def argnums() -> tuple[int, ...]:
             return tuple(i for i, smooth in enumerate(known) if smooth)
@@ -176,10 +174,10 @@ class Interchange:
         name: str | None = None,
         described: Mapping[str, tuple[str, str]] = MappingProxyType({}),
     ) -> Any:
-        """A callable object of the framework's own kind of module, `call(arrays by name, *args, **kwargs)`: it holds
-        the arrays under names with dots, of which the parameters are to be trained. Where it is `stateful`, `call`
-        gives results and, by name, what the arrays become. `described`: class and fields, for those to see who print
-        it, of what is in it. Here: a plain callable, whose `state` has the arrays."""
+        """Return a module of the framework that calls `call(arrays by name, *args, **kwargs)`: it holds the arrays
+        under names with dots, and the parameters are trainable. If it is `stateful`, `call` returns (results, new
+        arrays by name). `described`: (class, fields) of its submodules, for printing. Here: a plain callable, whose
+        `state` has the arrays."""
         return HoldingProgram(call, {**parameters, **constants}, stateful)
 
     def detached(self, x: Array, /) -> Array:
@@ -187,5 +185,5 @@ class Interchange:
         return x
 
     def operand(self, x: Any, /) -> Array | None:
-        """Return as an array what users of the framework hand over as one; None for anything else."""
+        """Return an object that users of the framework pass as an array, as one; None for anything else."""
         return x if self.is_array(x) else None

@@ -28,7 +28,7 @@ BUILT_IN = {
     "torch": ("tensorgraft.backends.torch:TorchBackend", "torch"),
     "tensorflow": ("tensorgraft.backends.tensorflow:TensorFlowBackend", "tensorflow"),
 }
-# name -> a function that gives its device 0 without the framework, or None where that has to be asked
+# {name: a function that returns its device 0 without importing the framework, or None if that is not possible}
 DEFERRED = {"jax": "tensorgraft.backends.jax.deferred:deferred"}
 
 

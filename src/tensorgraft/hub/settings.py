@@ -58,7 +58,7 @@ def by_name() -> dict[str, Any]:
     return {name: value for names in _names for name, value in names().items()}
 
 
-_OF_KERAS = ("float32", 1e-7, "channels_last")  # where nobody has set others
+_OF_KERAS = ("float32", 1e-7, "channels_last")  # Keras's defaults
 
 
 def _keras() -> Hashable:

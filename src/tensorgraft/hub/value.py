@@ -163,7 +163,7 @@ def _operation(name: str) -> Callable[..., Any]:
 
 
 _LISTS = (tuple, list)
-_MAKERS = ("asarray", "lifted", "custom_vjp", "vmap", "jvp")  # which return arrays, and are no operations
+_MAKERS = ("asarray", "lifted", "custom_vjp", "vmap", "jvp")  # methods that return arrays and are no operations
 for _name in {*operations(), *_MAKERS} - {"host_call"}:
     _arity = 0 if _name not in ELEMENTWISE else 1 if _name in UNARY or _name in PREDICATES else 2
     setattr(ValueBackend, _name, (_operation, _unary, _binary)[_arity](_name))

@@ -22,7 +22,7 @@ from tensorgraft.hub.runtime import Runtime
 FORWARDED = frozenset(  # to the one inside
     {"scope", "synchronize", "memory_stats", "device_name", "native_dtype", "mesh_ids", "parts_fed", "processes"}
 )
-WRITTEN = frozenset(  # by each wrapper: its arrays are its own
+WRITTEN = frozenset(  # methods that each wrapper defines, because its arrays are its own
     {"is_array", "is_traced", "shape", "dtype_of", "asarray", "to_numpy", "from_dlpack", "compile"}
 )
 # In terms of the others, or what a backend refuses that cannot do it; a wrapper that can writes them.

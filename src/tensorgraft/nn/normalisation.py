@@ -18,7 +18,7 @@ class _Norm(Module):
     eps: float = field(static=True)
     use_weight: bool = field(static=True)
     use_bias: bool = field(static=True)
-    weight: Array | None  # of `shape`
+    weight: Array | None  # of shape `shape`
     bias: Array | None
 
     def __init__(

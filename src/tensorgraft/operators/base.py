@@ -19,7 +19,7 @@ from tensorgraft.operators.pytrees import register
 from tensorgraft.operators.structures import Structure
 from tensorgraft.transforms import gradients
 
-_COLUMNS = 512  # how many columns at once where only some numbers of each are wanted
+_COLUMNS = 512  # the number of columns that are computed at once, if only some elements of each are needed
 
 
 class LinearOperator(ABC):
@@ -109,7 +109,7 @@ class LinearOperator(ABC):
 
     @property
     def is_vector_operator(self) -> bool:
-        """Say whether it maps arrays (n,) to arrays (m,)."""
+        """Return whether it maps arrays (n,) to arrays (m,)."""
         return self._in.is_vector and self._out.is_vector
 
     def __repr__(self) -> str:

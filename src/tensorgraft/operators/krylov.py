@@ -127,7 +127,7 @@ class CG(Iterative):
     def solve(self, operator: LinearOperator, b: Array) -> Solved:
         sign = definite_sign(self, operator)
         goal, most = self._goal(b), self._steps(operator)
-        b = b * sign  # of -A x = -b
+        b = b * sign  # solve -A x = -b
         z = self._precondition(b)
         state = {
             "x": xp.zeros_like(b),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tensorgraft import array_api as xp
@@ -43,11 +44,11 @@ class Bidiagonal(Iterative):
         x = applied(adjoint, x)
         return x if self.preconditioner is None else applied(self.preconditioner.H, x)
 
-    def _begin(self, operator: LinearOperator, adjoint: LinearOperator, b: Array) -> tuple[Array, ...]:
+    def _begin(self, operator: LinearOperator, b: Array) -> tuple[Array, ...]:
         """Normalise the first vectors: beta u = b, alpha v = A^H u."""
         beta = dense.norms(b)
         u = b / safe(beta)
-        v = self._apply_adjoint(adjoint, u)
+        v = self._apply_adjoint(operator.H, u)
         alpha = dense.norms(v)
         return beta, u, alpha, v / safe(alpha)
 
@@ -61,14 +62,37 @@ class Bidiagonal(Iterative):
         alpha = dense.norms(v)
         return beta, u, alpha, v / safe(alpha)
 
+    def _iterate(
+        self, operator: LinearOperator, initial: Any, beta: Array, goal: Array, advance: Callable[..., Any]
+    ) -> Solved:
+        """Run steps until every column has converged, or for `max_steps`.
 
-def _running(s: Any, most: int) -> Array:
-    return xp.logical_and(xp.any(s["on"]), s["step"] < most)
+        Arguments:
+            initial: the state, with "x", "u", "v" and "alpha"; beta: the norms of the right sides.
+            goal: the norms of the residuals at which columns have converged.
+            advance: (state, and the next beta, u, alpha, v) -> (new state, columns that have converged).
+        """
+        adjoint, most = operator.H, self._steps(operator)
+        state: Any = {
+            "s": initial,
+            "on": xp.logical_and(beta > goal, initial["alpha"] > 0),
+            "step": xp.zeros((), dtype=xp.int64, device=beta.device),
+            "good": xp.logical_or(beta <= goal, initial["alpha"] == 0),
+        }
 
+        def step(state: Any) -> Any:
+            s, on = state["s"], state["on"]
+            new, is_good = advance(s, *self._next(operator, adjoint, s["u"], s["alpha"], s["v"]))
+            return {
+                # columns that have ended keep their state
+                "s": {name: xp.where(on, value, s[name]) for name, value in new.items()},
+                "on": xp.logical_and(on, xp.logical_not(is_good)),
+                "step": state["step"] + 1,
+                "good": xp.logical_or(state["good"], xp.logical_and(on, is_good)),
+            }
 
-def _select_state(on: Array, new: dict[str, Array], old: dict[str, Array]) -> dict[str, Array]:
-    """Return the new state, but the old one of columns that have ended."""
-    return {name: xp.where(on, value, old[name]) for name, value in new.items()}
+        end = while_loop(lambda s: xp.logical_and(xp.any(s["on"]), s["step"] < most), step, state)
+        return Solved(self._precondition(end["s"]["x"]), end["good"], end["step"])
 
 
 class LSQR(Bidiagonal):
@@ -77,20 +101,12 @@ class LSQR(Bidiagonal):
     name = "lsqr"
 
     def solve(self, operator: LinearOperator, b: Array) -> Solved:
-        adjoint, goal, most = operator.H, self._goal(b), self._steps(operator)
-        beta, u, alpha, v = self._begin(operator, adjoint, b)
-        zero = xp.zeros_like(beta)
-        state: Any = {
-            "s": {"x": xp.zeros_like(v), "w": v, "u": u, "v": v, "alpha": alpha, "phi": beta, "rho": alpha,
-                  "norm": zero},
-            "on": xp.logical_and(beta > goal, alpha > 0),
-            "step": xp.zeros((), dtype=xp.int64, device=b.device),
-            "good": xp.logical_or(beta <= goal, alpha == 0),
-        }  # fmt: skip
+        goal = self._goal(b)
+        beta, u, alpha, v = self._begin(operator, b)
+        initial = {"x": xp.zeros_like(v), "w": v, "u": u, "v": v, "alpha": alpha, "phi": beta, "rho": alpha,
+                   "norm": xp.zeros_like(beta)}  # fmt: skip
 
-        def step(state: Any) -> Any:
-            s = state["s"]
-            beta, u, alpha, v = self._next(operator, adjoint, s["u"], s["alpha"], s["v"])
+        def advance(s: Any, beta: Array, u: Array, alpha: Array, v: Array) -> tuple[dict[str, Array], Array]:
             norm = s["norm"] + s["alpha"] ** 2 + beta**2
             rho = xp.hypot(s["rho"], beta)
             cos, sin = s["rho"] / safe(rho), beta / safe(rho)
@@ -101,43 +117,29 @@ class LSQR(Bidiagonal):
             slope = error * alpha * xp.abs(cos)  # norm(A^H r)
             is_good = xp.logical_or(xp.abs(error) <= goal, slope <= self.rtol * xp.sqrt(norm) * xp.abs(error))
             new = {"x": x, "w": w, "u": u, "v": v, "alpha": alpha, "phi": error, "rho": -cos * alpha, "norm": norm}
-            on = state["on"]
-            return {
-                "s": _select_state(on, new, s),
-                "on": xp.logical_and(on, xp.logical_not(is_good)),
-                "step": state["step"] + 1,
-                "good": xp.logical_or(state["good"], xp.logical_and(on, is_good)),
-            }
+            return new, is_good
 
-        end = while_loop(lambda s: _running(s, most), step, state)
-        return Solved(self._precondition(end["s"]["x"]), end["good"], end["step"])
+        return self._iterate(operator, initial, beta, goal, advance)
 
 
 class LSMR(Bidiagonal):
-    """LSMR (Fong and Saunders 2011): as LSQR, with norm(A^H r) falling from step to step: it may end earlier."""
+    """LSMR (Fong and Saunders 2011): like LSQR, but norm(A^H r) decreases in every step, so that it may end earlier."""
 
     name = "lsmr"
 
     def solve(self, operator: LinearOperator, b: Array) -> Solved:
-        adjoint, goal, most = operator.H, self._goal(b), self._steps(operator)
-        beta, u, alpha, v = self._begin(operator, adjoint, b)
+        goal = self._goal(b)
+        beta, u, alpha, v = self._begin(operator, b)
         zero, one = xp.zeros_like(beta), xp.ones_like(beta)
-        state: Any = {
-            "s": {
-                "x": xp.zeros_like(v), "h": v, "h_bar": xp.zeros_like(v), "u": u, "v": v, "alpha": alpha,
-                "alpha_bar": alpha, "zeta_bar": alpha * beta, "rho": one, "rho_bar": one, "c_bar": one, "s_bar": zero,
-                # for the norm of the residual (section 5.2 of the paper)
-                "beta_dd": beta, "beta_d": zero, "rho_dd": one, "tau": zero, "theta": zero, "zeta": zero, "d": zero,
-                "norm": alpha**2,
-            },
-            "on": xp.logical_and(beta > goal, alpha > 0),
-            "step": xp.zeros((), dtype=xp.int64, device=b.device),
-            "good": xp.logical_or(beta <= goal, alpha == 0),
+        initial = {
+            "x": xp.zeros_like(v), "h": v, "h_bar": xp.zeros_like(v), "u": u, "v": v, "alpha": alpha,
+            "alpha_bar": alpha, "zeta_bar": alpha * beta, "rho": one, "rho_bar": one, "c_bar": one, "s_bar": zero,
+            # for the norm of the residual (section 5.2 of the paper)
+            "beta_dd": beta, "beta_d": zero, "rho_dd": one, "tau": zero, "theta": zero, "zeta": zero, "d": zero,
+            "norm": alpha**2,
         }  # fmt: skip
 
-        def step(state: Any) -> Any:
-            s = state["s"]
-            beta, u, alpha, v = self._next(operator, adjoint, s["u"], s["alpha"], s["v"])
+        def advance(s: Any, beta: Array, u: Array, alpha: Array, v: Array) -> tuple[dict[str, Array], Array]:
             rho = xp.hypot(s["alpha_bar"], beta)
             cos, sin = s["alpha_bar"] / safe(rho), beta / safe(rho)
             theta_new, alpha_bar = sin * alpha, cos * alpha
@@ -167,13 +169,6 @@ class LSMR(Bidiagonal):
                 "beta_dd": beta_dd, "beta_d": beta_d, "rho_dd": rho_dd, "tau": tau_before, "theta": theta, "zeta": zeta,
                 "d": s["d"], "norm": norm + alpha**2,
             }  # fmt: skip
-            on = state["on"]
-            return {
-                "s": _select_state(on, new, s),
-                "on": xp.logical_and(on, xp.logical_not(is_good)),
-                "step": state["step"] + 1,
-                "good": xp.logical_or(state["good"], xp.logical_and(on, is_good)),
-            }
+            return new, is_good
 
-        end = while_loop(lambda s: _running(s, most), step, state)
-        return Solved(self._precondition(end["s"]["x"]), end["good"], end["step"])
+        return self._iterate(operator, initial, beta, goal, advance)

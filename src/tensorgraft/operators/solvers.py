@@ -22,7 +22,7 @@ class Solved:
 
     x: Array  # (n, k)
     converged: Array  # bool (k,)
-    steps: Array | int  # of the column that took the most
+    steps: Array | int  # steps of the column that took the most
 
 
 class LinearSolver(ABC):

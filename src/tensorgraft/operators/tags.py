@@ -22,8 +22,8 @@ class TagRule:
     product: bool = False  # ... by a product
     inverse: bool = True
     kronecker: bool = True
-    scaled: str = "any"  # by which scalars: "any", "real", "positive", "none"
-    negated: str = ""  # what a negative scalar makes of it, where `scaled` is "positive"
+    scaled: str = "any"  # the scalars by which it may be multiplied: "any", "real", "positive", "none"
+    negated: str = ""  # the tag after multiplication by a negative scalar, if `scaled` is "positive"
 
 
 # fmt: off

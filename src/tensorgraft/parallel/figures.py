@@ -16,14 +16,14 @@ class Exchange:
     """Collectives of one kind that one line of the program asks for."""
 
     kind: str  # "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"
-    axes: tuple[str, ...]  # of the mesh, along which devices exchange; () where that is not known
+    axes: tuple[str, ...]  # axes of the mesh along which devices exchange; () if not known
     times: int
-    bytes: int  # of the results on one device
+    bytes: int  # bytes of the results on one device
     operator: str  # "" where it is not known
     backward: bool
     place: str  # file:line
     source: str  # the line
-    advice: str  # what would lower it
+    advice: str  # how to lower it
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class ForecastFigures:
 
     mesh: Mesh
     parameters: int
-    gradients: int  # that are kept between steps
+    gradients: int  # gradients that are kept between steps
     optimizer: int
     buffers: int
     inputs: int
     temporary: int
     total: int
-    flops: float  # of one device, as XLA counts them, loops once
+    flops: float  # flops of one device, as XLA counts them, with loops once
     exchanges: list[Exchange]  # the largest first
-    explanation: Explanation  # of the program, as `tg.explain` has it
+    explanation: Explanation  # the program's `tg.explain`

@@ -64,8 +64,8 @@ class _Limit:
     def __init__(self, bytes: int) -> None:
         self.bytes = bytes
         self._cells: weakref.WeakSet[Storage] = weakref.WeakSet()
-        self._in_use = 0  # by the fullest device, when it was last counted
-        self._since = 0  # what has been made since
+        self._in_use = 0  # bytes in use on the fullest device, when they were last counted
+        self._since = 0  # bytes allocated since
 
     def add(self, cell: Storage) -> None:
         self._cells.add(cell)
@@ -76,7 +76,7 @@ class _Limit:
     def check(self, request: Storage | str) -> None:
         for collected in (False, True):
             if collected:
-                gc.collect()  # what nobody has any more
+                gc.collect()  # frees unreachable arrays
             in_use: dict[int, int] = {}
             for cell in self._cells:
                 for device, n in _by_device(cell).items():

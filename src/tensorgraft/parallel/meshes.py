@@ -118,7 +118,7 @@ def _backend(device: Any) -> Any:
         return registry.get(registry.default())
     if isinstance(device, str):
         return registry.get(registry.parse(device)[0] if device != "graft" else registry.default())
-    if hasattr(device, "backend"):  # of the Array API front end
+    if hasattr(device, "backend"):  # a device of the Array API front end
         return device.backend
     from tensorgraft.frontends.torch.core import devices
 

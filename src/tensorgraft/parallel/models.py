@@ -68,7 +68,7 @@ def _shard_tree(tree: Any, mesh: Mesh, plan: Plan) -> Any:
             f"shard_: expected a torch.nn.Module or a pytree of arrays of tensorgraft.array_api or JAX, got a"
             f" {type(tree).__module__}.{type(tree).__qualname__}"
         )
-    if isinstance(plan, Mapping):  # of batches: trees have no outputs
+    if isinstance(plan, Mapping):  # without plans for outputs, which trees do not have
         plan = {p: entry for p, entry in plan.items() if not (isinstance(entry, Output) and entry.batch)}
     entry_of = specs_by_name(list(arrays), plan)
     placements = {name: resolved(entry_of(name), name, tuple(x.shape), mesh) for name, x in arrays.items()}

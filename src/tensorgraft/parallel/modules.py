@@ -29,7 +29,7 @@ def shard_module(model: torch.nn.Module, mesh: Mesh, plan: Plan) -> torch.nn.Mod
     named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     parts = dict(model.named_modules())
     entry_of = specs_by_name([name for name, _ in named], plan, list(parts))
-    placements: dict[int, tuple[str, Tensor, Placement]] = {}  # by the identity of the tensor
+    placements: dict[int, tuple[str, Tensor, Placement]] = {}  # {id of a tensor: (name, tensor, placement)}
     for name, t in named:
         entry = entry_of(name)
         if t.device.type != "cpu" or mesh.abstract:
@@ -57,7 +57,7 @@ def shard_module(model: torch.nn.Module, mesh: Mesh, plan: Plan) -> torch.nn.Mod
     for _, t, where in placements.values():
         _place_tensor(t, where)
     _place_states(placements, mesh)
-    for hooked in _hooks.pop(model, []):  # of a plan before
+    for hooked in _hooks.pop(model, []):  # hooks of an earlier plan
         hooked.remove()
     _hooks[model] = [part.register_forward_hook(OutputHook(mesh, entry)) for part, entry in outputs]
     sharded_tensors.retrace_functions()

@@ -60,8 +60,8 @@ def fully_sharded(*axes: str, smallest: int = 0) -> dict[str, Any]:
     return {"*": rule, "**": Output(batch=axes or (EVERY_AXIS,))}
 
 
-# The parts of PyTorch's own layers, each split so that one sum over the axis ends a block (Shoeybi et al., Megatron-LM,
-# arXiv 1909.08053): of a pair of matrices the first by what comes out of it, the second by what goes in.
+# The splits of PyTorch's own layers: a block needs one sum over the axis, at its end, if of each pair of matrices the
+# first is split by its outputs and the second by its inputs (Shoeybi et al., Megatron-LM, arXiv 1909.08053).
 _COLUMNS, _ROWS = "colwise", "rowwise"
 _ATTENTION = {"in_proj_weight": _COLUMNS, "in_proj_bias": _COLUMNS, "out_proj.weight": _ROWS}
 _LAYER = {

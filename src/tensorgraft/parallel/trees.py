@@ -32,7 +32,8 @@ def flatten(tree: Any) -> tuple[list[tuple[str, Any]], Callable[[list[Any]], Any
         return named, update
     if (jax := jax_of(tree)) is not None:
         pairs, structure = jax.tree_util.tree_flatten_with_path(tree)
-        suffix_length = 1 if nnx is not None and isinstance(tree, nnx.State) else 0  # of a variable is its value
+        # the last part of a variable's path is its value
+        suffix_length = 1 if nnx is not None and isinstance(tree, nnx.State) else 0
         return [
             (_dotted(path[: len(path) - suffix_length]), x) for path, x in pairs
         ], lambda leaves: jax.tree.unflatten(structure, leaves)

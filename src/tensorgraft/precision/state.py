@@ -28,7 +28,7 @@ class Region:
     """The settings of an autocast region. Hashable: what is compiled inside is found again by it."""
 
     policy: str
-    dtype: np.dtype  # that of the kind `lower_precision_fp`
+    dtype: np.dtype  # the dtype of kind `lower_precision_fp`
     enabled: bool = True
     cache_enabled: bool | None = None  # for front ends that keep the casts of weights; None: as outside
 
@@ -46,7 +46,7 @@ _named: Counter[str] = Counter()  # policies that regions of any thread name
 
 # A front end with an autocast of its own enters it with ours: region -> context.
 followers: list[Callable[[Region], contextlib.AbstractContextManager[Any]]] = []
-# It is told which policies may be asked for from now on, and whether others no longer are.
+# Called with the policies that are used from now on, and whether others no longer are.
 on_policies: list[Callable[[frozenset[str], bool], None]] = []
 
 

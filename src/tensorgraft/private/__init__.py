@@ -27,7 +27,7 @@ _by_module: dict[str, tuple[Names, Feature]] = {
     for module in feature.modules.split()
 }
 _open = {name for name, (_, feature) in _by_module.items() if f"{name.removeprefix(_PACKAGE)}.*" in feature.modules}
-_present: dict[tuple[str, str], bool] = {}  # features of which no name is missing; whether all were asked for
+_present: dict[tuple[str, str], bool] = {}  # {feature without missing names: True if all names were checked}
 _off: dict[tuple[str, str], str] = {}
 
 
@@ -63,7 +63,7 @@ def _checked(names: Names, feature: Feature, importing: bool = False) -> str:
     key = names.package, feature.name
     if key in _off:
         return _off[key]
-    if names.package not in sys.modules:  # what comes imports it
+    if names.package not in sys.modules:  # the modules import it
         return ""
     if key in _present and (_present[key] or not importing):
         return ""

@@ -46,7 +46,7 @@ class Names:
 
     package: str
     title: str
-    oldest: str  # that it works with, as in `pyproject.toml`: every feature is off with an older one
+    oldest: str  # the oldest supported version, as in `pyproject.toml`: with an older one every feature is off
     tested: tuple[str, ...]  # versions
     features: tuple[Feature, ...]
 
@@ -97,7 +97,7 @@ def _attribute(owner: Any, name: str) -> Any:
     """An attribute, or `_ABSENT`."""
     if not isinstance(owner, ModuleType) or "__getattr__" not in vars(owner):
         return getattr(owner, name, _ABSENT)
-    # deprecated names warn; the code that uses them tells of that. (Python forgets here which warnings it has shown.)
+    # deprecated names warn where they are used, not here (this context makes Python forget which warnings it has shown)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return getattr(owner, name, _ABSENT)

@@ -43,7 +43,7 @@ __all__ = [
     "unflatten_tensor_state_dict",
 ]
 
-_HOMES = {  # public name -> module that has it
+_HOMES = {  # {public name: module that defines it}
     "Adam8bit": "tensorgraft.frontends.torch.quantized.adam8bit",
     "Adam8bitState": "tensorgraft.quantization.api.optimizer",
     "GradientTransformation": "tensorgraft.quantization.api.optimizer",

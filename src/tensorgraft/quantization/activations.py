@@ -12,7 +12,7 @@ from tensorgraft.hub.value import Value, ValueBackend, with_operators
 
 LOW, HIGH = -128.0, 127.0
 _NARROW = (dtypes.bfloat16, dtypes.float16)
-_LEAST_NARROW = 2.0**-23  # of scales, as in torchao: float32's epsilon, which float16 has, too
+_LEAST_NARROW = 2.0**-23  # the least scale, as in torchao: float32's epsilon, which float16 can represent
 _LEAST = 1.18e-38  # a scale of less has no reciprocal: the row is zeros
 
 

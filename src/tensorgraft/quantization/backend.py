@@ -97,7 +97,7 @@ class _Operations(ByTape, Wrapper, operation=_operation):
 
 
 class QuantizingBackend(_Operations):
-    mutable = False  # a write quantises anew
+    mutable = False  # a write quantises again
     compound = True
 
     def __init__(self, inner: Backend) -> None:
@@ -255,7 +255,7 @@ class _Compiled:
     def __init__(self, inner: Backend, fn: Callable[..., Any], kinds: tuple[Any, ...]) -> None:
         self.kinds = kinds
         self.result_kinds: list[tuple[Any, ...] | None] = []  # the kinds of the results
-        self.notes: policy.Notes | None = None  # of what is compiled once
+        self.notes: policy.Notes | None = None  # notes of a program that is compiled once
 
         def flat(*leaves: Any) -> tuple[Any, ...]:
             if inner.compiles:

@@ -13,7 +13,7 @@ from tensorgraft.quantization.quantized import Quantized
 from tensorgraft.quantization.scheme import Scheme
 
 _BINS = 8192
-_SHARES = np.geomspace(1.0, 0.01, 100)  # of the whole range, that "mse" tries
+_SHARES = np.geomspace(1.0, 0.01, 100)  # fractions of the whole range that "mse" tries
 _LEAST = float(np.finfo(np.float32).tiny)  # scales below it have no reciprocal
 
 

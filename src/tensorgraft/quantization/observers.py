@@ -15,7 +15,7 @@ from tensorgraft.quantization.ranges import ranges, split_of, with_ranges
 from tensorgraft.quantization.scheme import Scheme
 
 _PERCENTILE = re.compile(r"percentile(?:_(\d+(?:\.\d+)?))?")
-_SHARES = tuple(np.linspace(1.0, 0.2, 41)[1:].tolist())  # of the whole range, that "mse" tries
+_SHARES = tuple(np.linspace(1.0, 0.2, 41)[1:].tolist())  # fractions of the whole range that "mse" tries
 
 
 def percentile_of(observer: str, argument: str = "observer") -> float | None:

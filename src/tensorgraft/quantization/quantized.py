@@ -140,7 +140,7 @@ def check_fit(parts: Mapping[str, np.ndarray], base: Shape, geometry: Geometry, 
 class Axis(NamedTuple):
     """The place of an axis of a view in the base."""
 
-    base: int | None  # which axis; None: one that does not move
+    base: int | None  # the axis of the base; None: one along which the view does not move
     start: int
     step: int  # negative: backwards
     extent: int

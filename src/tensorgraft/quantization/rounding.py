@@ -28,7 +28,7 @@ class Moments:
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
-        self.axis: int | None = None  # of the weight, along which products are added up
+        self.axis: int | None = None  # the contracted axis of the weight
         self.total = np.zeros((0, 0))
 
     def update(self, product: Product) -> str | None:

@@ -82,7 +82,7 @@ class Scheme:
 
     @property
     def is_static(self) -> bool:
-        """Say whether what it quantises keeps how the other operand of products is quantised."""
+        """Return whether what it quantises keeps how the other operand of products is quantised."""
         return self.activation in ("int8_static", "int8_static_asymmetric")
 
     @property

@@ -51,6 +51,6 @@ def error_if(x: Any, pred: Any, message: str) -> Any:
             check(xp, pred._value(), text)
     elif (
         bool(pred.any()) if framework == "torch" else np.any(np.asarray(pred))
-    ):  # of a trace of the framework's own, the framework says that there is no value
+    ):  # in a trace of the framework's, the framework raises the error for a missing value
         raise CheckError(text)
     return x

@@ -132,7 +132,7 @@ class Jit:
     ) -> None:
         functools.update_wrapper(self, fn, updated=())
         self.fn, self._options = fn, (guard_values, compile, check, at)
-        self._compiled: Any = None  # of the front end of the last call
+        self._compiled: Any = None  # compiled by the front end of the last call
         self._all: dict[str, Any] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Jit:

@@ -277,7 +277,7 @@ class BoundMethod(Module):
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        return self.__func__.__get__(self.__self__, type(self.__self__))  # of the function, with its module
+        return self.__func__.__get__(self.__self__, type(self.__self__))  # the method of the function, with its module
 
 
 class Partial(Module):

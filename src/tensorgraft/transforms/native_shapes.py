@@ -73,7 +73,7 @@ def of_jax(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def of_torch(fn: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    from tensorgraft.transforms import torch_shapes  # which another PyTorch may lack names for
+    from tensorgraft.transforms import torch_shapes  # another version of PyTorch may lack names that it imports
 
     return torch_shapes.evaluate(fn, args, kwargs)
 

@@ -17,7 +17,7 @@ class ProgramKind(NamedTuple):
     """A kind of program."""
 
     matches: Callable[[Any], bool]
-    graft: Callable[[Any, str], Any]  # of (program, onto)
+    graft: Callable[[Any, str], Any]  # of (program, backend)
 
 
 def _is_torch_module(program: Any) -> bool:

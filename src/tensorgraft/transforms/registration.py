@@ -13,7 +13,7 @@ import optree
 
 _Functions = tuple[type, Callable[..., Any], Callable[..., Any]]
 _known: list[_Functions] = []
-_registered = {"jax": 0, "torch": 0}  # how many of them a framework knows
+_registered = {"jax": 0, "torch": 0}  # {framework: number of classes that were registered with it}
 
 
 def register(cls: type, flatten: Callable[..., Any], unflatten: Callable[..., Any]) -> None:

@@ -18,9 +18,9 @@ from tensorgraft.files import replacing
 from tensorgraft.transforms.filters import filter
 
 _MOST_LINES = 8
-# the format's names of dtypes, beside those that are NumPy's with a number of bits
+# the format's names of dtypes that are not NumPy's names with a number of bits
 _NAMED = {"BOOL": "bool", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "C64": "complex64"}
-_METADATA = "tensorgraft"  # what the format lacks: complex128 is pairs of float64
+_METADATA = "tensorgraft"  # metadata for dtypes that the format lacks: complex128 is stored as pairs of float64
 _NUMBERS = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
 
 

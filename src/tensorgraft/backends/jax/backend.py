@@ -38,9 +38,10 @@ from tensorgraft.backends.jax.sorting import JaxSorting
 from tensorgraft.backends.jax.transforms import JaxTransforms
 from tensorgraft.backends.jax.windowed import JaxWindowed
 from tensorgraft.errors import TracedValueError
-from tensorgraft.hub import Backend, registry
+from tensorgraft.hub import Backend, registry, tiers
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.cold import with_cold_tier
+from tensorgraft.hub.host_copies import HostCopies
 from tensorgraft.hub.interchange import Differentiable
 from tensorgraft.hub.runtime import cpu_devices
 from tensorgraft.importing import uncollected
@@ -79,7 +80,7 @@ class JaxBackend(
     def __init__(self, index: int = 0, platform: str | None = None) -> None:
         super().__init__(index, platform)
         devices = jax.local_devices(backend=platform)
-        # a launched process takes the device of its number; where it has fewer of its own, names begin anew
+        # a launched process takes the device of its number, counted modulo the devices of the machine
         named = max(len(devices), cpu_devices()) if processes.count() > 1 else len(devices)
         if not 0 <= index < named:
             raise ValueError(
@@ -87,8 +88,9 @@ class JaxBackend(
                 f" it has {', '.join(map(str, devices))}"
             )
         self.device = devices[index % len(devices)]
-        # whether programs are written for CPUs, arrays are the host's memory and another backend may compute on it
-        self.for_cpu = self.device.platform == "cpu"
+        self.for_cpu = self.device.platform == "cpu"  # programs are compiled for CPUs
+        self.host_visible = self.for_cpu and tiers.READS_MEMORY
+        self._copies = HostCopies()
         cache.install()
         # arrays of the default device stay uncommitted, so that they mix with sharded ones
         self._is_default = platform is None and index == 0
@@ -110,7 +112,7 @@ class JaxBackend(
         return x.shape
 
     def asarray(self, x: np.ndarray, /) -> Array:
-        # JAX on CPU may keep the host's memory, which the caller may write later: it is given a copy that is nobody's
+        # JAX on CPU may use the host's memory, which the caller may write later: copy it
         x = np.array(x, order="C")
         if x.dtype.isnative:
             return self.adopt(x)
@@ -124,7 +126,7 @@ class JaxBackend(
 
     def to_numpy(self, x: Array, /) -> np.ndarray:
         if isinstance(x, Tracer):
-            x = lax.stop_gradient(x)  # what is being differentiated, and nothing more, has a value
+            x = lax.stop_gradient(x)  # tracers of derivatives have values, other tracers do not
         if isinstance(x, Tracer):
             raise TracedValueError(
                 f"the values of a {x.dtype} array of shape {x.shape} are needed while a program is being traced,"
@@ -159,27 +161,27 @@ class JaxBackend(
         return ordinary(x)
 
     def over_memory(self, x: np.ndarray, /) -> Array | None:
-        if not self.for_cpu:
+        if not (self.for_cpu and self.host_visible):
             return None
         with self.scope():
             array = jax.device_put(x) if self._is_default else jax.device_put(x, self.device)
-        # XLA takes memory as it is where it is aligned to 64 bytes
+        # XLA uses memory without a copy if it is aligned to 64 bytes
         return array if array.unsafe_buffer_pointer() == x.ctypes.data else None
 
     @functools.cached_property
     def cold(self) -> Backend | None:  # type: ignore[override]
-        return registry.get("numpy") if self.for_cpu else None
+        return registry.get("numpy")
 
     def lend(self, x: Array, /) -> Any | None:
-        if x.__class__ is not ArrayImpl or x.sharding.__class__ is not SingleDeviceSharding or self.cold is None:
+        if x.__class__ is not ArrayImpl or x.sharding.__class__ is not SingleDeviceSharding:
             return None
-        return x.block_until_ready()
+        return x.block_until_ready() if self.host_visible else self._copies.get(x, np.array)
 
     def capsules(self, arrays: Sequence[Array], /) -> list[Any] | None:
         single = {*map(type, arrays)} == {ArrayImpl} and {*map(type, map(_sharding, arrays))} == {SingleDeviceSharding}
-        if not (single and self.for_cpu):
+        if not (single and self.host_visible):
             return None
-        try:  # `__dlpack__` asks the same of each, in six times the time
+        try:  # checked for all arrays at once: `__dlpack__` of each takes six times as long
             jax.block_until_ready([*arrays])
             return [*map(_jax.buffer_to_dlpack_managed_tensor, arrays)]
         except jax.errors.JaxRuntimeError:
@@ -189,10 +191,15 @@ class JaxBackend(
         return is_tracing()
 
     def adopt(self, x: np.ndarray, /) -> Array:
+        # where `TENSORGRAFT_TIER` says that the host's memory is not the device's, it is not
+        memory = np.array(x) if self.for_cpu and not self.host_visible else x
         with self.scope():  # `jax.device_put` does the same, and takes seven times as long to find out
-            return _jax.batched_device_put(
-                ShapedArray(x.shape, x.dtype), self._sharding, [x], [self.device], not self._is_default
+            array = _jax.batched_device_put(
+                ShapedArray(x.shape, x.dtype), self._sharding, [memory], [self.device], not self._is_default
             )
+        if not self.host_visible:
+            self._copies.moved(array, x)
+        return array
 
     # ---- programs and devices --------------------------------------------------------------------------------------
 
@@ -276,7 +283,7 @@ class JaxBackend(
         return jax.make_array_from_single_device_arrays(x.shape, x.sharding, pieces)
 
     def as_traced(self, x: Array, /) -> Array:
-        return x if isinstance(x, Tracer) else jax.numpy.copy(x)  # which lowers to nothing
+        return x if isinstance(x, Tracer) else jax.numpy.copy(x)  # a copy would lower to nothing
 
     def eval_shape(self, fn: Callable[..., Any], /, *operands: Any) -> tuple[tuple[tuple[int, ...], np.dtype], ...]:
         specs = [jax.ShapeDtypeStruct(*x) if isinstance(x, tuple) else x for x in operands]
@@ -287,10 +294,10 @@ class JaxBackend(
         return native.narrow(dtype)
 
     def seed_words(self, key: Any, /) -> Array:
-        if not isinstance(key, jax.Array):  # of a function that was read from a file
+        if not isinstance(key, jax.Array):  # a key of a function that was read from a file
             return super().seed_words(key)
         words = jax.random.key_data(key) if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) else key
-        return words.reshape(-1)[-2:]  # of other generators than Threefry's there may be more
+        return words.reshape(-1)[-2:]  # generators other than Threefry may have more words
 
     def differentiable(self, function: Differentiable, /) -> Callable[..., tuple[Array, ...]]:
         return native.differentiable(self, function)
@@ -319,6 +326,9 @@ class JaxBackend(
 
     def dtype_of(self, *operands: Any) -> np.dtype:
         """Return the dtype of the first array; a traced argument that is a Python scalar is no array."""
+        if len(operands) == 1 and operands[0].__class__ is ArrayImpl:
+            dtype: np.dtype = operands[0].dtype
+            return dtype
         return super().dtype_of(*[x for x in operands if not is_weak(x)] or operands)
 
     def signature(self, x: Array, /) -> Hashable:

@@ -21,7 +21,7 @@ from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.coded import Coded, Coding
 
 _BLOCK = 1 << 18  # numbers in a decoded block
-_MANY_ROWS = 64  # of x: for more, larger blocks are as quick
+_MANY_ROWS = 64  # rows of x: with more rows, larger blocks are as fast
 _LARGER = 4
 
 
@@ -47,7 +47,7 @@ class JaxCoded:
         lanes = _lanes(coding, k, scale, zero)
         block_shape = (n // count, k // len(lanes))
 
-        @jax.checkpoint  # derivatives keep codes, not what is decoded
+        @jax.checkpoint  # derivatives save codes, not decoded numbers
         def multiply(xs: Sequence[Array], codes: Array, scale: Array, zero: Array | None) -> Array:
             total: Any = None
             for x, lane in zip(xs, lanes, strict=True):

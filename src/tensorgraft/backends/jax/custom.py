@@ -35,7 +35,8 @@ class DerivativeRule:
         self.batched: dict[Any, DerivativeRule] = {}
 
     def staged(self, key: str, fn: Callable[..., Any], avals: Sequence[Any]) -> ClosedJaxpr:
-        """Traced where it is used, for it is lowered later, when what it reads from outside may be something else."""
+        """Trace a function where it is used: it is lowered later, when values that it reads from outside may have
+        changed."""
         cache_key = (key, *[(a.shape, a.dtype) for a in avals])
         if cache_key not in self.programs:
             self.programs[cache_key] = jax.make_jaxpr(lambda *xs: tuple(fn(*xs)))(
@@ -184,7 +185,7 @@ def _linear_lowered(ctx: Any, *xs: Any, **params: Any) -> Any:
 
 def _linear_jvp(primals: Sequence[Array], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
     known = params["known"]
-    if any(type(t) is not ad.Zero for t in tangents[:known]):  # of the rule itself
+    if any(type(t) is not ad.Zero for t in tangents[:known]):  # the rule's own tangents
         moving = [
             (jnp.zeros(x.shape, x.dtype) if type(t) is ad.Zero else t) if _smooth(x) else np.zeros(x.shape, float0)
             for t, x in zip(tangents, primals, strict=True)

@@ -7,13 +7,13 @@ import importlib.util
 import os
 import sys
 
-from tensorgraft.hub import processes, registry
+from tensorgraft.hub import processes, registry, tiers
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.deferred import Deferred, start
 from tensorgraft.hub.runtime import cpu_devices
 from tensorgraft.importing import entry_points
 
-# by which a program, or who starts it, chooses devices for JAX
+# environment variables that select devices for JAX
 _CHOICES = (
     "JAX_FORCE_TPU_INIT",
     "JAX_NUM_CPU_DEVICES",
@@ -52,11 +52,16 @@ class DeferredJax(Deferred):
 
 def deferred() -> DeferredJax | None:
     """JAX's device 0, if it is known without JAX that this is the one CPU; None where JAX has to be asked."""
-    if "jax" in sys.modules or cpu_devices() > 1 or any(name in os.environ for name in _CHOICES):
+    if (
+        "jax" in sys.modules
+        or not tiers.READS_MEMORY
+        or cpu_devices() > 1
+        or any(name in os.environ for name in _CHOICES)
+    ):
         return None
     if "host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return None
-    if processes.may_be_distributed():  # that begin together
+    if processes.may_be_distributed():  # processes that start together
         return None
     platforms = os.environ.get("JAX_PLATFORMS", "")
     plugins = any(map(importlib.util.find_spec, ("jax_plugins", "libtpu"))) or any(entry_points("jax_plugins"))

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jax.errors import JaxRuntimeError
 
-SIZE = 1024  # elements of the largest array: beyond, what runs slower costs more than what was saved
+SIZE = 1024  # elements of the largest array: above, a slower program costs more than compiling it quickly saves
 EQUATIONS = 32
 
 _TOO_MANY = 1 << 30

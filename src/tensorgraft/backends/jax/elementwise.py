@@ -88,7 +88,8 @@ def _by_sign_of_zero(fn: Fn, negate_imag: bool = False) -> Fn:
     return function
 
 
-# What is not `lax`'s function of the name, in float32 where floats are narrower; None: as a composite.
+# Operations that are not simply the function of `lax` with their name, in float32 for narrower floats. None: the hub's
+# composite is used.
 _OTHERS: dict[str, Fn | None] = {
     "abs": _for_unsigned(lax.abs, _identity),
     "negative": lax.neg,
@@ -144,7 +145,8 @@ def _function(name: str) -> Fn | None:
 def _binary(fn: Fn) -> Fn:
     def method(x: Any, y: Any) -> Array:
         x, y = with_one_dtype(x, y)
-        return fn(x, y) if not x.shape or not y.shape else fn(*broadcast(x, y))  # lax takes scalars as they are
+        # lax accepts scalars without broadcasting
+        return fn(x, y) if not x.shape or not y.shape else fn(*broadcast(x, y))
 
     return method
 
@@ -154,7 +156,7 @@ def _where(condition: Array, x: Array, y: Array) -> Array:
 
 
 def _truncate(x: Array, dtype: np.dtype) -> Array:
-    """Floating to integer as x86 converts: what does not fit is the least number, narrow integers wrap."""
+    """Convert floats to integers as x86 does: numbers out of range become the least integer; narrow integers wrap."""
     if dtype == dtypes.uint64:
         low = lax.convert_element_type(_truncate(x, dtypes.int64), dtype)
         return lax.select(x < 2.0**63, low, lax.convert_element_type(x, dtype))
@@ -198,7 +200,7 @@ def _bitcast(x: Array, dtype: np.dtype) -> Array:
 
 
 def _unary(fn: Fn) -> Fn:
-    return lambda x: fn(x)  # not every function of lax can be wrapped by jit as it is
+    return lambda x: fn(x)  # jit cannot wrap every function of lax directly
 
 
 _divided = operation(_binary(lax.div))

@@ -1,8 +1,8 @@
-"""The files in which JAX keeps compiled programs: each is whole, or counts as not there.
+"""The files of JAX's compilation cache: each file is complete, or counts as missing.
 
-JAX writes a file where it is to be. A process that is killed meanwhile, or a disk that is full, leaves a part of one,
-which every later process reads, cannot use, and leaves as it is; and where the `zstandard` package is installed nothing
-says that bits have changed, which would be run.
+JAX writes a file in place. If the process is killed or the disk is full, a partial file remains, which every later
+process reads, cannot use, and does not remove; and with the `zstandard` package, changed bits are not detected, and
+would be run.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _END = len(_MARK) + 4
 
 
 class Entries:
-    """A cache for JAX, with a mark and a checksum of name and content at the end of each file, which is written beside
-    and renamed."""
+    """A cache for JAX. Each file ends with a mark and a checksum of its name and content, and is written under another
+    name and renamed."""
 
     def __init__(self, path: str) -> None:
         self.path = self._path = Path(path)  # the second for JAX's log
         self.path.mkdir(parents=True, exist_ok=True)
 
     def _file(self, key: str) -> Path:
-        return self.path / f"{key}-cache"  # which another library may have made
+        return self.path / f"{key}-cache"  # another library may have written it
 
     def get(self, key: str) -> bytes | None:
-        """None for what is not there, and for what is no whole file, which is deleted."""
+        """Return the content of an entry, or None if it does not exist. An incomplete file is deleted."""
         file = self._file(key)
         try:
             content = file.read_bytes()

@@ -30,7 +30,7 @@ debug_nans, debug_infs, default_precision = jax.debug_nans, jax.debug_infs, jax.
 _OFTEN = 8  # calls after which a program is worth the third of a millisecond that it takes to ask for what runs it
 _OTHERS = (AttributeError, TypeError, jax.errors.JaxRuntimeError)  # raised for no arrays, or others than before
 _avals = attrgetter("aval")
-_and_where = attrgetter("aval", "sharding")  # of an array of several processes this one may have one piece
+_and_where = attrgetter("aval", "sharding")  # an array of several processes may have one piece in this process
 
 
 def ordinary(x: Array) -> Array:
@@ -47,12 +47,12 @@ class _Executable:
     """A compiled program as the runtime runs it, and the arguments that it takes."""
 
     execute: Any
-    handlers: Any  # of the outputs
-    wanted: list[int] | None  # of the arguments; None for all
+    handlers: Any  # for the outputs
+    wanted: list[int] | None  # positions of the arguments that are used; None for all
     single: bool  # one array comes out, and no tuple
-    looks: attrgetter[Any]  # what of arguments has to be the same
-    avals: list[Any]  # which they are
-    precision: Any  # of products, which was compiled in
+    properties_of: attrgetter[Any]  # reads the properties of arguments that must not change
+    avals: list[Any]  # their values
+    precision: Any  # the precision of products that was compiled in
 
 
 def _executable(cached: KeptProgram, args: Sequence[Any], scope: Callable[[], Any]) -> _Executable | None:
@@ -86,7 +86,7 @@ def _executable(cached: KeptProgram, args: Sequence[Any], scope: Callable[[], An
 
 
 def _settle(cached: KeptProgram, args: Sequence[Any], scope: Callable[[], Any]) -> None:
-    """Ask for what runs a program, where it has been called often."""
+    """Get the function that runs a program directly, if the program has been called often."""
     if cached.calls <= _OFTEN:
         cached.calls += 1
         if cached.calls > _OFTEN and not is_tracing():
@@ -107,11 +107,13 @@ def often_called(cached: KeptProgram, run: Callable[..., Any], scope: Callable[[
         elif direct.precision == default_precision.value:
             try:
                 # inside of a trace a call is a part of it, whatever its arguments are
-                found = list(map(direct.looks, args))
+                found = list(map(direct.properties_of, args))
                 is_match = found == direct.avals and find_top_trace(()) is EAGER
                 if is_match and not (debug_nans.value or debug_infs.value):
                     cached.used = True
-                    direct.avals = found  # what one call gives the next one takes: these very objects, compared at once
+                    # the results of a call are often the arguments of the next one: these very objects are compared at
+                    # once
+                    direct.avals = found
                     operands = args if direct.wanted is None else [args[k] for k in direct.wanted]
                     outputs = direct.execute(operands).consume_with_handlers(direct.handlers)
                     return outputs[0] if direct.single else tuple(outputs)
@@ -123,7 +125,7 @@ def often_called(cached: KeptProgram, run: Callable[..., Any], scope: Callable[[
         """The same in straight line, for a caller that has the settings in its key."""
         program, direct = code.name(cached), code.let(f"{code.name(cached)}.direct")
         operands, found = code.let(arrays), code.variable()
-        code.check(f"{found} = [*map({direct}.looks, {operands})]")
+        code.check(f"{found} = [*map({direct}.properties_of, {operands})]")
         code.require(f"{found} == {direct}.avals and {code.name(find_top_trace)}(()) is {code.name(EAGER)}")
         code.require(f"not ({code.name(debug_nans)}.value or {code.name(debug_infs)}.value)")
         code.check(f"{direct}.avals = {found}")
@@ -132,7 +134,7 @@ def often_called(cached: KeptProgram, run: Callable[..., Any], scope: Callable[[
         code.do("try:")
         code.do(f"  {outputs} = {direct}.execute({operands} if {direct}.wanted is None else")
         code.do(f"    [{operands}[k] for k in {direct}.wanted]).consume_with_handlers({direct}.handlers)")
-        code.do(f"except {code.name(_OTHERS)}: return MISSED")
+        code.do(f"except {code.name(_OTHERS)}: {outputs} = {code.name(run)}(*{operands})")
         return outputs
 
     call.write = write  # type: ignore[attr-defined]

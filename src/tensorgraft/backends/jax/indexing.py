@@ -125,5 +125,5 @@ class JaxIndexing:
         return self._onto(x, indices, updates, axis=axis, mode=mode)
 
     def nonzero(self, x: Array, /) -> tuple[Array, ...]:
-        # on the host: jnp.nonzero would be compiled anew for every number of true elements
+        # on the host: jnp.nonzero would compile for every number of true elements
         return tuple(self.asarray(at) for at in np.nonzero(self.to_numpy(x)))  # type: ignore[attr-defined]

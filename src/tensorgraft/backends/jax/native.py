@@ -91,10 +91,10 @@ def native_function(
 
 
 def differentiable(xp: Backend, function: Differentiable) -> Callable[..., Arrays]:
-    """See `Backend.differentiable`. In reverse to any order: each part has a derivative of its own, which is the
-    function's (`pullback`), never JAX's of what the part is made of."""
+    """See `Backend.differentiable`. Reverse mode of any order is supported: each part has its own derivative, the
+    function's `pullback`, and JAX does not differentiate its operations."""
     staged = _Programs()
-    results: list[bool] = []  # which of them are inexact
+    results: list[bool] = []  # for each result, True if it is inexact
 
     def smooth_argnums(arrays: Sequence[Array]) -> tuple[int, ...]:
         return tuple(i for i, a in enumerate(arrays) if _is_smooth(a))
@@ -127,7 +127,7 @@ def differentiable(xp: Backend, function: Differentiable) -> Callable[..., Array
         return staged("backward", lambda *a: function.backward(xp, a[:n], a[n:], argnums), (*residuals, *cotangents))
 
     def pulled_back(arrays: Arrays, cotangents: Sequence[Array]) -> tuple[Array | None, ...]:
-        smooth = [c for c, s in zip(cotangents, results, strict=False) if s]  # residuals, behind them, have none
+        smooth = [c for c, s in zip(cotangents, results, strict=False) if s]  # without residuals, which come last
         return scattered(arrays, gradient(smooth_argnums(arrays))(*arrays, *smooth))
 
     def twice(saved: Any, cotangents: Arrays) -> Any:
@@ -157,8 +157,10 @@ def _is_smooth(x: Array) -> bool:
 
 
 def _staged(fn: Callable[..., Sequence[Array]], avals: Sequence[jax.ShapeDtypeStruct]) -> ClosedJaxpr:
-    """The jaxpr of a function of arrays, which may use 64-bit types. Its results are narrowed to what the user has."""
-    results = {name: narrow(np.dtype(name)) for name in _NARROW}  # asked in the user's configuration, used in ours
+    """The jaxpr of a function of arrays, which may use 64-bit types. Its results are narrowed to the user's
+    precision."""
+    # computed under the user's configuration, used under ours
+    results = {name: narrow(np.dtype(name)) for name in _NARROW}
 
     def ends(*arrays: Array) -> list[Array]:
         return [a.astype(results.get(a.dtype.name, a.dtype)) for a in fn(*arrays)]

@@ -12,9 +12,9 @@ import jax
 from jax._src import xla_bridge
 from jax.extend.core import Primitive
 
-KEPT = 1 << 29  # bytes: what is free beyond them goes back to the system, and larger blocks are mapped
+KEPT = 1 << 29  # bytes of free memory that are kept; larger blocks are mapped separately
 
-# of <malloc.h>, with glibc's own variables: a program in whose environment one of these is has made its choice
+# of <malloc.h>; the variables are glibc's: if one is set, the user has chosen
 _ARENA_MAX, _MMAP_THRESHOLD, _TRIM_THRESHOLD = -8, -3, -1
 _VARIABLES = ("MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
 
@@ -65,7 +65,7 @@ def mind_forks() -> None:
 def _refuse() -> None:
     if not xla_bridge._backends:
         return
-    jax.config.update("jax_disable_jit", True)  # what is compiled would run without Python
+    jax.config.update("jax_disable_jit", True)  # a compiled program would run without Python
     Primitive.bind = _bind  # type: ignore[method-assign]
 
 

@@ -15,7 +15,7 @@ from jax.extend.core.primitives import dot_general_p, transpose_p
 from tensorgraft.hub.array import NativeArray as Array
 
 _LARGE = 1 << 16  # codes: with fewer, any order is quick
-_FEWER = 32  # times fewer rows than what is contracted
+_FEWER = 32  # the factor by which rows have to be fewer than contracted elements
 
 
 @functools.lru_cache(maxsize=256)

@@ -26,7 +26,7 @@ from tensorgraft.importing import uncollected
 class _Backend(Protocol):
     """The part of `JaxBackend` that programs use."""
 
-    barriers: int  # how many optimisation barriers it has made
+    barriers: int  # the number of optimisation barriers made so far
     for_cpu: bool
 
     def scope(self) -> contextlib.AbstractContextManager[None]: ...
@@ -66,7 +66,7 @@ class JaxProgram:
             closed = jax.make_jaxpr(traced)()
         self._meeting, self._process_programs = meeting, meeting.across
         jaxpr, stand_ins, self._abstract = inputs.out_of(closed.jaxpr)
-        # XLA for the CPU drops barriers before it looks for common subexpressions and orders what it computes
+        # XLA for the CPU removes barriers before it eliminates common subexpressions and schedules operations
         keep_barriers = backend.barriers > barriers and backend.for_cpu
         self._options = {"xla_disable_hlo_passes": "cse_barrier_expander"} if keep_barriers else None
         self.captured: list[Array] = [*closed.consts, *stand_ins]
@@ -127,7 +127,8 @@ class JaxProgram:
 
 
 def _lowering_operands(arrays: Sequence[Array], on_mesh: bool) -> Sequence[Array]:
-    """Return arrays to lower with: beside arrays on a mesh, specs of those on one device, which may lie anywhere."""
+    """Return arrays to lower with: if some are on a mesh, specs of those on one device, which may be placed
+    anywhere."""
     if not on_mesh and all(x.sharding.__class__ is SingleDeviceSharding for x in arrays):
         return arrays
     single = [x.sharding.__class__ is SingleDeviceSharding for x in arrays]

@@ -55,11 +55,11 @@ class KeptProgram:
         self._options = options
         self._full: Any = None
         self._small = not options.get("donate_argnums") and not options.get("compiler_options")
-        self.signatures: set[Signature] = set()  # that are compiled
-        self.gone: set[Signature] = set()  # that were
+        self.signatures: set[Signature] = set()  # compiled signatures
+        self.gone: set[Signature] = set()  # signatures that were compiled and released
         self.used = True
         self.jitted: Any = None
-        self.direct: Any = None  # what runs what is compiled, where it is called often
+        self.direct: Any = None  # the function that runs the compiled program directly, if it is called often
         self.calls = 0  # before that
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -70,7 +70,7 @@ class KeptProgram:
             return self.fully(error, args)(*args, **kwargs)
 
     def renewed(self) -> Any:
-        """Make a new jitted function; what JAX keeps of the one before goes with that one."""
+        """Make a new jitted function, and release everything that JAX has cached for the previous one."""
         fn, self_ref = self._fn, weakref.ref(self)
 
         @functools.wraps(fn)
@@ -112,7 +112,7 @@ class KeptProgram:
         return first
 
     def prepare(self, *specs: Any) -> None:
-        """Compile for arguments of these kinds, so that a call with them finds what is compiled."""
+        """Compile for arguments of these kinds, so that a call with them does not compile."""
         jitted = self.jitted or self.renewed()
         jitted = jitted.decided(*specs) if hasattr(jitted, "decided") else jitted
         try:
@@ -122,7 +122,7 @@ class KeptProgram:
 
     def fully(self, error: Exception, args: Sequence[Any]) -> Any:
         """Switch to all of XLA's optimisations: one of its signatures is not small, or it is part of a trace. Raises
-        the error of a call with `args` that came of something else."""
+        the error of a call with `args` if it had another cause."""
         if (mesh_error := on_several_meshes(error, args)) is not None:
             raise mesh_error from None
         full = self._full
@@ -212,7 +212,7 @@ def _trim() -> Callable[[int], int] | None:
 
 
 def _give_back() -> None:
-    """Ask glibc for the pages of what is freed between blocks that are in use, which it keeps: about 5 ms."""
+    """Return the pages of freed memory between blocks in use to the system, which glibc keeps: takes about 5 ms."""
     trim = _trim()
     if trim is not None:
         trim(0)

@@ -14,7 +14,7 @@ from jax import lax
 from tensorgraft.backends.jax import effort
 from tensorgraft.hub.array import NativeArray as Array
 
-_WIDE = 64  # elements beside the axis that keep a step busy
+_WIDE = 64  # elements along the other axes, with which a step is efficient
 _WIDER = {np.dtype(np.float32): np.dtype(np.float64), np.dtype(np.complex64): np.dtype(np.complex128)}
 _LONG = 16_384  # an axis from this length on is scanned in blocks if it is not wide
 
@@ -55,7 +55,8 @@ def running(
 
 
 def _by_steps(x: Array, axis: int, join: Callable[..., Array], unit: Any) -> Array:
-    """Scan row by row; a long axis with little beside it in blocks, all at once, whose totals are then joined on."""
+    """Scan row by row. A long axis with few elements along the others is divided into blocks, which are scanned
+    together and then combined with the totals of the previous blocks."""
     length, others = x.shape[axis], math.prod(n for a, n in enumerate(x.shape) if a != axis)
     rows = jnp.moveaxis(x, axis, 0)
     if length < _LONG or others >= _WIDE or not others:

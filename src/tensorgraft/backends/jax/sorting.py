@@ -29,7 +29,7 @@ def _searchsorted(boundaries: Array, values: Array, right: bool) -> Array:
 
 
 def _sort(operands: tuple[Array, ...], axis: int, num_keys: int) -> tuple[Array, ...]:
-    plain = len(operands) == 1 and operands[0].dtype.kind in "biu"  # equal ones cannot be told from one another
+    plain = len(operands) == 1 and operands[0].dtype.kind in "biu"  # equal elements are indistinguishable
     return lax.sort(operands, axis, is_stable=not plain, num_keys=num_keys)
 
 
@@ -37,7 +37,7 @@ _sorted = operation(_sort, ("axis", "num_keys"))
 
 
 def _top_k(x: Array, k: int, axis: int) -> tuple[Array, Array]:
-    # the order of lax.top_k is total: it tells zeros and NaNs of one sign from those of the other
+    # lax.top_k orders all floats: it distinguishes zeros and NaN by their sign
     keys = lax.convert_element_type(x, np.float32)
     keys = jnp.where(keys == 0, 0, jnp.where(jnp.isnan(keys), jnp.nan, keys))
     at = lax.top_k(keys, k, axis=axis)[1].astype(np.int64)
@@ -62,7 +62,8 @@ def _ordered_bits(x: Array) -> Array:
 
 
 def _selected(x: Array, k: Array, axis: int) -> tuple[Array, Array]:
-    """Find the bits of the k-th value from the highest on, by counting what is less: a pass over `x` for each bit."""
+    """Find the bits of the k-th value from the highest bit on, by counting smaller values: one pass over `x` for each
+    bit."""
     keys = _ordered_bits(x)
     bits, unsigned = 8 * keys.dtype.itemsize, keys.dtype.type
 

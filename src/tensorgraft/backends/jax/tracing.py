@@ -9,12 +9,12 @@ from jax.extend import core
 
 find_top_trace: Any = getattr(core, "find_top_trace", None) or jax.core.find_top_trace  # JAX 0.9
 
-with jax.core.eval_context():  # whoever imports this may be tracing
+with jax.core.eval_context():  # this module may be imported during a trace
     EAGER: Any = find_top_trace(())  # the trace that computes at once
 
 
 def current_trace() -> Any:
-    """Return the trace that what is called now is a part of; `EAGER` where that is none."""
+    """Return the trace in progress, or `EAGER`."""
     return find_top_trace(())
 
 

@@ -114,7 +114,7 @@ class NumpyBackend(
     def strided_view(
         self, x: Array, /, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, dtype: np.dtype
     ) -> Array:
-        if 0 in shape:  # may begin behind the end of the memory
+        if 0 in shape:  # the offset may be after the end of the memory
             return np.empty(shape, dtype)
         size = dtype.itemsize
         if x.dtype.isbuiltin != 1 or not x.flags.c_contiguous:  # the dtypes of ml_dtypes export no buffer

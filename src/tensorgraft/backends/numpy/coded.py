@@ -11,7 +11,7 @@ from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.coded import Coded, Coding
 
 _BLOCK = 1 << 17  # numbers
-_MANY = 16  # rows, for which BLAS wants larger blocks
+_MANY = 16  # rows, with which BLAS needs larger blocks
 _tables: dict[Coding, Array] = {}
 
 

@@ -24,7 +24,7 @@ _OPERATORS = {
     **{"bitwise_xor": "^", "logical_and": "&", "logical_or": "|", "logical_xor": "^"},
 }
 _PREFIXES = {"negative": "-", "bitwise_invert": "~", "logical_not": "~"}
-# of two numbers, as their ufuncs say it: NaN wins
+# of two numbers, with the semantics of the ufuncs: NaN propagates
 _CHOICES = {
     "maximum": "{0} if {0} >= {1} or {0} != {0} else {1}",
     "minimum": "{0} if {0} <= {1} or {0} != {0} else {1}",

@@ -37,7 +37,7 @@ def _pow(x: Array, y: Array) -> Array:
 
 # Those that NumPy knows by another name or otherwise; None: as a composite.
 _OTHERS: dict[str, Callable[..., Any] | None] = {
-    "rsqrt": lambda x: np.divide(1, np.sqrt(x)),  # as C++ divides complex numbers: infinity of 0
+    "rsqrt": lambda x: np.divide(1, np.sqrt(x)),  # C++ divides complex numbers so: 1 / 0 is infinity
     "log1p": _log1p,
     "round": np.rint,
     "real": np.real,
@@ -46,7 +46,7 @@ _OTHERS: dict[str, Callable[..., Any] | None] = {
     "sigmoid": lambda x: np.divide(1, np.exp(-x) + 1),
     "exp2": lambda x: np.exp2(x) if x.dtype.kind == "f" else np.power(2, x),
     "lgamma": special.lgamma,
-    "reciprocal": None,  # of integers, and of zero with a warning
+    "reciprocal": None,  # as for integers; of zero with a warning
 }
 
 

@@ -68,4 +68,4 @@ class NumpyIndexing:
     # ---- composites ------------------------------------------------------------------------------------------------
 
     def take(self, x: Array, indices: Array, axis: int) -> Array:
-        return np.take(x, indices.astype(np.intp, copy=False), axis=axis)  # which refuses uint64
+        return np.take(x, indices.astype(np.intp, copy=False), axis=axis)  # NumPy refuses indices of uint64

@@ -35,9 +35,10 @@ from tensorgraft.backends.tensorflow.shape import TensorFlowShape
 from tensorgraft.backends.tensorflow.sorting import TensorFlowSorting
 from tensorgraft.backends.tensorflow.windowed import TensorFlowWindowed
 from tensorgraft.errors import TracedValueError
-from tensorgraft.hub import Backend, registry
+from tensorgraft.hub import Backend, registry, tiers
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.dlpack import from_dlpack as view_of
+from tensorgraft.hub.host_copies import HostCopies
 from tensorgraft.hub.interchange import Differentiable, Exported
 from tensorgraft.hub.runtime import cpu_devices
 from tensorgraft.hub.tape import ByTape
@@ -76,8 +77,9 @@ class TensorFlowBackend(
                 f" it has {', '.join(d.name for d in tf.config.list_logical_devices())}"
             )
         self.device = devices[index].name
-        self._is_default = platform is None and index == 0  # where TensorFlow itself puts what nobody places
-        self._for_cpu = "CPU" in self.device  # arrays are the host's memory, and another backend may compute on it
+        self._is_default = platform is None and index == 0  # the device that TensorFlow uses by default
+        self.host_visible = "CPU" in self.device and tiers.READS_MEMORY
+        self._copies = HostCopies()
         self._programs = {}
         self.place = functools.lru_cache(maxsize=4096)(self._place)  # type: ignore[method-assign]
 
@@ -99,7 +101,7 @@ class TensorFlowBackend(
         if x.dtype not in TF:
             raise NotImplementedError(f"TensorFlow has no tensors of {x.dtype}")
         if tf.executing_eagerly():
-            return tf.constant(x)  # which copies
+            return tf.constant(x)  # a copy
         with tf.init_scope():  # in a trace too, a constant has a value
             return tf.constant(x)
 
@@ -119,14 +121,14 @@ class TensorFlowBackend(
 
     def copy(self, x: Array, /) -> Array:
         if not isinstance(x, EagerTensor):
-            return raw.Identity(input=x)  # what a program returns has memory of its own
+            return raw.Identity(input=x)  # results of a program have memory of their own
         return tf.constant(x.numpy()) if dtype_of(x) in FLOAT8_AS_FLOAT32 else raw.DeepCopy(x=x)
 
     def from_dlpack(self, x: Any, /) -> Array:
         if x.__dlpack_device__()[0] == _CPU:
             try:
                 view = view_of(x)
-            except (BufferError, RuntimeError):  # of a dtype that DLPack has not
+            except (BufferError, RuntimeError):  # a dtype that DLPack lacks
                 view = np.asarray(x)
             # TensorFlow's kernels end the process where memory is not aligned
             if view.dtype.kind == "O" or not view.flags.c_contiguous or view.ctypes.data % _ALIGNMENT:
@@ -141,19 +143,27 @@ class TensorFlowBackend(
 
     @functools.cached_property
     def cold(self) -> Backend | None:  # type: ignore[override]
-        return registry.get("numpy") if self._for_cpu else None
+        return registry.get("numpy")
 
     def lend(self, x: Array, /) -> Any | None:
-        # in a trace an array that has a value stands for those of later calls; a tape sees what TensorFlow computes
-        if type(x) is not EagerTensor or not self._for_cpu or not tf.executing_eagerly():
+        # in a trace, an array with a value represents those of later calls; a tape observes only TensorFlow's own
+        # operations
+        if type(x) is not EagerTensor or not tf.executing_eagerly():
             return None
         if may_be_recorded() and order_of([x]):
             return None
-        return x._numpy() if dtype_of(x) in FLOAT8_AS_FLOAT32 else x  # which TensorFlow's DLPack has not
+        if not self.host_visible:
+            return self._copies.get(x, lambda x: np.array(x.numpy()))
+        return x._numpy() if dtype_of(x) in FLOAT8_AS_FLOAT32 else x  # TensorFlow's DLPack lacks float8
 
     def adopt(self, x: np.ndarray, /) -> Array:
         with tf.init_scope(), self.scope():
-            return self.from_dlpack(x) if self._is_default and x.nbytes >= _WORTH_SHARING else self.asarray(x)
+            if self.host_visible and self._is_default and x.nbytes >= _WORTH_SHARING:
+                return self.from_dlpack(x)
+            array = self.asarray(x)
+        if not self.host_visible:
+            self._copies.moved(array, x)
+        return array
 
     # ---- programs and devices --------------------------------------------------------------------------------------
 

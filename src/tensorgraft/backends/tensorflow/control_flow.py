@@ -144,7 +144,7 @@ def _scan_eagerly(body: Any, carry: Any, x_leaves: list[Array], x_tree: Any, ord
 
 
 def _carry_leaves(init: Any) -> tuple[list[Array], Any]:
-    """The leaves of what a loop begins with, Python scalars among them as tensors."""
+    """Return the leaves of a loop's initial values; Python scalars become tensors."""
     leaves, tree = optree.tree_flatten(init)
     leaves = [x if isinstance(x, tf.Tensor) else weak_input(x) for x in leaves]
     return [tf.identity(x) if is_weak(x) else x for x in leaves], tree

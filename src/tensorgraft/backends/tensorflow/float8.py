@@ -1,4 +1,4 @@
-"""Bits of float8 in graphs: TensorFlow has no kernel that looks at them, but conversions to and from float32."""
+"""Bits of float8 in graphs: TensorFlow has no kernels for float8 except conversions from and to float32."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""TensorFlow, imported quietly: its C++ libraries write to the standard error while they are loaded, before they know
-of TF_CPP_MIN_LOG_LEVEL. Where the user has not set that, it is 3: nothing but what ends the process.
-"""
+"""Import of TensorFlow without messages: its C++ libraries write to the standard error while they are loaded, before
+they read TF_CPP_MIN_LOG_LEVEL. If the user has not set that, it is 3 (fatal errors only)."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ _MESSAGE = re.compile(rb"(WARNING: All log messages before absl|[IWE](?=\d{4} ))
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress log messages below TF_CPP_MIN_LOG_LEVEL; whatever else goes to the standard error comes at the end."""
-    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":  # what JAX sets where nobody has
+    """Suppress log messages below TF_CPP_MIN_LOG_LEVEL; other output to the standard error is written at the end."""
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":  # "1" is what JAX sets if the variable is unset
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     level = os.environ["TF_CPP_MIN_LOG_LEVEL"]
     if not level.isdigit() or int(level) == 0:
@@ -43,7 +42,7 @@ def quiet() -> Iterator[None]:
                     os.write(2, line)
 
 
-# TensorFlow takes all of a GPU's memory, unless told otherwise: PyTorch and JAX may be in the same process.
+# TensorFlow allocates all of a GPU's memory by default, but PyTorch and JAX may be in the same process.
 os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 if "torch" in sys.modules:
     load_triton()

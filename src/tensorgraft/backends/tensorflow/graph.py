@@ -27,7 +27,7 @@ class ClosedGraph(tf.__internal__.FuncGraph):
 
     def __init__(self) -> None:
         super().__init__(f"tensorgraft_{next(_numbers)}")
-        self.calls_host = False  # an operation that is run for what it does
+        self.calls_host = False  # True for a graph with an operation that has side effects
 
     def capture(self, tensor: Array, name: str | None = None, shape: Any = None) -> Array:
         if isinstance(tensor, EagerTensor):
@@ -48,8 +48,8 @@ def may_be_recorded() -> bool:
 
 
 def order_of(arrays: Sequence[Array]) -> int:
-    """Return how often what is computed of these may be differentiated: 0 where no `tf.GradientTape` or
-    `ForwardAccumulator` watches one of them, 1, or 2 for more often."""
+    """Return the number of times that results computed from these may be differentiated: 0 if no `tf.GradientTape` or
+    `ForwardAccumulator` watches one of them, 1, or 2 for more."""
     return gradients_util.PossibleTapeGradientTypes(arrays)
 
 

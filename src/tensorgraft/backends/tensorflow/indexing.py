@@ -129,7 +129,7 @@ class TensorFlowIndexing:
 
 
 def _true_positions(x: EagerTensor) -> tuple[Array, ...]:
-    """Return the positions of what is true, one array for each axis."""
+    """Return the positions of true elements, one array for each axis."""
     shape = shape_of(x)
     if not shape:
         return ()

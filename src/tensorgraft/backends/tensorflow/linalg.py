@@ -36,7 +36,7 @@ def _cholesky(x: Array) -> Array:
     parts = real(diagonal) if dtypes.is_complex(dtype_of(x)) else diagonal
     failed = raw.Any(input=raw.IsNan(x=parts), axis=ints((len(shape_of(parts)) - 1,)), keep_dims=True)
     failed = tf.expand_dims(failed, -1)
-    clean = tf.linalg.band_part(lower, -1, 0)  # above the diagonal of one that failed is what was in the memory
+    clean = tf.linalg.band_part(lower, -1, 0)  # after a failure, the upper triangle contains uninitialised memory
     return select(tf.broadcast_to(failed, shape_of(x)), tf.fill(shape_of(x), constant(np.nan, dtype_of(x))), clean)
 
 

@@ -11,10 +11,10 @@ from tensorgraft.hub.array import NativeArray as Array
 
 
 class _ProgramWithState:
-    """A program of another framework, with what it learns: `state` has its variables, by name.
+    """A program of another framework with its variables, which `state` has by name.
 
     `m(*args, **kwargs)` runs eagerly, in a `tf.function`, and under a `tf.GradientTape`.
-    `m.get_concrete_function(*specs)` is what `tf.saved_model.save` takes as a signature; what is loaded can then be
+    `m.get_concrete_function(*specs)` is a signature for `tf.saved_model.save`, with which the loaded model can be
     called, too.
     """
 
@@ -29,7 +29,8 @@ class _ProgramWithState:
         self.state: dict[str, Any]
         state_arrays = {**parameters, **constants}
         state = {name: tf.Variable(x, trainable=name in parameters, name=name) for name, x in state_arrays.items()}
-        tf.Module.__setattr__(self, "state", state)  # which notes it for checkpoints; Keras's does not
+        # tf.Module tracks it for checkpoints; Keras's `__setattr__` does not
+        tf.Module.__setattr__(self, "state", state)
 
     @tf.autograph.experimental.do_not_convert
     def _run(self, *args: Any, **kwargs: Any) -> Any:
@@ -42,12 +43,12 @@ class _ProgramWithState:
         return results
 
     def get_concrete_function(self, *args: Any, **kwargs: Any) -> Any:
-        """The graph of a call with arguments that look like these (`tf.TensorSpec` for tensors), in the modes that the
-        program has now."""
+        """Return the graph of a call with such arguments (`tf.TensorSpec` for tensors), in the program's current
+        modes."""
         function = self.__dict__.get("__call__")
         if function is None:
             function = tf.function(self._run, autograph=False)
-            # under this name SavedModel finds it: what is loaded can be called
+            # SavedModel looks it up by this name, so that a loaded model can be called
             self.__dict__["__call__"] = function
         return function.get_concrete_function(*args, **kwargs)
 
@@ -101,7 +102,7 @@ def _layer_class(keras: Any) -> Any:
                 return super().__call__(*args, **kwargs)
             return self._run(*args, **kwargs)
 
-        # as in any `tf.Module`; those of Keras, which share their values, are `weights`, `trainable_weights`
+        # as in any `tf.Module`; Keras's variables, which share the values, are `weights` and `trainable_weights`
         @property
         def trainable_variables(self) -> tuple[Any, ...]:
             return tuple([v for v in self.state.values() if v.trainable]) if self.trainable else ()

@@ -37,8 +37,8 @@ class _NativeFunction:
         backward: Callable[[Sequence[Array], Sequence[Array]], Sequence[Array | None]],
     ) -> None:
         self._forward, self._backward = forward, backward
-        self._results = self._residuals = 0  # how many there are
-        self._used: list[bool] = []  # which arguments have a cotangent
+        self._results = self._residuals = 0  # the numbers of results and residuals
+        self._used: list[bool] = []  # for each argument, True if it has a cotangent
         self._results_only, self._with_residuals = CompiledFunction(primal), _Recorded(self._forward_and_backward, 1)
         self._undifferentiated, self._pullback = _Recorded(primal, 1), _Recorded(self._pulled_back)
         self._differentiated = tf.custom_gradient(self._run)
@@ -105,8 +105,8 @@ def tensors(arrays: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def differentiable(xp: Backend, function: Differentiable) -> Callable[..., tuple[Array, ...]]:
-    """See `Backend.differentiable`. What is differentiated again is `function.pullback`, whose derivatives are given as
-    well: TensorFlow has none of some operations."""
+    """See `Backend.differentiable`. Higher derivatives are those of `function.pullback`, because TensorFlow lacks
+    derivatives of some operations."""
     natives: dict[tuple[int, ...], Callable[..., tuple[Array, ...]]] = {}
     refused: set[tuple[int, ...]] = set()
     primal = _Recorded(lambda *arrays: function.primal(xp, arrays))
@@ -152,7 +152,7 @@ def differentiable(xp: Backend, function: Differentiable) -> Callable[..., tuple
         if order_of(arrays) > 1:
             return with_gradient(*arrays)
         argnums = _inexact(arrays)
-        if argnums in refused and tf.executing_eagerly():  # perhaps there is one by what is watched
+        if argnums in refused and tf.executing_eagerly():  # perhaps there is one for the watched arguments
             return by(_differentiable_inputs(arrays))(*arrays)
         results = by(argnums)(*arrays)
         return call(*arrays) if argnums in refused and tf.executing_eagerly() else results
@@ -187,8 +187,8 @@ class _Recorded:
         """`order`: the number of times that the function has been differentiated by its own derivative."""
         self._fn, self._program, self._order = fn, CompiledFunction(fn), order
         self._operation = tf.custom_gradient(self._run)
-        self._count = 0  # of arguments
-        self._used: list[bool] = []  # which of these have a derivative
+        self._count = 0  # the number of arguments
+        self._used: list[bool] = []  # for each argument, True if it has a derivative
 
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:
         if not tf.executing_eagerly():

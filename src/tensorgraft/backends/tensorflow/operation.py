@@ -59,7 +59,8 @@ def _ints(values: Sequence[int]) -> np.ndarray:
 
 
 def ints(values: Sequence[int]) -> Array:
-    """A shape, axes or positions as an operand. Converting a list costs TensorFlow 40 us, a look-up 1 us."""
+    """Return a shape, axes or positions as an operand, from a cache: converting a list takes TensorFlow 40 us, a
+    look-up 1 us."""
     return _host_ints(tuple(values)) if tf.executing_eagerly() else _ints(values)
 
 
@@ -75,7 +76,7 @@ def axes_of(x: Array, axis: int | tuple[int, ...] | None) -> tuple[int, ...]:
 
 
 def cast(x: Array, dtype: np.dtype) -> Array:
-    """TensorFlow's own conversion. See `elementwise.astype` for what the hub means by one."""
+    """Convert by TensorFlow's own rules. `elementwise.astype` converts by those of the hub."""
     return x if dtype_of(x) == dtype else raw.Cast(x=x, DstT=TF[dtype])
 
 
@@ -162,7 +163,7 @@ def weak_input(value: Any) -> Array:
 # ---- ranks -----------------------------------------------------------------------------------------------------------
 
 MOST_BROADCAST = 5  # axes that TensorFlow's elementwise kernels broadcast over
-MOST_AXES = 8  # that slices, pads and reversals take
+MOST_AXES = 8  # the limit of slices, pads and reversals
 
 
 def broadcast_to(x: Array, shape: Shape) -> Array:
@@ -185,7 +186,7 @@ def broadcast_to(x: Array, shape: Shape) -> Array:
     x = raw.Reshape(tensor=x, shape=ints(old_shape))
     if len(old_shape) <= MOST_BROADCAST:
         x = raw.BroadcastTo(input=x, shape=ints(new_shape))
-    else:  # which has no kernel for some narrow integers; Tile has none for uint16
+    else:  # BroadcastTo lacks kernels for some narrow integers, Tile lacks one for uint16
         multiples = ints([n if m != n else 1 for m, n in zip(old_shape, new_shape, strict=True)])
         if dtype_of(x) == dtypes.uint16:
             x = raw.Bitcast(

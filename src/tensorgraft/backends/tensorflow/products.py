@@ -115,7 +115,7 @@ def _compiled_bytes(a: Array, b: Array, contract: Axes, batch: Axes) -> Array:
 
 
 _LARGE = 64  # numbers of a product
-_FEWER = 32  # times fewer rows than what is contracted
+_FEWER = 32  # the factor by which rows have to be fewer than contracted elements
 
 
 def _product(a: Array, b: Array, contract: Axes, batch: Axes, result: np.dtype | None = None) -> Array:

@@ -76,7 +76,7 @@ def pad(x: Array, value: Array, config: Sequence[tuple[int, int, int]]) -> Array
     x = _interior_padded(x, value, [interior for _, _, interior in config])
     shape = shape_of(x)
     if any(low < 0 or high < 0 for low, high, _ in config):
-        # what is cut off on one side may be longer than the array, and filled up from the other
+        # more may be cut off on one side than the array has, and be padded on the other
         start = [min(max(-low, 0), n) for n, (low, _, _) in zip(shape, config, strict=True)]
         stop = [max(n - max(-high, 0), b) for n, b, (_, high, _) in zip(shape, start, config, strict=True)]
         x = take_box(x, tuple(start), tuple(stop), (1,) * len(shape))

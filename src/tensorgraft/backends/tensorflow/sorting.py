@@ -36,7 +36,7 @@ def ordered(x: Array) -> Array:
 def _order(keys: Sequence[Array]) -> Array:
     """Return the stable lexicographic order of keys (rows, n), int32 (rows, n)."""
     order = None
-    for key in reversed(keys):  # by the last key first
+    for key in reversed(keys):  # stable sorts, by the last key first
         key = ordered(key)
         if order is not None:
             key = _take_along_axis(key, order)

@@ -91,7 +91,7 @@ def strided_view(
     x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, dtype: torch.dtype
 ) -> Tensor:
     """See `Backend.strided_view`."""
-    if 0 in shape:  # may begin behind the end of the memory
+    if 0 in shape:  # the offset may be after the end of the memory
         return x.new_empty(shape, dtype=dtype)
     x = x.contiguous()  # a view, where a kernel looks at what no storage has yet
     if x.dtype == dtype:
@@ -182,8 +182,8 @@ def _assign_in_order(view: Tensor, value: Tensor) -> None:
 
 
 def lent(x: Tensor) -> np.ndarray | None:
-    """Return the memory of a tensor of the CPU as an array of NumPy; None where something sees, or may differentiate,
-    what is computed with the tensor."""
+    """Return the memory of a CPU tensor as an array of NumPy, or None if computations with the tensor are observed or
+    may be differentiated."""
     followed = (
         type(x) not in (Tensor, torch.nn.Parameter)
         or x.device.type != "cpu"
@@ -217,7 +217,7 @@ def is_differentiated(x: Tensor) -> bool:
 
 
 def in_transform(x: Tensor) -> bool:
-    """Return True if `x` is a batch of `torch.vmap`, or `torch.compile` traces what runs here."""
+    """Return True if `x` is a batch of `torch.vmap`, or `torch.compile` is tracing."""
     if torch.compiler.is_compiling():
         return True
     functorch = torch._C._functorch

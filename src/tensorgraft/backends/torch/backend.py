@@ -61,7 +61,7 @@ class TorchBackend(
     name = "torch"
     modules_have_modes = True
     mutable = True
-    compiles = False  # single operations are quicker as they are; programs (`trace`) are compiled
+    compiles = False  # single operations are faster uncompiled; programs (`trace`) are compiled
     traces = True
 
     def __init__(self, index: int = 0, platform: str | None = None) -> None:
@@ -143,7 +143,7 @@ class TorchBackend(
         return is_followed()
 
     def is_watched(self, arrays: Sequence[Array], /) -> bool:
-        return True  # by what `requires_grad` says, by dual numbers, by levels of `torch.func`
+        return True  # derivatives are requested by `requires_grad`, dual numbers, or levels of `torch.func`
 
     def dialect(self) -> Dialect:
         return Dialect()

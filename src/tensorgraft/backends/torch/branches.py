@@ -28,7 +28,7 @@ class Branch:
         self.carry = [recorder.argument(outer.lift(x)[1]) for x in like]
         with recorder.recording():
             leaves, self.tree = optree.tree_flatten(fn(*self.carry))
-            # results are of their own memory, and lie row by row, as every step and branch is to have them
+            # results have memory of their own, row-major, which every step and branch must return
             self.results = [_copied(recorder, x) for x in leaves]
         self.fakes: list[Any] = [x.fake for x in self.results]
 
@@ -65,7 +65,7 @@ def _union(*parts: Branch) -> list[Tensor]:
 
 
 def _emit(outer: Recorder, op: Any, like: Branch, args: tuple[Any, ...]) -> list[Any]:
-    """A node of a higher-order operator, whose results look like those of a branch."""
+    """Add a node of a higher-order operator, whose results have the metadata of a branch's."""
     node = outer.graph.call_function(op, args)
     with scope(), outer.mode:
         fresh_fakes = [torch.empty_like(fake) for fake in like.fakes]

@@ -148,7 +148,7 @@ def _coded_matmul(
         x = x.reshape(m, -1, decoder.lanes).transpose(1, 2).reshape(m, k)
     zero = None if zero is None else zero * decoder.unit
     scale = scale / decoder.unit
-    transposed_out = axis == 1 and not narrow and 4 < m <= 64  # the other way round, which is quicker
+    transposed_out = axis == 1 and not narrow and 4 < m <= 64  # the transposed product is faster
     block = max(1, min(n, _BLOCK // k))
     buffer = torch.empty(block, k)
     short = torch.empty(block, k, dtype=dtype) if narrow else buffer

@@ -24,7 +24,7 @@ def _recorded(*leaves: Any) -> bool:
 
 
 def _own() -> contextlib.AbstractContextManager[None]:
-    """Return the context of operations beside those of bodies: modes of the program see nothing of a recording."""
+    """Return the context of operations outside of bodies: modes of the program do not observe a recording."""
     return contextlib.nullcontext() if now.recorder is None else scope()
 
 
@@ -90,11 +90,12 @@ class TorchControlFlow:
             ys = body(init, step)[1]
             with _own():
                 return init, optree.tree_map(lambda y: y.new_zeros((0, *y.shape)), ys)
-        if length > _UNROLLED and not optree.tree_leaves(xs):  # PyTorch's operator goes along the rows of something
+        if length > _UNROLLED and not optree.tree_leaves(xs):  # PyTorch's operator scans along the rows of an operand
             with _own():
                 rows: Any = self.full((length, 1), 0, dtypes.int32)  # type: ignore[attr-defined]
             return self.scan(lambda carry, _: body(carry, xs), init, rows, length=length, reverse=reverse)
-        if torch.compiler.is_dynamo_compiling() and length > _UNROLLED:  # whose operator asks Dynamo for the body
+        # under Dynamo, the operator needs a body that Dynamo has traced
+        if torch.compiler.is_dynamo_compiling() and length > _UNROLLED:
             return torch._higher_order_ops.scan(_without_shared_memory(body), init, xs, reverse=reverse)
         if now.recorder is not None and length > _UNROLLED:
             return branches.scan(body, init, xs, reverse)

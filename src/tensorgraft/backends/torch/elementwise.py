@@ -1,4 +1,4 @@
-"""Elementwise operations: functions of PyTorch, looked up by name, and how each treats the dtypes that have none."""
+"""Elementwise operations: functions of PyTorch, looked up by name, and the treatment of dtypes that they lack."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _OTHERS: dict[str, Fn | None] = {
     "igamma": torch.special.gammainc,
     "igammac": torch.special.gammaincc,
     "nextafter": special.nextafter,
-    "square": None,  # of unsigned integers, a product
+    "square": None,  # a product for unsigned integers
     "reciprocal": None,
 }
 
@@ -100,7 +100,7 @@ def _function(name: str) -> Fn | None:
     return _OTHERS[name] if name in _OTHERS else getattr(torch, name, None) or getattr(torch.special, name, None)
 
 
-# What PyTorch gets right in 16-bit floats by itself; its other kernels are missing there, or round in between.
+# Operations that PyTorch computes correctly in 16-bit floats; for others it lacks kernels, or rounds in between.
 _NARROW = {
     *["abs", "sign", "negative", "ceil", "floor", "trunc", "round", "add", "subtract", "multiply", "divide", "fmod"],
     *[
@@ -171,7 +171,8 @@ class TorchElementwise:
 
     def where(self, condition: Array, x: Array, y: Array, /) -> Array:
         x, y = pair(x, y)
-        return from_bits(torch.where(condition, as_bits(x), as_bits(y)), x.dtype)  # of unsigned ones it has few
+        # PyTorch has few kernels for unsigned integers
+        return from_bits(torch.where(condition, as_bits(x), as_bits(y)), x.dtype)
 
     def complex(self, real: Array, imag: Array, /) -> Array:
         return torch.complex(*torch.broadcast_tensors(*pair(real, imag)))
@@ -202,7 +203,7 @@ def convert(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _truncated(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Floating to integer by way of int64: what does not fit in less wraps."""
+    """Convert floats to integers through int64: numbers that do not fit into narrower integers wrap."""
     if dtype == torch.uint64:
         if x.dtype in NARROW:
             x = x.to(torch.float32)
@@ -220,7 +221,7 @@ def _bitcast(x: Tensor, dtype: torch.dtype) -> Tensor:
     if not x.numel():
         return x.new_empty((0,), dtype=dtype)
     x = x.contiguous()
-    if x.stride(0) != 1:  # of one element
+    if x.stride(0) != 1:  # strides of an array of one element
         x = torch.as_strided(x, x.shape, (1,))
     if dtype == torch.bool and x.dtype != torch.bool:
         return x.view(torch.uint8) != 0

@@ -44,8 +44,9 @@ def _reduced(x: Tensor, updates: Tensor, indices: tuple[Tensor, ...], mode: str)
 
 
 def _multiplied(x: Tensor, updates: Tensor, rows: Tensor) -> Tensor:
-    """Products of rows, which PyTorch has for real numbers only: the updates of a row are made neighbours, multiplied
-    in a segmented scan (Hillis and Steele 1986), and the last of each row is put in."""
+    """Multiply rows at equal indices, which PyTorch supports for real numbers only: the updates of a row are made
+    adjacent and multiplied in a segmented scan (Hillis and Steele 1986), and the last product of each row is
+    written."""
     n = rows.shape[0]
     rows, order = torch.sort(rows, stable=True)
     factors = updates[order]
@@ -76,7 +77,7 @@ class TorchIndexing:
         at = _positions(indices)
         if len(at) == 1 and at[0].ndim == 1:
             return _selected(x, 0, at[0])
-        if any(not i.ndim for i in at):  # whose value PyTorch would ask for
+        if any(not i.ndim for i in at):  # PyTorch would read their values
             gathered = x[tuple(i if i.ndim else i.unsqueeze(0) for i in at)]
             return gathered if any(i.ndim for i in at) else gathered.squeeze(0)
         return x[at] if at else x

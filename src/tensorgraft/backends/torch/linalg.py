@@ -26,8 +26,8 @@ def _factors(factor: Callable[[Tensor], Sequence[Tensor]], x: Tensor) -> tuple[T
 
 
 def integer_product(a: Tensor, b: Tensor) -> Tensor:
-    """Integer matmul, wrapping round, by products in double precision: CUDA and MPS have none for integers. Numbers
-    are taken apart into digits of 16 bits, so that sums of up to 2^21 products are exact."""
+    """Multiply integer matrices, wrapping, by products in double precision, since CUDA and MPS have no integer
+    products. Numbers are split into digits of 16 bits, so that sums of up to 2^21 products are exact."""
     dtype = a.dtype
     digits = (dtype.itemsize + 1) // 2
     parts = [

@@ -27,7 +27,7 @@ _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: t
 
 
 class Part(torch.nn.Module):
-    """Something within a program of another framework that holds what it learns."""
+    """A submodule of a program of another framework, which holds parameters or buffers."""
 
     is_grafted = True  # names and layouts of parameters are the other framework's
     _described = ("Module", "")
@@ -59,8 +59,8 @@ class Part(torch.nn.Module):
 
 
 class Module(Part):
-    """A program of another framework, with what it learns. Where it is stateful, a call writes its buffers; where the
-    program has modes of training of its own, those are the modules'."""
+    """A program of another framework with its parameters. If it is stateful, a call writes its buffers; if the program
+    has training modes of its own, they are those of the submodules."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ def _run(xp: Backend, function: Differentiable, tensors: Sequence[Tensor]) -> tu
     transformed = _transformed()
     argnums: tuple[int, ...] = ()
     if torch.compiler.is_exporting() and not transformed:
-        # an exported program keeps no rules: PyTorch would differentiate the operators, which may not be what is meant
+        # an exported program keeps no derivative rules: PyTorch would differentiate the operators, perhaps differently
         tensors = [t.detach() for t in tensors]
     if torch.is_grad_enabled():
         argnums = tuple([i for i, t in enumerate(tensors) if t.requires_grad])
@@ -157,8 +157,8 @@ class _Call:
     function: Differentiable
     wanted: tuple[int, ...]
     lean: bool  # keeps arguments only: a transformation of PyTorch's sees no other residuals
-    count: int = 0  # of results
-    argument_of_residual: list[int | None] = field(default_factory=list)  # of each residual: the argument that it is
+    count: int = 0  # the number of results
+    argument_of_residual: list[int | None] = field(default_factory=list)  # for each residual, the argument that it is
 
 
 class _Function(torch.autograd.Function):
@@ -172,7 +172,7 @@ class _Function(torch.autograd.Function):
             else:
                 try:
                     results, residuals = call.function.forward(xp, tensors, call.wanted)
-                except DerivativeError:  # which counts where one is asked for, perhaps by other arguments
+                except DerivativeError:  # an error only if the derivative is requested
                     call.lean, results = True, call.function.primal(xp, tensors)
             results = _without_shared_memory(results, tensors)
         argument = {id(t): i for i, t in enumerate(tensors)}

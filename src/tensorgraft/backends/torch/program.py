@@ -77,8 +77,8 @@ class TorchProgram:
         return Analysis(dict(calls.most_common()), flops=float(counter.get_total_flops()))
 
     def uncompiled(self) -> Callable[..., Sequence[Tensor]]:
-        """The graph, operator by operator, as a function of what was captured. Constants are made once, and what leaves
-        a tensor as it is is left out."""
+        """Return the graph as a function of the captured tensors that runs operator by operator. Constants are created
+        once, and operators that return a tensor unchanged are left out."""
         graph = copy.deepcopy(self._module.graph)
         module = Module(self._module, graph)
         for k, node in enumerate(graph.find_nodes(op="call_function", target=torch.ops.aten.full.default)):
@@ -120,7 +120,7 @@ def _compiled(module: fx.GraphModule, inputs: Sequence[Tensor]) -> Callable[...,
 
     # shapes are constants; loops count in symbols, which a mode without an environment has not
     mode = FakeTensorMode(shape_env=ShapeEnv())
-    # what is narrower than float32 is rounded where the program rounds it, as kernels do that run one by one
+    # floats narrower than float32 are rounded where the program rounds them, as kernels that run one by one do
     with warning_filters.remembered():
         compiled: Any = compile_fx(
             module,

@@ -44,7 +44,7 @@ class StandIn(Tensor):
 
     known: Tensor | None
     fake: FakeTensor | None
-    home: Recorder | None  # whose graph has `node`
+    home: Recorder | None  # the recorder whose graph has `node`
     node: fx.Node | None
 
     __torch_function__ = torch.nn.Parameter.__torch_function__
@@ -162,7 +162,7 @@ class Recorder:
         return out
 
     def results(self, fakes: Any, node: fx.Node) -> Any:
-        """Stand-ins for what a node gives: a tensor, or a flat sequence with some."""
+        """Return placeholders for the result of a node: a tensor, or a flat sequence with some."""
         if isinstance(fakes, FakeTensor):
             return self.stand_in(fakes, node)
         if isinstance(fakes, tuple | list):
@@ -214,7 +214,7 @@ class Recorder:
         self.graph.output(tuple([self.lift(x)[0] for x in results]))
         for node in self.graph.find_nodes(op="call_function", target=torch.ops.aten.detach.default):
             node.replace_all_uses_with(node.args[0])
-        # strides are what meta functions say, and kernels can give others (`index`: as its indices lie)
+        # strides are those of meta functions; kernels may return others (`index`: depending on its indices)
         for node in self.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
             node.target = torch.ops.aten.reshape.default
         self.graph.eliminate_dead_code()

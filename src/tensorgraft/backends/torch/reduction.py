@@ -29,7 +29,7 @@ Tensor = torch.Tensor
 
 
 def _axes(x: Tensor, axis: Axis) -> tuple[int, ...]:
-    """The axes of a reduction, all non-negative; PyTorch takes none of them for all."""
+    """Return the axes of a reduction, all non-negative: an empty list would mean all axes in PyTorch."""
     if axis is None:
         return tuple(range(x.ndim))
     return tuple(a % x.ndim for a in ((axis,) if isinstance(axis, int) else axis))

@@ -1,9 +1,8 @@
-"""The context of this backend's operations: what a program switches on for its own tensors is not for the inside of
-the device's.
+"""The context of this backend's operations, in which modes that a program enables for its own tensors are off.
 
-Kernels of a front end run below autograd, and PyTorch has taken a mode off before it comes to them. What is left is
-autocast of the CPU (or CUDA), inference mode, and calls of the hub from outside of kernels, under modes of the program.
-In the usual case, none of them, the context costs a look at four flags.
+Kernels of a front end run below autograd, and PyTorch disables a mode before it calls them. The remaining ones are
+autocast of the CPU (or CUDA), inference mode, and modes of the program around calls of the hub from outside of kernels.
+Usually there are none, and the context costs a check of four flags.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ Shape = tuple[int, ...]
 Tensor = torch.Tensor
 
 _flipped = elementwise_move(torch.flip)
-_EXACT = frozenset((torch.int64, torch.int32, torch.float32, torch.float64))  # that `arange` fills by itself
+_EXACT = frozenset((torch.int64, torch.int32, torch.float32, torch.float64))  # dtypes that `arange` supports
 
 
 def _padded(x: Tensor, value: Any, config: Sequence[tuple[int, int, int]]) -> Tensor:
@@ -36,7 +36,7 @@ def _padded(x: Tensor, value: Any, config: Sequence[tuple[int, int, int]]) -> Te
 
 
 def _put(x: Tensor, update: Tensor, start: Shape, step: Shape, axis: int = 0) -> Tensor:
-    """Return `x` with `update` put in, one axis after the other."""
+    """Return `x` with `update` written into it, one axis after the other."""
     while axis < x.ndim and update.shape[axis] == x.shape[axis]:
         axis += 1
     if axis == x.ndim:

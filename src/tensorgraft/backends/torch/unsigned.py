@@ -15,10 +15,11 @@ Tensor = torch.Tensor
 
 
 def shift_right(x: Tensor, y: Tensor) -> Tensor:
-    """Zeros come in from the left. `x` and `y` are signed integers of the bits."""
+    """Shift right with zeros from the left. `x` and `y` are signed integers of the same bits."""
     most = torch.iinfo(x.dtype).max
     halved = (x >> 1) & most
-    return torch.where(y == 0, x, halved >> (y - 1))  # by less than 0, great numbers, PyTorch leaves the sign
+    # PyTorch keeps the sign in shifts by negative numbers, which are large unsigned ones
+    return torch.where(y == 0, x, halved >> (y - 1))
 
 
 def _divided(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

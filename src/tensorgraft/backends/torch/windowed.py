@@ -93,7 +93,7 @@ class TorchWindowed:
         if dtype == torch.bool:  # a sum of ands is an or
             args = (strides, padding, lhs_dilation, rhs_dilation, groups, batch_groups)
             return self.convolution(x.to(torch.float32), w.to(torch.float32), *args) > 0
-        if x.device.type == "cpu":  # whose narrow convolutions are no faster, and some of them less exact
+        if x.device.type == "cpu":  # narrow convolutions on the CPU are no faster, and some are less exact
             x, w = widen(x), widen(w)
         x, w = as_bits(x), as_bits(w)
         native = x.dtype.is_floating_point and 1 <= w.ndim - 2 <= 3 and x.numel() > 0 < w.numel()

@@ -85,8 +85,8 @@ def write_snapshot(path: Path = SNAPSHOT) -> dict[str, Any]:
 
 
 def inventory(framework: str) -> dict[str, Any]:
-    """Return what a framework has, asked in a process of its own: version, kinds, and private names that it lacks.
-    Raises RuntimeError where it cannot be told."""
+    """Return the version, interfaces and missing private names of a framework, read in a separate process. Raises
+    RuntimeError if that fails."""
     environment = {
         **os.environ,
         "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -116,7 +116,7 @@ def collected(framework: str) -> dict[str, Any]:
 
 
 def print_drift(path: Path = SNAPSHOT) -> int:
-    """Print a table; returns 1 where something differs from what was tested, or cannot be told."""
+    """Print a table; returns 1 if something differs from the tested version, or cannot be compared."""
     console, drifted = Console(), False
     tested = read_snapshot(path)
     table = Table(

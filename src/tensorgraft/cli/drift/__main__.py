@@ -1,4 +1,5 @@
-"""`python -m tensorgraft.cli.drift` writes the snapshot; with the name of a framework it prints what that has."""
+"""`python -m tensorgraft.cli.drift` writes the snapshot; with the name of a framework it prints that framework's
+part."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def kinds() -> Kinds:
 
 def _parameters(rule: Any) -> str:
     """Names alone: annotations and defaults are printed in other ways by other versions of Python."""
-    rule = getattr(rule, "rule", rule)  # with what is cached of it
+    rule = getattr(rule, "rule", rule)  # the function itself, without its cache
     try:
         return " ".join(inspect.signature(rule).parameters)
     except (TypeError, ValueError):

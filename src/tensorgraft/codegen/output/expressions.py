@@ -60,7 +60,7 @@ class _Fill(ast.NodeTransformer):
 
 
 def fill(template: str, /, **holes: ast.expr | None) -> ast.expr:
-    """The template with its holes filled. Raises SyntaxError for what is no expression."""
+    """Return the template with its holes filled. Raises SyntaxError for a text that is no expression."""
     return _Fill(holes).visit(copy.deepcopy(_parsed(template)))
 
 

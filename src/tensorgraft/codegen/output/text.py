@@ -122,7 +122,7 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def names_of(target: Target) -> set[str]:
-    """Return the names that a file may have at its top beside the program's functions and helpers."""
+    """Return the names that a file may define in addition to the program's functions and helpers."""
     return {*target.imports, *weights.NAMES}
 
 
@@ -142,7 +142,7 @@ def formatted(source: str) -> str:
     from ruff.__main__ import find_ruff_bin  # type: ignore[import-untyped]
 
     ruff = find_ruff_bin()
-    # where the user's folder has a `jax/`, that would be taken for a package of the user's own
+    # a folder `jax/` of the user's would be taken for a first-party package
     isort = ["lint.isort.known-third-party = ['equinox', 'flax', 'jax', 'keras', 'tensorflow', 'torch']"]
     config = ["--isolated", "--line-length", "100"]
     fix = subprocess.run(

@@ -29,7 +29,7 @@ from tensorgraft.codegen.trace import Block, HubName, SourceStep, Var, variables
 from tensorgraft.hub.recorded.block import leaves
 
 LONGEST = 76  # characters of an expression that is written inside another one
-SHORT = 44  # of one that has a name in the hub
+SHORT = 44  # columns of an expression that has a name in the hub
 _RESERVED = frozenset({*keyword.kwlist, *dir(builtins), "_"})
 _NOUNS = {"matmul": "product", "sum": "total", "add": "total", "subtract": "difference", "multiply": "product"}
 _NAMES = {
@@ -44,18 +44,19 @@ _MOVING = frozenset(
 
 
 class SizeError(NotExpressibleError):
-    """A number depends on the sizes of the arguments, and there is no expression of them for it."""
+    """Raised for a number that depends on the sizes of the arguments, but is no known expression of them."""
 
 
 class _NeedsNameError(Exception):
-    """An expression is needed at two places: write the function again, with a name for it."""
+    """Raised for an expression that is used twice: the function is written again with a name for it."""
 
     def __init__(self, v: Var, hold: bool = False) -> None:
         self.v, self.hold = v, hold
 
 
 class UnsettledError(Exception):
-    """A rule looks at numbers of an operation that differ between the modules of one function: these are not one."""
+    """Raised by a rule that reads numbers which differ between the modules of one function: these need separate
+    functions."""
 
     def __init__(self, method: str) -> None:
         super().__init__(method)
@@ -91,14 +92,14 @@ class FunctionWriter:
 
     def __init__(self, function: SourceFunction, style: Style, named: set[Var], root: bool, pinned: set[Var]) -> None:
         self.is_root = root
-        self.pinned = pinned  # whose names stay theirs: somebody asks for their sizes later
+        self.pinned = pinned  # variables that keep their names, because their sizes are used later
         self.function, self.style, self.target, self.named = function, style, style.target, named
         self.statements: list[Statement] = []
-        self.names: dict[Var, str] = {}  # of what is assigned
-        self.holder: dict[str, Var] = {}  # what a name is now
+        self.names: dict[Var, str] = {}  # of assigned variables
+        self.holder: dict[str, Var] = {}  # {name: the variable that it has now}
         self.pending: dict[Var, tuple[ast.expr, frozenset[Var]]] = {}
         self.spent: set[Var] = set()
-        self.refs: set[Var] = set()  # what the expression that is being written looks at
+        self.refs: set[Var] = set()  # variables that the expression being written reads
         self.remaining: Counter[Var] = Counter()
         self.current: SourceStep | None = None
         self.read_from_outside: set[str] = set()  # in bodies of loops: names that stay those of the function around
@@ -384,7 +385,7 @@ class FunctionWriter:
         holes = {k: None if v is None else self(v) for k, v in arguments.items()}
         for k in repeated(template):
             if isinstance(arguments.get(k), Var):
-                self(arguments[k])  # what is written twice gets a name
+                self(arguments[k])  # an expression that is written twice gets a name
         return fill(template, **holes)
 
     def call_outcome(self) -> Any:
@@ -398,7 +399,7 @@ class FunctionWriter:
     # ---- bodies of loops and branches --------------------------------------------------------------------------------
 
     def body(self, block: Block, base: str, star: bool = False) -> ast.expr:
-        """`star`: its parameters are tuples of arrays, each of which is taken apart at once."""
+        """Return a nested function. `star`: its parameters are tuples of arrays, which are unpacked at its start."""
         title = next(c for c in itertools.chain([base], (f"{base}{i}" for i in itertools.count(2)))
                      if c not in self.reserved and c not in self.holder)  # fmt: skip
         self.reserved.add(title)
@@ -563,7 +564,7 @@ class FunctionWriter:
         self.current = first
         carry = {j: k for k, j in row.carried}
         names: dict[int, str] = {}
-        for j, k in carry.items():  # what goes round has one name
+        for j, k in carry.items():  # a value that is carried around the loop has one name
             v = first.args[j]
             hint = next((c.names[k] for c in row.invokes if k < len(c.names) and c.names[k]), "")
             at = None if v in self.pending or v in self.function.parameters else self.names.get(v)

@@ -15,27 +15,27 @@ from tensorgraft.codegen.recorders.frames import Called
 
 @dataclass
 class ProgramWatch(ABC):
-    """The calls and variables that were seen. Subclasses say which files are the user's, and give keys of values."""
+    """The recorded calls and variables. Subclasses decide which files are the user's, and return keys of values."""
 
     program_calls: list[Called] = field(default_factory=list)
-    names: dict[Any, dict[int, str]] = field(default_factory=dict)  # -> in which call (its number, -1: none) -> name
+    names: dict[Any, dict[int, str]] = field(default_factory=dict)  # {key: {number of the call, or -1: variable}}
     _call_stack: list[int] = field(default_factory=list)
 
     @abstractmethod
     def is_users(self, path: str) -> bool:
-        """Say whether a file is the program's, or one of a library's layers."""
+        """Return True for a file of the program, or of a library's layers."""
 
     @abstractmethod
     def key_of(self, name: str, x: Any) -> Any:
-        """Return the key of what is traced under the name of a variable; None for anything else."""
+        """Return the key of a variable's value if it is traced, else None."""
 
     def around(self) -> Called | None:
-        """The call that is going on."""
+        """Return the call in progress, or None."""
         return self.program_calls[self._call_stack[-1]] if self._call_stack else None
 
     @contextlib.contextmanager
     def of_variables(self) -> Iterator[None]:
-        """Context that notes the variables of the user's functions."""
+        """A context in which the variables of the user's functions are recorded."""
         with watched_functions(self._trace_call):
             yield
 
@@ -58,7 +58,7 @@ class ProgramWatch(ABC):
 
 
 def named_arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
-    """The arguments of a call by name, those of `**kwargs` by theirs; none where the signature is not known."""
+    """Return the arguments of a call by name, those of `**kwargs` separately; none if the signature is not known."""
     try:
         named = inspect.signature(fn).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):
@@ -66,6 +66,22 @@ def named_arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
     flat: list[tuple[str, Any]] = []
     for name, value in named.items():
         flat.extend(value.items() if name == "kwargs" and isinstance(value, dict) else [(name, value)])
+    return flat
+
+
+def single_arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return the arguments of a call by name, those of `*args` (`x0`, `x1`) and `**kwargs` separately. Raises TypeError
+    or ValueError if the signature is not known, or does not fit."""
+    signature = inspect.signature(fn)
+    flat: list[tuple[str, Any]] = []
+    for name, value in signature.bind(*args, **kwargs).arguments.items():
+        kind = signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            flat.extend(value.items())
+        elif kind is inspect.Parameter.VAR_POSITIONAL:
+            flat.extend((name if len(value) == 1 else f"{name}{i}", x) for i, x in enumerate(value))
+        else:
+            flat.append((name, value))
     return flat
 
 

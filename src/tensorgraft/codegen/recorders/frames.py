@@ -87,8 +87,8 @@ def framed(
 
 @dataclass(eq=False)
 class _Numbered(Frame):
-    number: int = -1  # of the call that was watched; -1: the program
-    own_arguments: list[tuple[str, Any]] = field(default_factory=list)  # of the model that the program calls
+    number: int = -1  # the number of the recorded call; -1: the program
+    own_arguments: list[tuple[str, Any]] = field(default_factory=list)  # arguments of the model that the program calls
 
 
 # ---- frames ----------------------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class _Naming:
 
 
 def _is_used(tree: Any, used: set[Var]) -> bool:
-    """Say whether an argument has arrays, and the frame uses each of them."""
+    """Return whether an argument has arrays, and the frame uses each of them."""
     arrays = list(variables(tree))
     return bool(arrays) and all(v in used for v in arrays)
 

@@ -34,7 +34,7 @@ class _Expander:
         self.rules = target.rules
         self.target = target
         self.stands: dict[Var, Var] = {}
-        self.names: dict[Var, str] = {}  # of arrays in what is written out: the variable that each was assigned to
+        self.names: dict[Var, str] = {}  # {array of the written function: the variable to which it was assigned}
         self.arguments: dict[Var, str] = {}  # the parameter that each was given as
 
     def substituted(self, tree: Tree) -> Any:

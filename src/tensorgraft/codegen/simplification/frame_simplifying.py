@@ -1,4 +1,4 @@
-"""A trace with frames, simplified frame by frame: what a frame does stays in it."""
+"""Simplification of a trace frame by frame: the steps of a frame stay in it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tensorgraft.codegen.simplification.rewriting import Rewritten, rewrite, tup
 from tensorgraft.codegen.trace import Call, Frame, SourceStep, SourceTrace, Var, inputs_of, outputs_of, steps, variables
 from tensorgraft.hub.recorded.tracing import program_backend
 
-# what steps are in the words of their source is the front end's matter; here go the noises of kernels
+# front ends translate steps to words; these rules remove artefacts of kernels
 TABLES = (simplifying.RULES, idioms.SECOND_PASS, simplifying.LAST_PASS)
 
 
@@ -38,7 +38,7 @@ class _Simplifier:
         uses_inside = Counter[Var]()
         for step in steps(frame):
             uses_inside.update(variables([step.args, step.kwargs]))
-        # what is looked at from outside, as an argument of the frame or behind its back
+        # results that are used outside, as an argument of the frame or otherwise
         outside = [v for s in steps(frame) for v in variables(s.results) if self.uses[v] > uses_inside[v]]
         opaque: dict[int, Frame] = {}
         calls: list[Call] = []

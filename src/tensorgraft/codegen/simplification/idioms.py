@@ -15,7 +15,7 @@ from tensorgraft.hub.recorded.block import Call, Var
 
 
 def _last(m: dict[str, Any]) -> bool:
-    """Say whether the axes are the last ones, and set m["n"] to their number."""
+    """Return whether the axes are the last ones, and set m["n"] to their number."""
     ndim = m["x"].ndim
     axes = axes_of(m["a"], ndim)
     m["n"] = len(axes)
@@ -187,7 +187,7 @@ def einsum_as_product(state: Rewriting, call: Call) -> New | None:
     (a, b), (x, y) = inputs.split(","), named["operands"]
     orders = [(a, b, x, y), (b, a, y, x)]
     if x not in state.maker and y in state.maker:
-        orders.reverse()  # weights are what nobody made
+        orders.reverse()  # weights are arrays that no call has made
     for a, b, x, y in orders:
         distinct = len(set(a)) == len(a) >= 1
         if len(b) == 2 and distinct and b[0] not in a and b[1] == a[-1] and out == a[:-1] + b[0]:  # (out, in) weights
@@ -273,7 +273,7 @@ for _equation in (*_OF_ATTENTION, *(e.replace(",", ",b").replace("->", "->b").jo
 
 
 def channels_last(state: Rewriting, call: Call) -> New | None:
-    """A layer on channels first between transpositions, where these are what is left."""
+    """Replace a layer on channels first between transpositions by one on channels last, if only these remain."""
     named = bound(call)
     y, axes = named["x"], tuple(named["axes"])
     maker = state.maker.get(y) if state.uses[y] == 1 else None
@@ -352,7 +352,7 @@ def grouped(state: Rewriting, call: Call) -> New | None:
 
 
 def _of_channels(state: Rewriting, v: Any, ndim: int) -> Var | None:
-    """Return (C) of what has its axes after it, (C, 1, 1)."""
+    """Return (C) for an array (C, 1, 1), which has the spatial axes after the channels."""
     inner = state.made_by(v, "reshape", "expand_dims")
     if inner is None or inner["x"].ndim != 1 or v.shape != (inner["x"].shape[0], *[1] * (ndim - 2)):
         return None

@@ -66,8 +66,8 @@ def bound(call: Call) -> dict[str, Any]:
 
 
 def unbound(method: str, named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return (args, kwargs) of a call: arrays and what has to be given by position, the rest by name where no
-    default."""
+    """Return (args, kwargs) of a call: arrays and positional-only arguments by position, others by name unless they
+    equal the default."""
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     by_name = False
@@ -189,7 +189,7 @@ def rewrite(
     rules: dict[str, list[Rule]],
     outer_calls: dict[Var, Call] | None = None,
 ) -> tuple[list[Call], Rewritten]:
-    """The calls rewritten by rules (by the method of the call that they look at), and what replaces results."""
+    """Return (the calls rewritten by rules, which are looked up by the method of the call; replacements of results)."""
     replaced = Rewritten()
     for _ in range(30):
         uses: Counter[Var] = Counter(_used(calls))
@@ -218,7 +218,7 @@ def rewrite(
                     continue
                 changed = changed or new is not None
                 new_calls.append(call)
-                if call.method == "frame":  # a stand-in for what is in a frame: nobody looks into it
+                if call.method == "frame":  # a stand-in for the contents of a frame, which rules do not match
                     continue
                 for v in variables(call.results):
                     state.maker[v] = call
@@ -315,7 +315,7 @@ class Match:
         return False
 
     def is_whole(self) -> bool:
-        """Say whether only the result of the matched calls (of the one matched last) is used outside of them."""
+        """Return whether only the result of the matched calls (of the one matched last) is used outside of them."""
         uses_inside: Counter[Var] = Counter()
         distinct = list(dict.fromkeys(self.calls))
         for call in distinct:
@@ -364,7 +364,7 @@ def _apply(
 
 
 def table(*rules: Iterable[tuple[str, Rule]]) -> dict[str, list[Rule]]:
-    """Rules by the method that they look at, in order."""
+    """Return rules by the method of the call that they match, in order."""
     out: dict[str, list[Rule]] = {}
     for pairs in rules:
         for method, rule in pairs:

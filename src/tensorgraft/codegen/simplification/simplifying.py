@@ -1,5 +1,4 @@
-"""Rules that take away what only a framework's tracing needs: copies, shapes that broadcasting makes by itself,
-constants as arrays, reshapes of reshapes."""
+"""Rules that remove artefacts of tracing: copies, explicit broadcasting, constants as arrays, reshapes of reshapes."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ def written_axis(axes: tuple[int, ...], ndim: int) -> Any:
 
 
 def _plain(state: Rewriting, x: Any, shape: tuple[int, ...], operands: list[Any]) -> Any:
-    """An operand without what broadcasting does by itself; a number where all its elements are that."""
+    """Return an operand without explicit broadcasting, or the number that all its elements equal."""
     if type(x) is not Var:
         return x
     arrays = [o for o in operands if type(o) is Var and o is not x]

@@ -26,7 +26,7 @@ class _Simplifier:
         self.homes: dict[Var, Frame] = {}
 
     def frame(self, frame: Frame, outer_values: dict[Any, Tree]) -> None:
-        known: dict[Any, Tree] = dict(outer_values)  # what has been computed, here or around
+        known: dict[Any, Tree] = dict(outer_values)  # values computed so far, here or in enclosing blocks
         calls: list[SourceStep | Frame] = []
         for call in frame.calls:
             if isinstance(call, Frame):
@@ -65,8 +65,8 @@ class _Simplifier:
             self.undone(call.args[0], tuple(call.args[1]), call.results)
 
     def undone(self, x: Any, axes: tuple[int, ...], out: Var) -> None:
-        """A transpose of what another function has transposed: it gives what it had before. Not that of a module, which
-        may be a layer of the target."""
+        """Remove a transposition of an array that another function has transposed. Modules are left alone, as they may
+        be layers of the target."""
         maker = self.makers.get(x)
         if maker is None or maker.method != "permute_dims" or self.homes[x].is_module:
             return
@@ -104,7 +104,7 @@ class _Simplifier:
 
 
 def _key(call: SourceStep) -> Any:
-    """Equal for calls that give the same; None where there is none (random numbers, bodies)."""
+    """Return a key that is equal for calls with equal results; None for calls without one (random numbers, bodies)."""
 
     def of(x: Any) -> Any:
         if isinstance(x, Var):

@@ -1,4 +1,4 @@
-"""The functions of a trace: which frames are worth one, what goes in and out, and which of them are the same."""
+"""The functions of a trace: which frames become functions, their parameters and results, and which frames share one."""
 
 from __future__ import annotations
 

@@ -23,20 +23,21 @@ Path = tuple[str, ...]
 
 @dataclass(eq=False, frozen=True)
 class Static:
-    """An argument of a function that is no array: what differs between the calls."""
+    """A parameter of a function that is no array, for values that differ between its calls."""
 
     name: str
 
 
 @dataclass
 class Layer:
-    """A constructor call for a class of the target that does what a function does: `nn.Linear(48, 144, bias=False)`."""
+    """A constructor call for a class of the target that is equivalent to a function: `nn.Linear(48, 144,
+    bias=False)`."""
 
     callee: str  # "" for a row of modules
     arguments: dict[str, Any]  # "0", "1", ... for those without a keyword
     defaults: dict[str, Any] = field(default_factory=dict)
     takes: Tree = None  # its arrays, as places in the function's arguments: (0, (1, 2)); None: one after another
-    gives: Tree = None  # what it gives; None: the function's results
+    gives: Tree = None  # its result; None: the function's results
 
 
 @dataclass(eq=False)
@@ -49,19 +50,20 @@ class SourceFunction:
     is_module: bool
     arguments: list[Var]
     argument_names: list[str]
-    parameters: dict[Var, Path]  # where its own are, from its module
+    parameters: dict[Var, Path]  # {parameter of the function: its path from the module}
     buffers: set[Var]  # those of them that are not trained
     calls: list[SourceStep | Repeat]
     results: list[Var]
     statics: dict[str, Any] = field(default_factory=dict)  # name -> its value in the first call
     place: str = ""
     uses: int = 1
-    layer: Layer | None = None  # a class of the target does what it does
+    layer: Layer | None = None  # a class of the target that computes the same
     config: dict[str, Any] = field(
         default_factory=dict
-    )  # what its class's constructor takes: name -> value in the first
-    paths: list[Path] = field(default_factory=list)  # of the modules, from the program
-    shapes: dict[Path, tuple[Any, ...]] = field(default_factory=dict)  # of its own parameters, in what its class takes
+    )  # arguments of its class's constructor: {name: value in the first instance}
+    paths: list[Path] = field(default_factory=list)  # paths of the modules from the program
+    # {path of its own parameter, as its class has it: shape}
+    shapes: dict[Path, tuple[Any, ...]] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -69,9 +71,10 @@ class Invoke(SourceStep):
     """A call of a function: `args` are arrays, `results` is a tuple of them."""
 
     function: SourceFunction = None  # type: ignore[assignment]
-    path: Path | None = None  # of the module, from the module around; None for what is no module
+    path: Path | None = None  # the path of the module from the module around it; None for a frame that is no module
     statics: dict[str, Any] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)  # what the module is made with: of a layer, or its class
+    # arguments of the constructor of the layer, or of the module's class
+    config: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -79,7 +82,7 @@ class Repeat:
     """Invokes in a row of modules of one list, each of which takes results of the one before."""
 
     invokes: list[Invoke]
-    path: Path  # of the list
+    path: Path  # the path of the list
     first: int
     carried: list[tuple[int, int]]  # (position among the results, among the arguments)
 
@@ -93,12 +96,12 @@ class ModuleRules(Protocol):
         """Examine the frames of a trace; called before `keeps`."""
 
     def keeps(self, frame: Frame) -> bool | None:
-        """Say whether a frame stays a module of its own; None if that is decided as for functions."""
+        """Return whether a frame stays a module of its own; None if that is decided as for functions."""
 
     def layer(
         self, frame: Frame, calls: Sequence[SourceStep], inputs: Sequence[Var], parameters: Mapping[Var, Path]
     ) -> Layer | None:
-        """Return the class of the target that does this, or None if there is none."""
+        """Return the equivalent class of the target, or None if there is none."""
 
     def configure(
         self,

@@ -51,7 +51,7 @@ def _row(calls: Sequence[Any], i: int, used: Counter[Var]) -> Repeat | None:
         if not links or not rest or (common_links is not None and links != common_links):
             break
         if any(used[v] - call.args.count(v) > 0 for v in last.results):
-            break  # somebody else looks at what is between
+            break  # an intermediate value is used elsewhere
         common_links = links
         row.append(call)
     if len(row) < 2 or common_links is None:

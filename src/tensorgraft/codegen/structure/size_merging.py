@@ -1,9 +1,9 @@
-"""One trace of several: what differs between programs traced at several sizes is an expression of these sizes.
+"""Merging of traces at several sizes into one: numbers that differ between them become expressions of the sizes.
 
     merge([at (2, 8), at (3, 8), at (2, 12)])     # a reshape to (16, 64), (24, 64) and (24, 64) is one to (Extent, 64)
 
-No symbolic shapes are needed of the frameworks, only that they trace what they run. A program whose structure depends
-on a size (a Python loop over time steps) is told by where its traces part.
+The frameworks need not support symbolic shapes. If the structure of a program depends on a size (a Python loop over
+time steps), its traces differ, and the error shows where.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ _FLOATS: dict[str, Callable[[float], float]] = {
 
 
 def _with_number(v: Values, a: Values) -> tuple[str, dict[str, int]] | None:
-    """Match `v` as `a` and a number; return a template and what fills it."""
+    """Match `v` as an expression of `a` and a number; return its template and the values of the template."""
     pairs = list(zip(v, a, strict=True))
     difference = {x - y for x, y in pairs}
     if len(difference) == 1:

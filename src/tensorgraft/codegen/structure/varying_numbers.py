@@ -100,7 +100,7 @@ class _VaryingNumbers:
 
 
 def _is_inferred(shape: Any, sizes: Sizes) -> bool:
-    """Say whether one extent of a new shape is what the others leave."""
+    """Return True for an extent of a new shape that follows from the others."""
     if not isinstance(shape, tuple):
         return False
     return sum(isinstance(d, Extent) for d in shape) == 1 or sum(d not in sizes for d in shape) == 1
@@ -111,7 +111,7 @@ def _values(x: Any, n: int) -> tuple[int, ...]:
 
 
 def _varies(tree: Any) -> bool:
-    """Say whether a number in the tree depends on the sizes of the program's arguments."""
+    """Return whether a number in the tree depends on the sizes of the program's arguments."""
     if isinstance(tree, list | tuple):
         return any(map(_varies, tree))
     if isinstance(tree, dict):
@@ -122,7 +122,7 @@ def _varies(tree: Any) -> bool:
 
 
 def _is_expressible(tree: Any, sizes: Sizes) -> bool:
-    """Say whether every number in the tree has an expression in these sizes; arrays need none."""
+    """Return whether every number in the tree has an expression in these sizes; arrays need none."""
     if isinstance(tree, Extent | Quantity):
         return sizes.expression_exists(tree)
     if isinstance(tree, list | tuple):

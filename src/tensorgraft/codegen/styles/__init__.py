@@ -22,8 +22,8 @@ from tensorgraft.codegen.trace import SourceStep, SourceTrace, Var, variables
 
 @dataclass
 class Definition:
-    """A function that is written: annotated arguments ("x: jax.Array"), the type of what it returns ("" for none), what
-    it is, the lines of its body."""
+    """A function that is written: annotated parameters ("x: jax.Array"), the type of its result ("" for none), its
+    docstring, the lines of its body."""
 
     arguments: list[str]
     returns: str
@@ -59,9 +59,9 @@ class Style:
         self.labels = labels_of(trace)
         self.taken = {*target.imports, *(f.name for f in functions)}  # names at the top of the file
         self.constants: dict[Any, tuple[str, ast.expr]] = {}
-        # what constants are called, by what is in them
+        # {contents of a constant: its name}
         self.titles = {contents(x): path.rsplit(".", 1)[-1].upper() for path, x in trace.constants.items()}
-        self.imports: dict[str, str] = {}  # beside those of the target: name -> statement
+        self.imports: dict[str, str] = {}  # in addition to those of the target: {name: statement}
 
     @classmethod
     def prepare(cls, trace: SourceTrace) -> None:
@@ -97,11 +97,11 @@ class Style:
         raise NotImplementedError
 
     def callee(self, writer: Writer, call: Invoke) -> tuple[ast.expr, list[ast.expr]]:
-        """Return (what is called, its arguments before the arrays)"""
+        """Return (the called expression, its arguments before the arrays)."""
         raise NotImplementedError
 
     def passed(self, call: Invoke, arrays: list[ast.expr]) -> list[ast.expr]:
-        """The arrays of a call, as what is called takes them."""
+        """Return the arrays of a call in the form that the callee takes."""
         takes = call.function.layer and call.function.layer.takes
 
         def of(position: Any) -> ast.expr:
@@ -110,7 +110,7 @@ class Style:
         return [of(position) for position in takes] if takes else arrays
 
     def row(self, writer: Writer, row: Repeat) -> tuple[tuple[ast.expr, ast.expr], ast.expr, list[ast.expr]]:
-        """Return ((target, iterable) of the loop, what is called in it, its arguments before the arrays)"""
+        """Return ((target, iterable) of the loop, the expression called in it, its arguments before the arrays)."""
         raise NotImplementedError
 
     def stateful_result(self, trace: SourceTrace) -> Any:

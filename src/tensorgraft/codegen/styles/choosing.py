@@ -9,7 +9,7 @@ from tensorgraft.codegen.targets import Target
 
 
 def style_of(name: str | None, target: Target) -> type[Style]:
-    """Return a style of the target, by default its first. Raises ValueError for a name that it has not."""
+    """Return a style of the target, by default its first. Raises ValueError for an unknown name."""
     styles = STYLES.get(target.name, {"functions": "nested.Nested"})
     class_path = next(iter(styles.values())) if name is None else styles.get(name)
     if class_path is None:
@@ -28,4 +28,4 @@ STYLES = {
         "keras": "tensorflow.Keras",
         "functions": "nested.Nested",
     },
-}  # of each target; the first one is the usual one
+}

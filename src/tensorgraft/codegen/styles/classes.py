@@ -1,7 +1,7 @@
-"""Classes of modules: what styles of classes have in common.
+"""Classes of modules: the common part of styles that write classes.
 
-A class has what its module has: parameters, modules, lists of them, under the names that they have in the source, so
-that the names of a checkpoint are theirs. What is in a class is a tree of `Member`s.
+A class has the parameters, modules and lists of its module, under the names in the source, so that names of a
+checkpoint remain valid. The members of a class are a tree of `Member`s.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tensorgraft.codegen.styles.modules import Multiple
 from tensorgraft.codegen.targets import Target
 from tensorgraft.codegen.trace import SourceStep, SourceTrace, Var, variables
 
-Scope = dict[str, ast.expr]  # what arguments of a constructor are written as
+Scope = dict[str, ast.expr]  # {argument of a constructor: its expression}
 
 
 class TwoWaysError(NotExpressibleError):
@@ -34,7 +34,7 @@ class TwoWaysError(NotExpressibleError):
 
 @dataclass
 class Member:
-    """A parameter, a module that is called, or what holds others."""
+    """A parameter, a module that is called, or a container of others."""
 
     path: Path
     children: dict[str, Member] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Member:
 class Classes(Style):
     base = "nn.Module"
     method = "forward"
-    first_line = "super().__init__()"  # of a constructor; "" for none
+    first_line = "super().__init__()"  # the first line of a constructor; "" for none
     missing = "None"  # in the place of a module of a list that is not used
     holder = "nn.Module()"  # an object that holds others
     indexed = False  # classes of modules in a row have these by number
@@ -70,7 +70,8 @@ class Classes(Style):
         super().__init__(target, trace, functions)
         self.taken |= {"self"}
         self.functions = functions
-        self.stored: dict[SourceFunction, set[str]] = {f: set() for f in functions}  # what methods ask of constructors
+        # attributes that methods read, which constructors have to set
+        self.stored: dict[SourceFunction, set[str]] = {f: set() for f in functions}
         self.trees = _trees(functions)
         self.order = {p: i for i, p in enumerate([*trace.parameters, *trace.buffers, *trace.containers])}
         self.check_paths()
@@ -89,7 +90,8 @@ class Classes(Style):
     # ---- what the writer of a function asks -----------------------------------------------------------------------
 
     def written(self, functions: list[SourceFunction]) -> list[SourceFunction]:
-        """Leave out what classes of the framework do, and what only these would have called."""
+        """Leave out functions that classes of the framework replace, and functions that only these would have
+        called."""
         used_functions = {functions[-1]}
         for f in reversed(functions):
             if f in used_functions and (f.layer is None or not f.layer.callee):
@@ -176,7 +178,7 @@ class Classes(Style):
         return ast.Call(name(f.layer.callee), args, keywords)
 
     def extra_keywords(self, f: SourceFunction) -> list[ast.keyword]:
-        """Return the keywords that the constructor of a class takes beside its sizes."""
+        """Return keywords of a class's constructor in addition to its sizes."""
         return []
 
     def sequence(self, parts: list[ast.expr]) -> ast.expr:
@@ -308,7 +310,7 @@ class Classes(Style):
     # ---- what is made at random -----------------------------------------------------------------------------------
 
     def is_random(self, node: Member) -> bool:
-        """Say whether the member is a parameter that starts with random numbers."""
+        """Return whether the member is a parameter that starts with random numbers."""
         v = node.parameter
         return v is not None and v.ndim > 1 and v.dtype.kind in "fcV" and v not in self.current.buffers
 
@@ -340,7 +342,7 @@ class Classes(Style):
     # ---- names of checkpoints -------------------------------------------------------------------------------------
 
     def declares(self, path: Iterable[str], f: SourceFunction | None = None) -> bool:
-        """Say whether the classes have a parameter at this path."""
+        """Return whether the classes have a parameter at this path."""
         node = self.trees[f or self.functions[-1]]
         parts = list(path)
         while parts:

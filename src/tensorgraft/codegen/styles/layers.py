@@ -1,4 +1,5 @@
-"""Tables of layers: word -> how a class of the target is made that does what a call of it does, or None."""
+"""Tables of layers: {word: a function that returns the equivalent class of the target for a call of the word, or
+None}."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Modules in styles of classes: which frames are modules of their own, which of them are layers of the target, and what
-constructors take."""
+"""Modules in styles of classes: which frames become modules, which of them are layers of the target, and the arguments
+of constructors."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ class ModuleForms:
         return is_stateful
 
     def in_a_row(self, frame: Frame) -> bool:
-        """Say whether a frame calls modules 0, 1, ... that each take the result of the one before, and nothing else."""
+        """Return whether a frame calls modules 0, 1, ... that each take the result of the one before, and nothing
+        else."""
         last: Var | None = None
         last_index = -1
         for call in frame.calls:
@@ -135,7 +136,7 @@ class ModuleForms:
         return self.table[main.method](values)
 
     def single(self, calls: Sequence[SourceStep]) -> SourceStep | None:
-        """Return the only call of a body, beside those that write its state; None if there are several."""
+        """Return the only call of a body, except calls that write its state; None if there are several."""
         assigns = [c for c in calls if c.method == "assign"]
         rest = [c for c in calls if c.method not in ("assign", "stop_gradient")]
         if assigns and self.reassigned and any(c.method == "batch_norm_training" for c in rest):
@@ -196,14 +197,15 @@ class ModuleForms:
                 if isinstance(invoke, Invoke):
                     invoke.config = {k: argument_of(v, _hint(k, invoke)) for k, v in invoke.config.items()}
         order = {name: i for i, name in enumerate(attributes[0])} if attributes else {}
-        for name in sorted(config, key=lambda k: order.get(k, len(order))):  # as in the source
+        for name in sorted(config, key=lambda k: order.get(k, len(order))):  # in the order of the source
             config[name] = config.pop(name)
 
 
 def recurrent(
     frame: Frame, calls: Sequence[SourceStep], inputs: Sequence[Var], parameters: Mapping[Var, Path], callee: str
 ) -> Layer | None:
-    """A call of PyTorch's LSTM or GRU: a step for each layer and direction, and what leads to them."""
+    """Match a call of PyTorch's LSTM or GRU: a step for each layer and direction, and the steps that prepare their
+    operands."""
     a = frame.attributes
     word = frame.kind.lower()
     names = {p[0] for p in parameters.values()}

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 
 def table_of_names(style: Classes) -> tuple[list[str], Callable[[str], str], bool]:
-    """Return (the text of a table, how a name of the classes is looked up in it, there is one)."""
+    """Return (the text of a table, the expression that looks up a name of the classes in it, whether there is a
+    table)."""
     ties, renamed, unused = style.names()
     stored = {p: p for p in style.trace.weights if p not in unused and p not in renamed}
     stored |= {**ties, **{new: old for old, new in renamed.items()}}

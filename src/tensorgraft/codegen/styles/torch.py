@@ -71,7 +71,7 @@ class TorchModules(Classes):
         class_text = super().definition(f, d)
         if not (f.is_module and _is_row(f)):
             return class_text
-        return class_text[: class_text.index("    def forward(")].rstrip()  # that of nn.Sequential
+        return class_text[: class_text.index("    def forward(")].rstrip()  # nn.Sequential has its own
 
     def element(self, node: Member | None, scope: Scope | None) -> ast.expr:
         if node is not None and self.is_linear(node):

@@ -64,7 +64,7 @@ class Target:
     constant: str  # a template of a NumPy-like literal (`x`) with its dtype (`dtype`): "jnp.array(x, dtype)"
     helpers: ModuleType | None = None
     prelude: str = ""  # the first line of a function, of its first array `x`, that gives the name before its `=`
-    shape: str = "x.shape"  # of an array, as a tuple of numbers
+    shape: str = "x.shape"  # the shape of an array, as a tuple of numbers
     infinity: str = 'float("inf")'
     nan: str = 'float("nan")'
     load: str = "x"  # an array of NumPy as one of the framework, and back

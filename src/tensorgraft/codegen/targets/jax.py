@@ -227,16 +227,14 @@ def _triangular_solve(
 
 
 def _convolution(
-    to: Writing, x: Var, w: Var, strides: Any, padding: Any, lhs_dilation: Any, rhs_dilation: Any, groups: int = 1,
-    batch_groups: int = 1,
-) -> ast.expr:  # fmt: skip
-    return to.fill(
+    to: Writing, x: Var, w: Var, strides: Any, padding: Any, lhs_dilation: Any, rhs_dilation: Any, **groups: int
+) -> ast.expr:
+    template = (
         "jax.lax.conv_general_dilated(x, weight, strides, padding, lhs_dilation=lhs, rhs_dilation=rhs,"
-        " feature_group_count=groups, batch_group_count=batch_groups)",
-        x=x, weight=w, strides=tuple(strides), padding=_pads(padding, lhs_dilation), lhs=rules.gaps(lhs_dilation),
-        rhs=rules.gaps(rhs_dilation), groups=None if groups == 1 else groups,
-        batch_groups=None if batch_groups == 1 else batch_groups,
-    )  # fmt: skip
+        " feature_group_count=groups, batch_group_count=batch_groups)"
+    )
+    pads = _pads(padding, lhs_dilation)
+    return shared_words.convolution(to, x, w, strides, pads, lhs_dilation, rhs_dilation, **groups, template=template)
 
 
 def _conv_channels_last(
@@ -253,7 +251,8 @@ def _conv_channels_last(
 
 
 def _pads(padding: Any, lhs_dilation: Any = ()) -> Any:
-    plain = any(map(any, padding)) or rules.gaps(lhs_dilation) is not None  # JAX takes no name beside gaps
+    # JAX accepts no padding by name together with dilation
+    plain = any(map(any, padding)) or rules.gaps(lhs_dilation) is not None
     return tuple(map(tuple, padding)) if plain else "VALID"
 
 

@@ -12,7 +12,7 @@ from tensorgraft.codegen.targets import Rule, Target, Var, Writing, numpylike, r
 from tensorgraft.codegen.targets.helpers import numpy as helpers
 from tensorgraft.hub import dtypes
 
-_FOREIGN = (dtypes.bfloat16, *dtypes.FLOAT8)  # of ml_dtypes: Python scalars do not take them
+_FOREIGN = (dtypes.bfloat16, *dtypes.FLOAT8)  # dtypes of ml_dtypes, which Python scalars do not adopt
 _NARROW = (dtypes.float16, *_FOREIGN)  # in which NumPy adds up with a rounding each time
 _NAMES = {dtypes.bool_: "bool", **{t: t.name for t in _FOREIGN}}
 
@@ -25,7 +25,7 @@ def _dtype(dtype: np.dtype) -> str:
 
 
 def _of_one_dtype(rule: Rule) -> Callable[..., ast.expr]:
-    """Python scalars beside arrays of a dtype of ml_dtypes are numbers of it."""
+    """Convert Python scalars to an ml_dtypes dtype of the other operand, which they do not adopt by themselves."""
 
     def typed(w: Writing, **operands: Any) -> ast.expr:
         dtype = next((x.dtype for x in reversed(operands.values()) if isinstance(x, Var)), None)
@@ -40,7 +40,8 @@ def _of_one_dtype(rule: Rule) -> Callable[..., ast.expr]:
 
 
 def _widened(template: str) -> Callable[..., ast.expr]:
-    """Return a rule that computes in float32 what NumPy computes in the narrow dtype itself, step by step."""
+    """Return a rule that computes in float32 an operation for which NumPy rounds to the narrow dtype after each
+    step."""
 
     def rule(w: Writing, **arguments: Any) -> ast.expr:
         arguments = rules.without_defaults(arguments)

@@ -18,7 +18,7 @@ INFIX = {
     "bitwise_or": "|", "bitwise_xor": "^", "logical_and": "&", "logical_or": "|", "logical_xor": "^", "equal": "==",
     "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=",
 }  # fmt: skip
-NUMPY_NAMES = {  # of functions of one array, where the hub has another
+NUMPY_NAMES = {  # names of functions of one array that differ from the hub's
     "acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh", "atan": "arctan", "atanh": "arctanh",
 }  # fmt: skip
 UNARY = ("abs", "sign", "cos", "cosh", "sin", "sinh", "tan", "tanh", "exp", "exp2", "expm1", "log", "log1p", "log2",

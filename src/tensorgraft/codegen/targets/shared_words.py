@@ -70,16 +70,21 @@ def triangular_solve(
     )  # fmt: skip
 
 
+_CONVOLUTION = (
+    "convolution(x, weight, strides, padding, lhs_dilation=lhs, rhs_dilation=rhs, groups=groups,"
+    " batch_groups=batch_groups)"
+)
+
+
 def convolution(
     to: Writing, x: Var, w: Var, strides: Any, padding: Any, lhs_dilation: Any, rhs_dilation: Any, groups: int = 1,
-    batch_groups: int = 1,
+    batch_groups: int = 1, template: str = _CONVOLUTION,
 ) -> ast.expr:  # fmt: skip
+    """Write a convolution as a call of the helper, or of a function of the framework (`template`)."""
     return to.fill(
-        "convolution(x, weight, strides, padding, lhs_dilation=lhs, rhs_dilation=rhs, groups=groups,"
-        " batch_groups=batch_groups)",
-        x=x, weight=w, strides=tuple(strides), padding=tuple(map(tuple, padding)), lhs=rules.gaps(lhs_dilation),
-        rhs=rules.gaps(rhs_dilation), groups=None if groups == 1 else groups,
-        batch_groups=None if batch_groups == 1 else batch_groups,
+        template, x=x, weight=w, strides=tuple(strides), lhs=rules.gaps(lhs_dilation), rhs=rules.gaps(rhs_dilation),
+        padding=padding if isinstance(padding, str) else tuple(map(tuple, padding)),
+        groups=None if groups == 1 else groups, batch_groups=None if batch_groups == 1 else batch_groups,
     )  # fmt: skip
 
 

@@ -21,15 +21,16 @@ from tensorgraft.codegen.verification.testing import test_of
 from tensorgraft.hub import dtypes
 
 FORWARD, GRADIENT = 1e-5, 1e-4  # relative to the largest entry of an array
-ROUNDINGS = 2, 8  # of a 16-bit float: frameworks round in other places, and sums of derivatives add up
-LEAST = 2e-2  # of the largest gradient: below it gradients are rounding (a bias before a normalisation has none)
+ROUNDINGS = 2, 8  # roundings of a 16-bit float: frameworks round at other points, and gradients are sums
+# relative to the largest gradient: smaller ones are rounding errors (such as a bias before a normalisation)
+LEAST = 2e-2
 
 Example = tuple[str, tuple[Any, ...], dict[str, Any]]  # sizes in words, arguments
 
 
 @dataclass
 class Row:
-    """A comparison: of what, at which sizes, the largest difference relative to the largest entry, and the limit."""
+    """A comparison: its subject, the sizes, the largest difference relative to the largest entry, and the limit."""
 
     what: str
     sizes: str
@@ -45,7 +46,8 @@ class Row:
 
 @dataclass
 class Checked:
-    """The comparisons that were made, and what a test needs to repeat them: inputs and expected results by example."""
+    """The comparisons that were made, and the data with which a test repeats them: inputs and expected results by
+    example."""
 
     rows: list[Row]
     data: dict[str, np.ndarray]
@@ -53,7 +55,7 @@ class Checked:
     function: str
     wide: bool
     limits: tuple[float, float]
-    notes: list[str]  # what was not compared, and why
+    notes: list[str]  # comparisons that were not made, and why
 
     def test(self, model: str) -> str:
         """The text of a test of the file `MODEL.py`."""
@@ -90,7 +92,7 @@ def check(
         examples_with_results, notes = _evaluated(program, examples, target.trains, random)
         for k, ((_, args, kwargs), _) in enumerate(examples_with_results):
             arrays = [program.numpy(x) for x in program.flatten(args, kwargs)[0]]
-            if key:  # the last argument of what is written: where its random numbers come from
+            if key:  # the last argument of a written function: the key of its random numbers
                 arrays.append(np.array([0, 1], target.key))
             wide |= any(map(_is_wide, arrays))
             requests = {"gradients": not k and target.trains, "buffers": stateful, "numbers": random, "key": key}
@@ -146,7 +148,7 @@ def _gradient_row(sizes: str, expected: Mapping[str, np.ndarray], actual: dict[s
 def _evaluated(
     program: SourceProgram, examples: Sequence[Sequence[Example]], gradients: bool, random: bool
 ) -> tuple[list[tuple[Example, Evaluation]], list[str]]:
-    """Return the examples to compare with what the program gives for them, and notes on what is not compared."""
+    """Return (the examples to compare, with the program's results; notes on parts that are not compared)."""
     evaluated: list[tuple[Example, Evaluation]] = []
     notes: list[str] = []
     for k, sizes in enumerate(examples):
@@ -165,7 +167,7 @@ def _evaluated(
 
 
 def epsilon_of(trace: SourceTrace) -> float:
-    """Return the machine epsilon of the narrowest 16-bit float that is computed with, or 0 if there is none."""
+    """Return the machine epsilon of the narrowest 16-bit float in the computation, or 0 if there is none."""
     computed = (v.dtype for step in steps(trace.root) for v in variables(step.results))
     narrow = {dtype for dtype in computed if dtypes.is_floating(dtype) and dtype.itemsize == 2}
     return max((float(dtypes.finfo(dtype).eps) for dtype in narrow), default=0.0)

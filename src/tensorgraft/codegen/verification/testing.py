@@ -1,4 +1,4 @@
-"""A test that stands beside a generated file, and needs neither tensorgraft nor the source framework."""
+"""A test for a generated file, which needs neither tensorgraft nor the source framework."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RUNNER_TEXT\'\'\'
 
 
 def test_of(model: str, function: str, runner: str, wide: bool, forward: float, gradient: float) -> str:
-    """The text of a test of `MODEL.py`, beside which its weights and `MODEL_check.npz` are."""
+    """Return the text of a test of `MODEL.py`, for the folder that contains its weights and `MODEL_check.npz`."""
     parts = {
         "MODEL": model, "FUNCTION": function, "IS_WIDE": str(wide), "FORWARD_LIMIT": repr(forward),
         "GRADIENT_LIMIT": repr(gradient), "RUNNER_TEXT": script(runner),

@@ -1,8 +1,8 @@
 """Codes, scales and zero points of JAX as one object, which is a pytree of them.
 
 The leaves are bits: none of them is a floating-point array, so that neither derivatives nor casts of a whole model take
-scales for parameters. Shapes follow from the leaves, and are no part of the structure: an axis that `jax.vmap` or
-`jax.lax.scan` takes from the front of them, or puts there, is one of the array.
+scales for parameters. Shapes follow from the leaves, and are no part of the structure: a first axis that `jax.vmap` or
+`jax.lax.scan` removes from the leaves or adds to them is an axis of the array.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ class KeptForm(NamedTuple):
 
 
 class Codes:
-    """The arrays that a quantised array is made of, and their form.
+    """The arrays of which a quantised array consists, and their form.
 
     Arguments:
         parts: the arrays that `Scheme.parts` names: codes, with as many axes as the base, of which the last is packed,
             row by row, and float32 numbers as uint32.
-        form: shape of the base, what is seen of it, scheme; or, of all of the base, what is kept of that in a pytree.
+        form: (shape of the base, geometry of the view, scheme); for the whole base, the part of this that a pytree
+            keeps.
     """
 
     __slots__ = ("_form", "_kept", "parts")
@@ -198,7 +199,7 @@ def _formed(form: KeptForm, codes: Any) -> Form:
 
 
 def _flat(q: Codes) -> tuple[tuple[Any, ...], KeptForm]:
-    """Views are copied: what goes along the first axis of an array is to go along that of its codes."""
+    """Flatten, after copying views, so that the first axis of the codes is that of the array."""
     if q._kept is not None:
         return q.parts, q._kept
     q = as_own_codes(q)

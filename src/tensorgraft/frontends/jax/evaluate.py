@@ -100,18 +100,14 @@ class _Planner:
         self.literals: dict[Any, int] = {}
         self.values: dict[int, Any] = {}  # {slot: constant}
 
-    def new(self) -> int:
-        self.plan.size += 1
-        return self.plan.size - 1
-
     def constant(self, value: Any) -> int:
-        slot = self.new()
+        slot = self.plan.new_slot()
         self.plan.constants.append((slot, value))
         self.values[slot] = value
         return slot
 
     def top(self, closed: core.ClosedJaxpr) -> None:
-        self.plan.parameters = [self.new() for _ in closed.jaxpr.invars]
+        self.plan.parameters = [self.plan.new_slot() for _ in closed.jaxpr.invars]
         self.plan.results = self.inline(closed.jaxpr, closed.consts, self.plan.parameters)
 
     def inline(self, jaxpr: core.Jaxpr, constants: Sequence[Any], inputs: Sequence[int]) -> list[int]:
@@ -129,7 +125,7 @@ class _Planner:
             return [self.constant(value) for value in results]
         else:
             run = resolved(equation, known)
-        writes = [self.new() for _ in equation.outvars]
+        writes = [self.plan.new_slot() for _ in equation.outvars]
         primitive = equation.primitive
         self.plan.steps.append(RuleStep(primitive.name, run, tuple(reads), tuple(writes), primitive.multiple_results))
         return writes

@@ -1,4 +1,4 @@
-"""Jaxprs with extents that are symbols, evaluated where a backend knows what they stand for: `torch.SymInt`s, while
+"""Evaluation of jaxprs with symbolic extents, for which a backend has symbols of its own: `torch.SymInt`s, while
 PyTorch traces a program for several sizes."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import jax
 from jax import export
 
-Extents = dict[str, Any]  # by the names of JAX's dimension variables
+Extents = dict[str, Any]  # {name of JAX's dimension variable: extent}
 
 _now: contextvars.ContextVar[Extents] = contextvars.ContextVar("extents")
 
@@ -53,7 +53,7 @@ def is_symbolic(equation: Any) -> bool:
 
 
 def concrete(equation: Any) -> Any:
-    """The equation with what its symbols stand for now."""
+    """Return the equation with the current values of its symbols."""
     extents = _now.get()
     return SimpleNamespace(
         primitive=equation.primitive,
@@ -100,5 +100,5 @@ _FUNCTIONS = {"__builtins__": {}, "floordiv": operator.floordiv, "mod": operator
 
 @functools.lru_cache(maxsize=4096)
 def _code(text: str) -> CodeType:
-    # JAX's own evaluation asks for the index of an extent, which makes it a constant of PyTorch's
+    # JAX's own evaluation calls `__index__` of an extent, which would make it a constant for PyTorch
     return compile(text.replace("^", "**"), "extent", "eval")

@@ -53,9 +53,9 @@ class Grafted:
         return self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Raises TypeError for static arguments that are not hashable, UnsupportedPrimitiveError for what no rule of
-        the backend computes, ShapeError and TracedValueError where the function needs the value of an array, and what
-        it raises itself while it is traced."""
+        """Raises TypeError for static arguments that are not hashable, UnsupportedPrimitiveError for a primitive
+        without a rule, ShapeError and TracedValueError if the function needs the value of an array, and the function's
+        own errors while it is traced."""
         return self.run(args, kwargs)[0]
 
     def run(
@@ -113,7 +113,8 @@ class Grafted:
         return signature
 
     def operand(self, x: Any) -> tuple[Array, tuple[Any, ...]] | None:
-        """Return (an array of the backend, what a program depends on); None for what is static."""
+        """Return (an array of the backend, the properties on which a program depends), or None for a static
+        argument."""
         xp = self.xp
         array = xp.operand(x)
         if array is None:
@@ -150,7 +151,7 @@ compiles_by(Grafted, operator.methodcaller("compiled"))
 
 
 class GraftedSignature:
-    """The function for calls that look the same."""
+    """The function for calls with the same key."""
 
     def __init__(
         self, xp: Backend, trace: JaxTrace, native: Callable[..., Sequence[Array]], program: JaxprProgram | None = None
@@ -167,8 +168,8 @@ class GraftedSignature:
         return self.trace.finish(call, list(results), xp.detached, self._into_jax)
 
     def _checked(self, program: JaxprProgram, arrays: Sequence[Array]) -> Sequence[Array]:
-        """Return the results for `jax_debug_nans` and `jax_debug_infs`, which need values: what the backend compiled
-        before, and what it would compile now, has none."""
+        """Return the results under `jax_debug_nans` and `jax_debug_infs`, which need values: they are computed
+        operation by operation, because compiled programs do not show them."""
         if not self.xp.is_watched(arrays):
             with self.xp.native_scope():
                 return program.primal(self.xp, arrays)

@@ -26,7 +26,7 @@ from tensorgraft.hub.backend import Backend
 
 Path = tuple[Any, ...]  # attributes, indices and keys
 
-_MODES = ("deterministic", "use_running_average")  # what `train()` and `eval()` of nnx set
+_MODES = ("deterministic", "use_running_average")  # the attributes that `train()` and `eval()` of nnx set
 
 
 def grafted(program: Callable[..., Any], xp: Backend, kind: type[Grafted], onto: str) -> Any:
@@ -115,7 +115,7 @@ class _PytreeCall:
         return self.grafted([arrays[name] for name in self.names], *args, **kwargs)
 
     def __deepcopy__(self, memo: Any) -> _PytreeCall:
-        return self  # which holds no state
+        return self  # it has no state
 
 
 # ---- modules of nnx --------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ class _ObjectCall:
         return {**vars(self), "followed": None, "_held": {(): self._held[()]}}
 
     def __deepcopy__(self, memo: Any) -> _ObjectCall:
-        return self  # which holds no state
+        return self  # it has no state
 
     @property
     def training(self) -> dict[str, bool]:
@@ -240,7 +240,7 @@ def _nodes(model: Any) -> Iterator[tuple[Path, Any]]:
 
 
 def _variables(model: Any) -> Iterator[tuple[Path, Any, list[tuple[Path, Any]]]]:
-    """Return (path, variable or array, what it holds by the rest of the path), in the order of `Objects.values`."""
+    """Return (path, variable or array, {rest of the path: value}), in the order of `Objects.values`."""
     nnx = sys.modules["flax.nnx"]
     state = nnx.graphlib.flatten(model, graph=True)[1]
     for path, x in zip(state.paths, state.leaves, strict=True):
@@ -325,7 +325,7 @@ def _to_file(x: Any) -> Any:
 
 
 def _by_name(x: Any) -> Any:
-    """Pickle `jax.nn.relu` and other wrapped functions of JAX by name; pickle would look for the function inside."""
+    """Pickle `jax.nn.relu` and other wrapped functions of JAX by name; pickle would look up the function inside."""
     return _name_in(x) or x.__reduce_ex__(2)
 
 

@@ -1,6 +1,5 @@
 """Objects among the arguments of a JAX function that it may write: Flax's nnx modules, variables, optimizers, streams
-of random keys. They are taken apart into the arrays that they hold, and brought to what the function has made of them.
-"""
+of random keys. They are flattened to their arrays, and updated to the state in which the function leaves them."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ def flatten(tree: Any) -> tuple[list[Any], Any]:
 
 
 class Key:
-    """Something to look up by, whose hash is computed once."""
+    """A key whose hash is computed once."""
 
     __slots__ = ("_hash", "value")
 
@@ -51,9 +50,9 @@ class Key:
 
 
 class Objects:
-    """Some objects, taken apart together: what several of them hold is one value.
+    """Several objects that are flattened together: a value that several of them hold occurs once.
 
-    `values` are arrays, numbers, and whatever else is held; `key` is everything but these.
+    `values` are arrays, numbers and other leaves; `key` is everything else.
     """
 
     def __init__(self, nodes: Sequence[Any]) -> None:
@@ -65,7 +64,8 @@ class Objects:
         self.key = Key((self.graphdef, self.structure))
 
     def with_values(self, values: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], ObjectsAfter]]:
-        """Return (the same objects with other values, what tells what became of them once more objects are results)."""
+        """Return (copies of the objects with other values, a function that returns their state after the call, given
+        the objects among the results)."""
         graphlib = sys.modules["flax.nnx"].graphlib
         index_map = graphlib.IndexMap()
         leaves_tree = jax.tree.unflatten(self.structure, list(values))
@@ -113,7 +113,7 @@ class Objects:
         return template
 
     def attributes(self) -> list[Any]:
-        """Return the classes of the objects and of those in them, and what these hold beside variables."""
+        """Return the classes of the objects and of those in them, and their attributes other than variables."""
         nnx = sys.modules["flax.nnx"]
         nodes = [x for _, x in nnx.iter_graph(self.nodes or self.rebuild(), graph=True)]
         values = [value for x in nodes if isinstance(x, nnx.Module) for value in vars(x).values()]
@@ -135,8 +135,8 @@ class ObjectsAfter:
     graphdef: Any
     structure: Any
     values: list[Any]
-    old: list[int | None]  # of each value: which it was before, None where that was held by nothing
-    is_unchanged: bool  # objects hold what they held, other values perhaps, and no result is one
+    old: list[int | None]  # for each value, its position before; None if no object held it
+    is_unchanged: bool  # objects hold the same objects, perhaps with other values, and no result is one of them
 
 
 def _raw(x: Any, variable: Any) -> Any:

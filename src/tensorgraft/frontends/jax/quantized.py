@@ -32,7 +32,7 @@ class QuantizedJaxArray(Codes):
     """
 
     __slots__ = ()
-    __array_priority__ = 100  # as jax.Array: arrays of NumPy leave operators to it
+    __array_priority__ = 100  # as for jax.Array: arrays of NumPy leave operators to it
     __hash__ = None  # type: ignore[assignment]
 
     @property
@@ -176,7 +176,7 @@ def _binary(op: Callable[[Any, Any], Any], reflected: bool) -> Any:
 
     def method(self: Any, other: Any) -> Any:
         if isinstance(other, bool | int | float | complex):
-            other = jnp.asarray(other)  # of a weak type, and no constant of a program
+            other = jnp.asarray(other)  # weakly typed, and no constant of a program
         elif not isinstance(other, QuantizedJaxArray | jax.Array | np.ndarray | np.generic):
             return NotImplemented
         return evaluated(fn, (self, other), {})

@@ -1,8 +1,8 @@
 """Functions of JAX on quantised arrays.
 
-A function is traced as if these were dense. What its jaxpr does with arrays that are not quantised, JAX does, with its
-own derivatives; where a quantised one comes in, products, views and look-ups follow the rules for codes, and everything
-else is given dense numbers, which is counted.
+A function is traced as if these were dense. JAX evaluates equations without quantised operands, with its own
+derivatives; for quantised operands, products, views and look-ups follow the rules for codes, and all other operations
+receive dense numbers, which is counted.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ _known: dict[Any, _Program] = {}
 
 
 class _Program:
-    """A function for arguments that look the same."""
+    """A function for arguments of the same kinds."""
 
     def __init__(self, structure: Any, specs: Sequence[Any], fixed: Sequence[Any]) -> None:
         self.forms = [s[1] if isinstance(s[0], type) else None for s in specs if s is not None]
@@ -116,7 +116,7 @@ class _Program:
             return [x for x in results if _is_arraylike(x)]
 
         self.results: Any = None  # their structure
-        self.static: list[Any] = []  # what is no array among them
+        self.static: list[Any] = []  # arguments that are no arrays
         closed = traced(flat, [_dense_spec(s) for s in specs if s is not None])
         self.jaxpr, self.constants = closed.jaxpr, closed.consts
         # tracers of an enclosing trace, closed over
@@ -220,8 +220,8 @@ def _body(closed: core.ClosedJaxpr) -> Callable[..., list[Any]]:
 
 
 def _all_dense(values: Sequence[Any], reason: str) -> list[Any]:
-    """Dequantise what a loop carries, whose form has to be the same in every step: that of the first value need not be
-    that of the next."""
+    """Dequantise the carry of a loop, because it must have the same form in every step, and the form of the first value
+    may differ from that of the next."""
     for x in values:
         if is_codes(x):
             policy.missing(reason, x.label)

@@ -8,5 +8,5 @@ from jax.extend import core
 
 
 def discharged(closed: core.ClosedJaxpr) -> core.ClosedJaxpr:
-    """Return the jaxpr without `jax.new_ref`: what is written to references is handed on instead."""
+    """Return the jaxpr without `jax.new_ref`: values written to references are passed on instead."""
     return discharge_state(closed) if internal_mutable_array_effect in closed.effects else closed

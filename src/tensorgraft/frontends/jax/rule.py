@@ -1,4 +1,4 @@
-"""The table of rules: what each primitive of JAX is in operations of the hub."""
+"""The table of rules, which express each primitive of JAX in operations of the hub."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Settings of JAX (`jax.config`, and its context managers): a part of the key of every trace of a JAX function.
 
-They are those by which JAX keeps its own traces, so what it adds to them is in there, and those of keys of random
-numbers: JAX's own `jit` keeps the first call's, but what is not compiled by it goes by the call's. Those of a trace are
-in force again when JAX makes a derivative of it, and when the rules of its primitives run, however late that is.
+They are the settings in the key of JAX's own traces, and those of random keys: JAX's `jit` keeps the latter from the
+first call, while uncompiled code uses those of the call. The settings of a trace are restored when JAX differentiates
+it, and when the rules of its primitives run later.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.settings import register
 
-_of_traces = config.trace_context  # of 46 values, 0.2 us
+_of_traces = config.trace_context  # JAX's key of traces, of 46 values: takes 0.2 us
 _implementation, _typed, _legacy = jax.default_prng_impl, jax.enable_custom_prng, jax.legacy_prng_key
 
 
@@ -28,7 +28,7 @@ def settings() -> tuple[Any, ...]:
     return _of_traces(), _implementation.value, _typed.value, _legacy.value
 
 
-_ASKED = (  # of those that have context managers
+_ASKED = (  # settings that have context managers
     *("enable_x64", "numpy_dtype_promotion", "numpy_rank_promotion", "default_matmul_precision"),
     *(
         "threefry_partitionable",

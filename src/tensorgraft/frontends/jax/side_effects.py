@@ -83,7 +83,7 @@ def arrays_left(trace: weakref.ref[Any], old_ids: frozenset[int]) -> tuple[list[
     if ended_trace is None:
         return [], frozenset()
     all_objects = gc.get_objects()
-    # by the type: an object's `__class__` may run code of its own
+    # by `type(x)`: an object's `__class__` may run code of its own
     arrays = [x for x in all_objects if issubclass(type(x), Tracer) and x._trace is ended_trace]
     return arrays, frozenset(map(id, all_objects)) - old_ids
 
@@ -177,11 +177,12 @@ def _referrer_words(referrer: Any, x: Any) -> str | None:
         return None if owner is None else f"in {owner}.{name}" if name is not None else f"in {owner}"
     if _is_jaxs(referrer):
         return None
-    # attributes in an object itself: slots, or a dictionary that nobody has asked for
+    # attributes that are stored in the object itself: slots, or a `__dict__` that was never materialised
     slots = [n for c in type(referrer).__mro__ for n in getattr(c, "__slots__", ())]
     names = (name for name in (*getattr(referrer, "__dict__", ()), *slots) if getattr(referrer, name, None) is x)
     name = next(names, None)
-    if name is None and getattr(referrer, "__dict__", None) is x:  # that had been empty, and counts as new
+    # an empty `__dict__` that was materialised during the trace
+    if name is None and getattr(referrer, "__dict__", None) is x:
         return f"in a {type(referrer).__qualname__}"
     return None if name is None else f"in {name} of a {type(referrer).__qualname__}"
 
@@ -196,7 +197,7 @@ def _function_around(cell: types.CellType) -> str | None:
 def _owner(namespace: dict[Any, Any]) -> str | None:
     """Return the name of the object whose attributes a dictionary has; None where it is not the program's."""
     for referrer in gc.get_referrers(namespace):
-        if isinstance(referrer, type):  # whose `__dict__` is a view of it
+        if isinstance(referrer, type):  # its `__dict__` is a view of the class
             return None if _is_library(referrer.__module__) else referrer.__qualname__
         if getattr(referrer, "__dict__", None) is not namespace:
             continue

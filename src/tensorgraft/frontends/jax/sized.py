@@ -32,7 +32,7 @@ def native(
         closed = traced(fn, specs)
         function = Sized(JaxprProgram(closed, compiled=False, region=current()), positions)
         function.try_out(xp, arrays)
-    except Exception as error:  # of JAX, of a rule, of the backend: whichever has no way with a symbol
+    except Exception as error:  # an error of JAX, a rule or the backend, which cannot handle symbols
         raise NeedsNumbers(str(error)) from error
     return closed, xp.differentiable(function)
 

@@ -31,7 +31,8 @@ from tensorgraft.hub.backend import Backend
 Value = Any
 
 _CALLBACKS = frozenset(("pure_callback", "io_callback", "debug_callback", "debug_print"))
-_BY_JAX = frozenset(("device_put", "copy", "copy_p", "stage", "sharding_constraint", "layout_constraint"))  # of places
+# primitives that place arrays
+_BY_JAX = frozenset(("device_put", "copy", "copy_p", "stage", "sharding_constraint", "layout_constraint"))
 _LARGE = 1 << 22  # bytes of operands and results from which on compiling pays
 _LONG = 1 << 12  # equations; those of a loop count once for each step
 
@@ -120,7 +121,7 @@ def _computed(primitive: Any, operands: Sequence[Value], params: dict[str, Any])
         return primitive.bind_with_trace(releases.EAGER, operands, avals, params)
     program, results = plan
     host = registry.get("numpy")
-    with jax.core.eval_context(), host.scope(), jax.enable_x64(True):  # dtypes are as they are
+    with jax.core.eval_context(), host.scope(), jax.enable_x64(True):  # dtypes must not be narrowed
         inputs = [_on_host(host, x, aval.dtype) for x, aval in zip(operands, avals, strict=True)]
         outputs = [_array(host, x, aval) for x, aval in zip(program(host, *inputs), results, strict=True)]
     return outputs if primitive.multiple_results else outputs[0]

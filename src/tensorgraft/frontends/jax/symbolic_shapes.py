@@ -33,7 +33,7 @@ def native(
         try:
             closed = traced(fn, symbolic)
             return closed, xp.exported(ExportedFunction(core.jaxpr_as_fun(closed), symbolic, name))
-        except Exception as error:  # of whatever the function does with an extent
+        except Exception as error:  # the function may do anything with an extent
             if not _OF_EXTENTS.search(str(error)):
                 raise
             errors.append(error.error if isinstance(error, traced_value_errors.Failed) else error)

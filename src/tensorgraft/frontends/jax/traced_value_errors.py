@@ -1,4 +1,5 @@
-"""Values that a JAX function asks for while it is traced: of which numbers among its arguments, and what to say."""
+"""Errors for values that a JAX function reads while it is traced: the numbers among its arguments that they depend on,
+and the message."""
 
 from __future__ import annotations
 
@@ -111,7 +112,7 @@ def raise_(failed: Failed, name: str, fn: Callable[..., Any]) -> NoReturn:
 
 
 def _writes_from_outside(error: Exception) -> bool:
-    """Say whether it is Flax's error of a variable that is written by a trace which it was not made in."""
+    """Return whether it is Flax's error of a variable that is written by a trace which it was not made in."""
     flax = sys.modules.get("flax.errors")
     return flax is not None and isinstance(error, flax.TraceContextError)
 

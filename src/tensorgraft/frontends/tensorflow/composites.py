@@ -47,7 +47,7 @@ for kind in (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices, CompositeArrays
 
 def structured(xp: Backend, structure: Any, results: Iterator[Array]) -> Any:
     """Pack flat results into the structure that the function returns."""
-    if isinstance(structure, tf.TensorSpec | tf.Tensor):  # as most are; TensorFlow's own way takes long
+    if isinstance(structure, tf.TensorSpec | tf.Tensor):  # the common case: TensorFlow's own function is slow
         return next(results)
 
     def pack_leaf(x: Any) -> Any:

@@ -37,8 +37,8 @@ def tensor_of(xp: Backend, x: Array) -> tf.Tensor:
 
 
 def tensors_of(xp: Backend, arrays: Sequence[Array]) -> list[tf.Tensor]:
-    """Convert many arrays without a Python function call for each: right after a large program has run, what that needs
-    is in no cache of the processor's, and a call takes ten times as long as it seems to."""
+    """Convert many arrays without a Python function call for each: after a large program has run, the processor's
+    caches are cold, and a call takes ten times as long as usual."""
     capsules, runtime = xp.capsules(arrays), context.context()._handle
     if capsules is not None:
         try:

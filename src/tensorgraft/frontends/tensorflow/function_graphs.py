@@ -161,9 +161,9 @@ def _called_function(name: str, graph: Any) -> FunctionGraph:
     if entry is None:
         return read_function(_from_context(name))
     function, outer_graph = entry
-    if getattr(function, "graph", None) is None:  # of `tf.Defun`, or from a file: a definition alone
+    if getattr(function, "graph", None) is None:  # a function of `tf.Defun`, or from a file, has a definition only
         if not hasattr(function, _KEPT):
-            with outer_graph.as_default():  # which has the functions that it calls
+            with outer_graph.as_default():  # the outer graph has the functions that it calls
                 setattr(function, _KEPT, function_def_to_graph(function.cached_definition))
         return read_function(getattr(function, _KEPT))
     signature = function.definition.signature
@@ -180,7 +180,7 @@ def _function(name: str, graph: Any) -> tuple[Any, Any] | None:
     return None
 
 
-# of a derivative: what makes a function its forward or its backward pass
+# attributes that mark a function as a forward or backward pass
 _PASSES = ("backward_function_name", "forward_function_name")
 
 
@@ -200,7 +200,8 @@ def _of_the_cpu(name: str, graph: Any) -> str:
 
 
 def _interface(function: Any) -> tuple[Any, ...] | None:
-    """Return (the device that a function prefers, what it implements, which pass it is, its dtypes), or None."""
+    """Return (the device that a function prefers, the interface that it implements, the pass that it is, its dtypes),
+    or None."""
     definition = getattr(function, "cached_definition", None) or function.definition
     if "api_implements" not in definition.attr:
         return None

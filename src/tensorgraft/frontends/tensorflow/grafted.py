@@ -61,9 +61,9 @@ class GraftedGraph:
             return signature(arrays)
 
     def signature(self, args: Any, kwargs: Any) -> tuple[GraphSignature, list[Array | None]]:
-        """Return (what is known for calls like this one, the arrays among its leaves)."""
+        """Return (the `GraphSignature` for calls like this one, the arrays among its leaves)."""
         xp = self.xp
-        plain = None  # what calls with nothing but arrays look like
+        plain = None  # the key of calls whose arguments are all arrays
         if not kwargs and self._function_type is None and all(map(xp.is_array, args)):
             plain = tuple(map(xp.signature, args))
             known = self._signatures.get(plain)
@@ -128,7 +128,7 @@ class GraftedGraph:
         args, kwargs = optree.tree_unflatten(structure, specs)
         if isinstance(self._traced_fn, ConcreteFunction):
             concrete = self._traced_fn
-        elif getattr(self._traced_fn, "input_signature", None) is not None:  # which says the shapes itself
+        elif getattr(self._traced_fn, "input_signature", None) is not None:  # its signature defines the shapes
             concrete = self._traced_fn.get_concrete_function()
         else:
             concrete = self._traced_fn.get_concrete_function(*args, **kwargs)
@@ -208,7 +208,7 @@ def _integers(dtype: tf.DType) -> tf.DType:
 
 
 class GraphSignature:
-    """The function for calls that look the same. `names`: of variables, by their handles' identity."""
+    """The function for calls with the same key. `names`: {id of a variable's handle: name}."""
 
     def __init__(self, xp: Backend, concrete: Any, order: Sequence[int], compiled: bool, names: Any = None) -> None:
         self.xp, self.order = xp, order
@@ -227,8 +227,8 @@ class GraphSignature:
         self._program([])  # or an error, now
 
     def _program(self, values: Sequence[Array]) -> tuple[GraphProgram, Callable[..., tuple[Array, ...]]]:
-        """The program in this region of autocast, for what variables hold that may have other shapes later, and the
-        native function of it."""
+        """Return the program in this region of autocast, for variables whose values may have other shapes later, and
+        its native function."""
         region = current()
         shapes = tuple([tuple(self.xp.shape(values[i])) for i in self._open]) if values else ()
         known = self._programs.get((region, shapes))
@@ -239,7 +239,8 @@ class GraphSignature:
         return known
 
     def run(self, values: Sequence[Array], leaves: Sequence[Array | None]) -> tuple[Any, dict[str, Array]]:
-        """Return (results, what variables have become), for the values of those that the program has, in order."""
+        """Return (results, the new values of written variables), for the values of the program's variables, in
+        order."""
         arrays: list[Any] = [*values, *[leaves[i] for i in self.order]]
         program, native = self._program(values)
         outputs = native(*arrays) if self.xp.is_watched(arrays) else program.primal(self.xp, arrays)

@@ -31,7 +31,7 @@ _abstract = functools.cache(AbstractBackend)
 
 
 def arrays_of(x: Any) -> list[Any]:
-    """Return the values in an operand: an array, the elements of a list, or what a variable holds."""
+    """Return the arrays in an operand: an array, the elements of a list, or the value of a variable."""
     if isinstance(x, TensorList):
         return [i for i in (*(x.items or ()), x.stack, x.length) if i is not None]
     if isinstance(x, OptionalValue | EitherOptional):
@@ -170,7 +170,7 @@ def _no_array(x: Any) -> ShapeError:
 def abstractly(
     xp: Backend, run: Callable[[Backend, list[Any]], list[Any]], operands: Sequence[Any]
 ) -> tuple[Backend, list[Any]]:
-    """Return (what says shapes and dtypes alone, what a function of operands gives there)."""
+    """Return (the abstract backend, the specs of a function's results on it)."""
     return _abstract(), run(_abstract(), [_spec(xp, x, False) for x in operands])
 
 

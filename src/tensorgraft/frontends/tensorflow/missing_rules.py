@@ -29,7 +29,7 @@ CRASHES = "TensorFlow's kernel for it on a CPU ends the process (2.21), so that 
 
 NOT_OF_ARRAYS = {STRINGS, FILES, DATASETS, SUMMARIES, DEVICES, TABLES, STATES, DEPRECATED, REWRITTEN, TREES}
 
-# by the whole name, the first that fits
+# (pattern of a name, reason); the first pattern that matches the whole name counts
 PATTERNS: list[tuple[str, str]] = [
     (r"_.*", REWRITTEN),
     (r".*(TPU|Tpu|Xla|SparseCore|Cudnn|Nccl|DTensor|Minibatch|CooTensor).*", DEVICES),

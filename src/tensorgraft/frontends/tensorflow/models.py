@@ -14,9 +14,8 @@ import tensorflow as tf
 from tensorgraft.frontends.tensorflow.grafted import GraftedGraph, GraphSignature, as_array, value_of, writing
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.recorded.function import CallSignature, Function, Recorded, specs_of
-from tensorgraft.hub.recorded.structure import flatten, unflatten
-from tensorgraft.hub.recorded.tracing import program_backend, record
+from tensorgraft.hub.recorded.function import RecordingFunction
+from tensorgraft.hub.recorded.tracing import program_backend
 from tensorgraft.precision import current
 
 Arrays = Mapping[str, Array]
@@ -177,9 +176,12 @@ class _ModelGraph(GraftedGraph):
         return GraphSignature(self.xp, concrete, order, self.is_compiled, self.names)
 
 
-class RecordedModel(Function):
-    """A model as a function of arrays, with the current values of its variables. It is recorded at the first call with
-    each signature; `save` writes the recorded programs, which `tg.load` runs without TensorFlow."""
+class RecordedModel(RecordingFunction):
+    """A model as a function of arrays, with the current values of its variables. `save` writes the recorded programs,
+    which `tg.load` runs without TensorFlow."""
+
+    weights_label = "variables"
+    stateless = "call it with training=False, or graft it onto 'torch', 'jax' or 'tensorflow'"
 
     def __init__(self, call: ModelCall) -> None:
         weights = {name: np.array(v.numpy()) for name, v in call.variables.items()}
@@ -197,28 +199,7 @@ class RecordedModel(Function):
             other.programs, other._run = {}, {}
         return super(RecordedModel, self._in_regions[region]).__call__(*args, seed=seed, **kwargs)
 
-    def recorded(self, signature: CallSignature) -> Recorded:
-        program = self.programs.get(signature)
-        if program is None:
-            program = self.programs[signature] = self._record(signature)
-        return program
-
-    def _record(self, signature: CallSignature) -> Recorded:
-        results: Any = None
-
-        def run(xp: Backend, *arrays: Array) -> list[Array]:
-            nonlocal results
-            remaining = iter(arrays)
-            named_arrays = {name: next(remaining) for name in self.weights}
-            args, kwargs = unflatten(signature.arguments, remaining)
-            out, new_values = self._call(named_arrays, *args, **kwargs)
-            if new_values:
-                raise ValueError(
-                    f"{self.__name__} writes its variables ({', '.join(new_values)}), but a plain function has no"
-                    " state: call it with training=False, or graft it onto 'torch', 'jax' or 'tensorflow'"
-                )
-            results, flat = flatten(out, xp.operand, f"what {self.__name__} returns")
-            return flat
-
-        program = record(run, [*specs_of(self.weights.values()), *signature.specs])
-        return Recorded(program, results)
+    def evaluate(self, weights: dict[str, Array], args: Any, kwargs: Any, seed: Array | None) -> tuple[Any, Any]:
+        if seed is not None:
+            raise TypeError(f"{self.__name__} got seed=, but programs of TensorFlow have seeds of their own")
+        return self._call(weights, *args, **kwargs)

@@ -22,8 +22,8 @@ from tensorgraft.hub.backend import Backend
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall", "RemoteCall")
 HANDED_ON = ("Identity", "StopGradient", "PreventGradient", "Snapshot", "ReadVariableXlaSplitND")
-SMALL = 1 << 14  # elements: what is known and no larger is computed on the host
-_BRANCHES = ("If", "StatelessIf")  # which hand on what they are given
+SMALL = 1 << 14  # elements: smaller known values are computed on the host
+_BRANCHES = ("If", "StatelessIf")  # their bodies receive the operands unchanged
 _NO_STEPS = ("NoOp", "ControlTrigger")
 
 
@@ -40,7 +40,7 @@ class GraphPlan(StepsPlan):
 
 
 def plan(graph: FunctionGraph) -> GraphPlan:
-    """Plan a graph. Raises UnsupportedOperationError, also for what is in the bodies of loops and branches."""
+    """Plan a graph. Raises UnsupportedOperationError, also for operations in the bodies of loops and branches."""
     known = graph.memory.get("plan")
     return Planner(GraphPlan()).plan_graph(graph) if known is None else known
 
@@ -52,12 +52,12 @@ class Planner:
 
     def __init__(self, plan: GraphPlan) -> None:
         self.plan = plan
-        self.values: dict[int, Any] = {}  # slot -> a constant
-        self.effects: set[int] = set()  # steps by identity
-        self.least: dict[int, int] = {}  # slot of an integer -> what it is at least
+        self.values: dict[int, Any] = {}  # {slot: constant}
+        self.effects: set[int] = set()  # ids of steps with side effects
+        self.least: dict[int, int] = {}  # {slot of an integer: a lower bound}
 
     def plan_graph(self, graph: FunctionGraph) -> GraphPlan:
-        self.plan.parameters = [self.new() for _ in graph.inputs]
+        self.plan.parameters = [self.plan.new_slot() for _ in graph.inputs]
         self.plan.results = self.inline(graph, self.plan.parameters)
         _drop_unread_steps(self.plan, self.effects)
         self.plan.finish()
@@ -68,12 +68,8 @@ class Planner:
         """Plan the body of a loop or a branch, which its rule finds in the graph's memory."""
         plan(graph)
 
-    def new(self) -> int:
-        self.plan.size += 1
-        return self.plan.size - 1
-
     def constant(self, value: Any) -> int:
-        slot = self.new()
+        slot = self.plan.new_slot()
         self.plan.constants.append((slot, value))
         self.values[slot] = value
         return slot
@@ -113,7 +109,7 @@ class Planner:
         exact = self._bounded(node, reads)
         if exact is not None:
             return [self.constant(exact)]
-        writes = [self.new() for _ in node.dtypes]
+        writes = [self.plan.new_slot() for _ in node.dtypes]
         if node.op == "Maximum" and (least := self._integer(reads)) is not None:
             self.least[writes[0]] = int(least)
         run = self.resolved(node, row, writes)
@@ -135,7 +131,7 @@ class Planner:
         return known[0] if len(known) == 1 and known[0].ndim == 0 and known[0].dtype.kind in "iu" else None
 
     def _bounded(self, node: GraphNode, reads: Sequence[int]) -> np.ndarray | None:
-        """The integer that is between two equal bounds, whatever is between them: sizes of what is counted."""
+        """Return the integer that a clipped value has if both bounds are equal, as for the size of a counted array."""
         if node.op != "Minimum" or node.shapes[0] != ():
             return None
         most = self._integer(reads)
@@ -167,7 +163,7 @@ def functions(node: GraphNode) -> list[FunctionGraph]:
 
 
 def has_effect(node: GraphNode) -> bool:
-    """Return whether running a node has an effect beside its results."""
+    """Return True if running a node has side effects."""
     if node.op in RULES and RULES[node.op].effect:
         return True
     return any(has_effect(inner) for graph in functions(node) for inner in graph.nodes)

@@ -1,5 +1,5 @@
-"""A graph as a function of flat arrays: what its variables hold, and the arguments. TensorFlow makes the derivatives,
-as graphs too."""
+"""A graph as a function of flat arrays: the values of its variables, and the arguments. TensorFlow creates the
+derivatives, which are graphs, too."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tensorgraft.precision import Region, with_region
 
 @dataclass(frozen=True)
 class CapturedGraph:
-    """A graph and what it captures: its last arguments are variables, by name, and values."""
+    """A graph and its captures: its last arguments are variables, by name, and values."""
 
     graph: FunctionGraph
     captures: tuple[str | np.ndarray | LookupTable, ...]
@@ -46,14 +46,15 @@ class CapturedGraph:
     def run(
         self, xp: Backend, variables: Sequence[str], values: Sequence[Array], arguments: Sequence[Any]
     ) -> tuple[list[Any], dict[str, Any]]:
-        """Return (results, what all variables hold then)."""
+        """Return (results, the final values of all variables)."""
         cells = {name: VariableCell(x, name) for name, x in zip(variables, values, strict=True)}
         captured = [cells[c] if isinstance(c, str) else c for c in self.captures]
         results = plan(self.graph)(xp, *arguments, *captured)
         return results, {name: cell.value for name, cell in cells.items()}
 
 
-# (what is wanted: "gradient", "pullback" or "pushforward", and the places of arguments; or "batched", and the size and
+# {(kind: "gradient", "pullback" or "pushforward", and positions of arguments; or "batched", and the size and axes of
+# the arguments): a graph with more arguments, or more axes}
 # axes of the arguments) -> a graph of more arguments, or of more axes
 Derive = Callable[[str, tuple[int | None, ...]], tuple[CapturedGraph, "Derive"]]
 
@@ -133,7 +134,7 @@ class GraphProgram:
                 raise DerivativeError("programs read from a file have no derivative")
             try:
                 self._derived[kind, argnums] = make(*self._derive(kind, argnums))
-            except UnsupportedOperationError as error:  # which counts where a derivative is asked for
+            except UnsupportedOperationError as error:  # an error only if a derivative is requested
                 raise DerivativeError(f"the {kind} cannot be computed: {error}") from error
         return self._derived[kind, argnums]
 
@@ -171,7 +172,7 @@ class GraphProgram:
 
 
 class ForwardAndBackward:
-    """The graph of results and derivatives, cut where the cotangents come in."""
+    """The graph of results and derivatives, split where the cotangents are used."""
 
     def __init__(self, program: GraphProgram, captured: CapturedGraph, gradient_count: int) -> None:
         graph = captured.graph
@@ -194,7 +195,7 @@ class ForwardAndBackward:
         outputs, values = self._early_graph.run(xp, program.variables, arrays[:n], arrays[n:])
         count = self._plain + self._gradient_count - len(self._ends)
         results = [*outputs[: self._plain], *(values[name] for name in program.written)]
-        gradients = outputs[self._plain : count]  # which depend on no cotangent: zeros
+        gradients = outputs[self._plain : count]  # gradients that depend on no cotangent are zero
         return [*(lifted(xp, x) for x in results), *self._residuals.flat(xp, [*gradients, *outputs[count:]])]
 
     def _backward(self, xp: Backend, arrays: Sequence[Array]) -> list[Array]:

@@ -30,7 +30,7 @@ class SavedSignature:
     concrete: Any
     inputs: dict[str, tf.TensorSpec]
     positional: bool
-    source: Any  # which has the variables and tables, and lives as long
+    source: Any  # the object that owns the variables and tables, kept alive
 
     def bound(self, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments as the function takes them. Raises TypeError for other names or shapes than it has."""
@@ -137,7 +137,7 @@ class GraftedSignatures(Mapping[str, Any]):
         return self._single()(*args, **kwargs)
 
     def save(self, directory: Any) -> None:
-        """Save the only signature, onto NumPy: what was recorded. `tg.load` runs it without TensorFlow."""
+        """Save the recorded programs of the only signature (on NumPy). `tg.load` runs them without TensorFlow."""
         self._single().save(directory)
 
     def _single(self) -> Any:
@@ -176,8 +176,8 @@ class GraftedSignatures(Mapping[str, Any]):
 
 
 def dotted_names(variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Variables by names with dots, none of which is in front of another one (`w` and `w/Adam`), and without what all
-    of them begin with (the name of a model of Keras)."""
+    """Return variables by names with dots. No name is a prefix of another one (`w` and `w/Adam`), and the common prefix
+    of all (the name of a Keras model) is removed."""
     first = {name.split("/")[0] for name in variables}
     skipped = len(first) == 1 and all(name.count("/") > 1 for name in variables)
     variables = {name.partition("/")[2] if skipped else name: v for name, v in variables.items()}
@@ -246,7 +246,8 @@ def _opened(path: str) -> Any:
         return _Graph(version1.saved_graph(path, meta), signatures)
     try:
         return _Objects(path)
-    except Exception as refused:  # of whatever kind: objects that it cannot make, while graph and variables are whole
+    # any error for objects that cannot be created, although graph and variables are intact
+    except Exception as refused:
         try:
             return _Graph(version1.saved_graph(path, meta), signatures)
         except Exception as error:

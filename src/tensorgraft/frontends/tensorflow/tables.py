@@ -1,4 +1,4 @@
-"""Look-up tables: what flows through a graph for one, and how TensorFlow says what it holds."""
+"""Look-up tables: their form in a graph, and how their contents are read from TensorFlow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LookupTable:
         self._size: np.ndarray | None = None
 
     def is_fixed(self, dtypes: tuple[np.dtype, np.dtype]) -> bool:
-        """Return whether the table holds at the next call what it holds now."""
+        """Return True if the contents of the table cannot change."""
         return self.frozen or not _can_be_written(self._handle, *dtypes)
 
     def size(self) -> np.ndarray:
@@ -75,6 +75,6 @@ def _can_be_written(handle: Any, key: np.dtype, value: np.dtype) -> bool:
             tf.raw_ops.LookupTableInsertV2(table_handle=handle, keys=empty[0], values=empty[1])
     except tf.errors.UnimplementedError:
         return False
-    except tf.errors.OpError:  # of rows: such a table can be written
+    except tf.errors.OpError:  # a table of rows, which can be written
         return True
     return True

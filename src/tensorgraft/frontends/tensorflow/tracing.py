@@ -1,4 +1,4 @@
-"""Functions that TensorFlow has traced: what they capture, and their derivatives, which TensorFlow traces too."""
+"""Functions that TensorFlow has traced: their captures, and their derivatives, which TensorFlow traces, too."""
 
 from __future__ import annotations
 
@@ -59,9 +59,10 @@ class TracedFunctionGraph:
         self.concrete = concrete
         self.variables: dict[str, Any] = {}  # variables by unique names
         self._names = dict(names or {})
-        self._copies = names is not None  # of a model, whose state is copied
+        self._copies = names is not None  # True for a model, whose state is copied
         self._tables: dict[int, LookupTable] = {}
-        self._states: dict[tuple[str, tuple[int, int]], list[str]] = {}  # of random operations, by what they are called
+        # {(kernel, seeds): names of the variables with their states}
+        self._states: dict[tuple[str, tuple[int, int]], list[str]] = {}
         self._seeded: dict[str, KernelState] = {}
         self._since = _seeding()
         self.captured = self._read(concrete, primal=True)
@@ -204,7 +205,7 @@ class TracedFunctionGraph:
             wide.append(tf.TensorSpec(shape, spec.dtype))
         logger = tf.get_logger()
         level = logger.level
-        logger.setLevel(logging.CRITICAL)  # it logs what it does not vectorise, and the way there
+        logger.setLevel(logging.CRITICAL)  # it logs operations that it cannot vectorise, and its progress
         try:
             concrete = _in_own_thread(lambda: tf.function(rows, autograph=False).get_concrete_function(wide))
         except Exception as error:

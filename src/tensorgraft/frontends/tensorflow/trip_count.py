@@ -17,8 +17,8 @@ _MOST = 1 << 20  # steps that are counted one by one
 
 
 def counted(cond: FunctionGraph, body: FunctionGraph, operands: Sequence[Any]) -> tuple[int, dict[int, Any]] | None:
-    """Return (how many steps, what the numbers are at the end, by their place among the operands); None where the
-    loop's condition needs more than such numbers."""
+    """Return (the number of steps, {position among the operands: final value of a number}); None if the loop's
+    condition depends on other values."""
     numbers = {i for i, x in enumerate(operands) if is_known(x) and x.size <= 64}
     needs = [_needs(body, value) for value in body.outputs]
     while unknown := {i for i in numbers if (n := needs[i]) is None or not n <= numbers}:
@@ -46,7 +46,8 @@ def _step(body: FunctionGraph, order: tuple[int, ...]) -> Any:
 
 
 def _needs(graph: FunctionGraph, value: Value) -> frozenset[int] | None:
-    """The arguments that a value is computed from; None where what computes it does not fold."""
+    """Return the arguments from which a value is computed; None if it is computed by an operation that cannot be
+    folded."""
     memory = graph.memory.setdefault("needs", {})
     if value not in memory:
         visited, stack, needs = {value[0]}, [value[0]], set()

@@ -1,4 +1,4 @@
-"""The values that flow through a graph beside arrays of the backend and known values (`numpy.ndarray`)."""
+"""Values in a graph other than arrays of the backend and known values (`numpy.ndarray`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tensorgraft.hub.backend import Backend
 
 @dataclass(eq=False)
 class VariableCell:
-    """A variable while a program runs: what it holds now."""
+    """A variable while a program runs, with its current value."""
 
     value: Any
     name: str = ""
@@ -61,7 +61,7 @@ def lifted(xp: Backend, x: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class TracedText:
-    """Strings that are made of values which a program that is being traced will have, for who shows them: the first
+    """A string that depends on values which a traced program will compute, for operations that print it: the first
     result of a node."""
 
     node: GraphNode
@@ -99,7 +99,7 @@ class TensorList:
     one known value (`common`)."""
 
     dtype: np.dtype
-    shape: Shape  # of an element
+    shape: Shape  # the shape of an element
     items: tuple[Any, ...] | None = ()
     stack: Any = None
     length: Any = None

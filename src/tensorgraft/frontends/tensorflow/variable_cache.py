@@ -69,7 +69,7 @@ class VariableGroup:
         self._dtypes = tuple(x.dtype for x in handle_data)
         shapes = [tf.TensorShape(x.shape) for x in handle_data]
         self._writers: dict[tuple[int, ...], _Writer] = {}
-        # what they all look like, where that cannot change
+        # their signature, if shapes cannot change
         self.signature = (self._dtypes, *map(tuple, shapes)) if all(s.is_fully_defined() for s in shapes) else None
 
     def read(self) -> list[Array]:
@@ -80,7 +80,7 @@ class VariableGroup:
         if addresses != [entry.address for entry in known] or shapes != [entry.shape for entry in known]:
             for entry, tensor, address, shape in zip(known, tensors, addresses, shapes, strict=True):
                 if address != entry.address or shape != entry.shape:
-                    array = array_of(self.xp, tensor)  # which may fail, and then nothing is known
+                    array = array_of(self.xp, tensor)  # may fail; the value is then unknown
                     entry.tensor, entry.address, entry.shape, entry.array = tensor, address, shape, array
         return [entry.array for entry in known]
 
@@ -103,7 +103,7 @@ class VariableGroup:
             entry.tensor, entry.address, entry.shape, entry.array = tensor, address, shape, array
 
 
-# TensorFlow's function, the variables, what is known of them, which are quantised
+# (TensorFlow's function, the variables, their caches, the quantised ones)
 _Writer = tuple[bytes, list[tf.Tensor], list[_CachedVariable], list[tuple[int, tf.DType]]]
 
 

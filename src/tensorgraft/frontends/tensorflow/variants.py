@@ -1,5 +1,5 @@
-"""Values that TensorFlow keeps in tensors of variants, beside lists: ragged tensors, the components of composite ones,
-maps, compressed sparse matrices. A tensor of such with an axis is a tuple of them."""
+"""Values in tensors of variants, other than lists: ragged tensors, components of composite tensors, maps, compressed
+sparse matrices. A tensor of variants with an axis is a tuple of them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Components(Variant):
 
 @dataclass(frozen=True, eq=False)
 class TensorMap(Variant):
-    """Values by known keys (dtype, shape, bytes), in the order in which they came."""
+    """A map of values by known keys (dtype, shape, bytes), in the order of insertion."""
 
     items: dict[Any, tuple[np.ndarray, Any]]
 
@@ -102,6 +102,6 @@ class CompressedMatrix(Variant):
 
 
 def key_of(xp: Backend, key: Any) -> tuple[Any, np.ndarray]:
-    """Return (what a key is found by, the key)."""
+    """Return (a hashable form of a key, the key)."""
     host = np.asarray(key) if is_known(key) else xp.to_numpy(key)
     return (host.dtype.str, host.shape, host.tolist() if host.dtype.kind == "O" else host.tobytes()), host

@@ -10,7 +10,8 @@ _LOOPS = ("While", "StatelessWhile")
 
 
 def written_arguments(graph: FunctionGraph) -> frozenset[int]:
-    """Return the numbers of the arguments that are variables which the graph, or what it calls, may write."""
+    """Return the numbers of the arguments that are variables which the graph, or a function that it calls, may
+    write."""
     known = graph.memory.get("written")
     if known is None:
         known = graph.memory["written"] = frozenset(_written_arguments(graph))

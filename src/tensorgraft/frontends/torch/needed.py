@@ -1,5 +1,5 @@
-"""Imported before all else of the front end, which is then not there by halves: says how to install PyTorch where it is
-not, and who has its device where another package does."""
+"""Checks that are imported before the rest of the front end, so that it is not loaded in part: errors for a missing
+PyTorch, with the install command, and for a device of another package."""
 
 from tensorgraft.importing import required
 

@@ -31,7 +31,7 @@ KEY = "PrivateUse1"
 # operators that change sizes, strides and offset alone: PyTorch's CPU kernel does it for any device
 METADATA = (
     "as_strided",
-    "as_strided_",  # what `t_`, `squeeze_` and their like are made of
+    "as_strided_",  # used by `t_`, `squeeze_` and the like
     "view",
     "view.dtype",
     "unfold",
@@ -41,7 +41,7 @@ METADATA = (
     "set_.source_Storage_storage_offset",
     "set_.source_Tensor",
 )
-# what installs itself, besides kernels
+# modules that install themselves, in addition to kernels
 PARTS = (
     "quantized.tensors",
     "dispatch.absent_layouts",
@@ -176,7 +176,7 @@ def _metadata(op: schema.Overload) -> Callable[..., Any]:
         return redispatch(CPU_KEY, *args, **kwargs)
 
     def in_place(*args: Any, **kwargs: Any) -> Any:
-        state.looks_changed()
+        state.count_rebinding()
         return redispatch(CPU_KEY, *args, **kwargs)
 
     return in_place if schema.signature(op).written else kernel
@@ -205,7 +205,8 @@ def _call(operator: Operator) -> Callable[..., Any]:
 
 
 def _when_called(op: schema.Overload) -> Callable[..., Any]:
-    """The decomposition of an operator, looked up at the first call: PyTorch's are slow to import."""
+    """Return the decomposition of an operator, looked up at the first call: PyTorch's decompositions are slow to
+    import."""
     call: Callable[..., Any] | None = None
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -250,7 +251,7 @@ def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
     if operator is not None:
         return _register(operator, set())
     functional = schema.functional_of(op)
-    # of a structured operator that one is a composite, which makes a result and calls this
+    # the functional overload of a structured operator is a composite that creates a result and calls this one
     if functional is None or schema.has_kernel(functional, "CompositeExplicitAutogradNonFunctional"):
         return None
     call = below_modes(copied_out(op, functional))

@@ -1,5 +1,5 @@
 """The part of the PyTorch front end that `import torch` loads (entry point group `torch.backends`): the device's name,
-and what loads the rest when a program first touches the device.
+and functions that load the rest when a program first uses the device.
 
 Loading takes some hundred milliseconds, and most programs on a machine where tensorgraft is installed never ask for it.
 PyTorch itself says where its Python meets a device for the first time: it calls `_lazy_init` of the device module. What
@@ -33,7 +33,7 @@ def autoload() -> None:
         loading.set_front_end(FRONT_END)
         if extensions.may_register(wanted=on is not None):
             hooks.register()
-    except Exception as error:  # of whatever kind: a program that only has us installed is to run
+    except Exception as error:  # any error: a program that does not use tensorgraft must run
         _disable(error)
         return
     if on is not None:
@@ -46,7 +46,7 @@ def _disable(error: Exception) -> None:
     patches = sys.modules.get(f"{__name__}.patches")
     if patches is not None:
         patches.undo("import")
-    if isinstance(error, MissingNameError):  # which has been told
+    if isinstance(error, MissingNameError):  # this error was reported already
         return
     warning_filters.show_warning(
         f"tensorgraft could not give PyTorch its device, and does nothing: {type(error).__name__}: {error}."

@@ -132,4 +132,4 @@ class Stream(_Stream, metaclass=_including(_Stream)):  # type: ignore[metaclass]
         return event
 
 
-CLASSES = {"Generator": Generator, "Event": Event, "Stream": Stream}  # what takes the place of PyTorch's
+CLASSES = {"Generator": Generator, "Event": Event, "Stream": Stream}  # replacements of PyTorch's classes

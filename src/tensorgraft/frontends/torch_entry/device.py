@@ -1,4 +1,4 @@
-"""`torch.graft` until the front end is there, and what else PyTorch's C++ asks of a device of Python's.
+"""`torch.graft` until the front end is loaded, and other interfaces that PyTorch's C++ requires of a Python device.
 
 The module answers by itself what PyTorch asks in any program, also one that never uses the device (`torch.manual_seed`
 seeds all there are). Any other attribute loads the front end, whose `module` then fills it.
@@ -22,11 +22,11 @@ from tensorgraft.frontends.torch_entry.loading import TYPE
 
 _raise_error_of_c = (
     ctypes.pythonapi.PyErr_Occurred
-)  # ctypes raises what was set when it has called a function of Python
+)  # ctypes raises the pending exception after a call of a Python function
 
 
 class _Thread(threading.local):
-    error: BaseException | None = None  # that autograd's engine would have lost
+    error: BaseException | None = None  # an error that autograd's engine would lose
 
 
 raised = _Thread()
@@ -48,7 +48,7 @@ class Guard(torch._C._acc.DeviceGuard):
 class DeviceModule(types.ModuleType):
     """`torch.graft`."""
 
-    _seed_of_all: int | None = None  # what `torch.manual_seed` said before the front end was there
+    _seed_of_all: int | None = None  # the last argument of `torch.manual_seed` before the front end was loaded
 
     def __init__(self) -> None:
         super().__init__(f"torch.{TYPE}", "The device module of tensorgraft.")

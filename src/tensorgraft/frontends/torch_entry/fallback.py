@@ -29,4 +29,4 @@ def _call(op: Any, *args: Any, **kwargs: Any) -> Any:
         assert _boxed is not None
         return _boxed(op, *args, **kwargs)
     loading.load()
-    return op(*args, **kwargs)  # which may have a kernel now
+    return op(*args, **kwargs)  # it may have a kernel now

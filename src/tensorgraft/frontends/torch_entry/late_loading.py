@@ -16,8 +16,8 @@ import torch
 
 from tensorgraft.frontends.torch_entry import loading
 
-# Where the storages of a file were: a record in a zip archive of `torch.save`, and in the legacy format, which tensors
-# are pickled in, too, an entry of the table that comes first.
+# The devices of the storages in a file of `torch.save`: the name of a record in the zip archive, and of an entry in the
+# first table of the legacy format and of pickled tensors.
 RECORD = ".tensorgraft/locations"
 ENTRY = "tensorgraft_locations"
 
@@ -87,7 +87,8 @@ def accelerator(original: Callable[[], torch.device | None]) -> Callable[[], tor
 
 
 def accelerator_or_cpu(original: Callable[..., torch.device]) -> Callable[..., torch.device]:
-    """The same of `torch._C._get_accelerator`, which FSDP and process groups ask: the CPU where there is none."""
+    """Return the result of `torch._C._get_accelerator`, which FSDP and process groups call, or the CPU if there is
+    none."""
     first = accelerator(torch._C._accelerator_getAccelerator)
 
     def get_accelerator(check: bool | None = None) -> torch.device:

@@ -31,7 +31,7 @@ def loaded() -> bool:
 def load() -> None:
     """Import the front end, which installs itself; once. (While that happens, in the same thread, nothing.)"""
     if not _loaded:
-        # what is imported changes filters: Python would show the program's warnings again
+        # imports change filters, so that Python would show the program's warnings again
         with uncollected(), warning_filters.remembered(), held_back():  # it cannot be installed twice
             if "tensorflow" in sys.modules:
                 load_triton()
@@ -57,7 +57,7 @@ def when_loaded(function: Callable[[], object]) -> None:
 
 
 def finish() -> None:
-    """The front end is there: it says so at the end of its import."""
+    """Called at the end of the front end's import."""
     global _loaded
     _loaded = True
     while _afterwards:

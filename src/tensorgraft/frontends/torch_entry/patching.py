@@ -1,4 +1,4 @@
-"""A change to PyTorch for the whole process, how it is made and how it is taken back. (`patches` has the table.)"""
+"""Changes to PyTorch for the whole process: how they are applied and undone. (`patches` has the table.)"""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ At = Literal["import", "use", "compile", "checkpoint", "index"]
 class Patch:
     """A change that is made to PyTorch for the whole process."""
 
-    name: str  # of what is changed
+    name: str  # the name of the changed attribute
     by: str = field(repr=False)  # module and name of ours
     why: str
     at: At = "use"
     since: str = "2.9"  # the first version of PyTorch that needs it, of those that tensorgraft runs on
-    until: str = ""  # what would make it needless
+    until: str = ""  # the change of PyTorch that would make it unnecessary
     also: tuple[str, ...] = field(default=(), repr=False)  # other names of the same
-    waits: bool = field(default=False, repr=False)  # loads the front end when it is called, and goes at the first use
+    # loads the front end when it is called, and is undone at the first use of the device
+    waits: bool = field(default=False, repr=False)
     registers: bool = field(default=False, repr=False)  # `by` is called, and nothing replaced
     adds: bool = field(default=False, repr=False)  # PyTorch has no such name
 
@@ -45,9 +46,9 @@ class Patch:
 _MISSING: Any = object()
 Change = tuple[Any, str, Any, Any]  # (owner, attribute, what the owner itself had, ours)
 
-_applied: dict[Patch, list[Change]] = {}  # what is in force
-_waiting: dict[Patch, list[Change]] = {}  # what waits for the first use
-_gone: set[Patch] = set()  # what has waited, and PyTorch's own is back
+_applied: dict[Patch, list[Change]] = {}  # changes in force
+_waiting: dict[Patch, list[Change]] = {}  # changes that wait for the first use
+_gone: set[Patch] = set()  # changes that have waited and were undone
 
 
 def apply(rows: Iterable[Patch]) -> None:
@@ -60,7 +61,7 @@ def apply(rows: Iterable[Patch]) -> None:
             continue  # this version of PyTorch lacks a name that it needs, which has been said
         try:
             replacement = _replacement(row)
-        except MissingNameError:  # of what its module imports, which has been said, too
+        except MissingNameError:  # a name that its module imports is missing, which was reported
             continue
         if row.registers:
             replacement()
@@ -89,7 +90,7 @@ def undo(rows: Sequence[Patch]) -> None:
 
 
 def step_aside() -> None:
-    """The front end takes over from what waited for it."""
+    """Undo the changes that waited for the front end, which replaces them."""
     while _waiting:
         row, changes = _waiting.popitem()
         if sum(_put_back(*change) for change in changes) == len(changes):
@@ -102,7 +103,7 @@ def _replacement(row: Patch) -> Any:
 
 
 def _module_of(row: Patch) -> str:
-    """The module of what a row names."""
+    """Return the module that a row names."""
     module = row.by.rpartition(".")[0]
     return f"{__package__}.{module}" if row.at == "import" else loading.module(module)
 
@@ -141,7 +142,7 @@ def _put_back(owner: Any, name: str, old_value: Any, replacement: Any) -> bool:
 
 
 def located(name: str) -> tuple[Any, str]:
-    """The object that has what a row names, and the attribute."""
+    """Return (the object that has the attribute of a row, the attribute's name)."""
     *parts, attribute = name.split(".")
     n = next((n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in sys.modules), 1)
     owner: Any = importlib.import_module(".".join(parts[:n]))

@@ -29,6 +29,6 @@ def _process_group(options: Any, _: Any) -> Any:
     group._set_sequence_number_for_group()
     if get_debug_level() != DebugLevel.DETAIL:
         return group
-    # as PyTorch does for the groups that it knows: every call is compared between the processes first
+    # as PyTorch does for the groups that it implements: every call is first compared between the processes
     size = {"rank": options.group_rank, "world_size": options.group_size, "timeout": options.timeout}
     return _create_process_group_wrapper(group, f"{options.group_id}:wrapper", options.store, **size)

@@ -15,15 +15,16 @@ _kept: list[Any] = []  # the first process's store, which others may still ask
 
 
 def coordinator(launch: processes.Launched) -> str:
-    """HOST:PORT on the machine of the first process, free when it chose: the same for all, once all are here.
+    """Return HOST:PORT on the machine of the first process, a port that was free when it chose it; the same in all
+    processes, once all have arrived.
 
-    Raises RuntimeError, on every process, which says who has not come in `hub.processes.wait_seconds()`."""
+    Raises RuntimeError on every process, with those that have not arrived in `hub.processes.wait_seconds()`."""
     from torch.distributed import DistError, PrefixStore, TCPStore
 
     first, seconds = launch.rank == 0, processes.wait_seconds()
     has_agent_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     try:
-        # as `init_process_group` makes it: a process that has one serves both
+        # like that of `init_process_group`: a process that has one store uses it for both
         store = TCPStore(
             launch.address,
             launch.port,
@@ -70,7 +71,7 @@ def _absent(shared: Any, count: int, seconds: float) -> str:
 
 def _free_port(launch: processes.Launched) -> str:
     with socket.create_connection((launch.address, launch.port)) as line:
-        host = line.getsockname()[0]  # of this machine, as it is reached from there
+        host = line.getsockname()[0]  # this machine's address in that network
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as free:
         free.bind((host, 0))
         port = free.getsockname()[1]

@@ -1,4 +1,4 @@
-"""An action before a program first uses PyTorch, when PyTorch has been imported for it (`tensorgraft run`)."""
+"""A callback before a program first uses PyTorch, if PyTorch was imported on its behalf (`tensorgraft run`)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.array import HasShape
 from tensorgraft.hub.operations.elementwise import kinds_of
 
 Shape = tuple[int, ...]
@@ -18,22 +18,14 @@ KINDS = {"b": "bool", "i": "integer", "f": "floating", "c": "complex"}
 
 
 @dataclass(frozen=True, slots=True)
-class ShapeDtype:
+class ShapeDtype(HasShape):
     """An array of which only shape and dtype are known."""
 
     shape: Shape
     dtype: np.dtype
 
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
     def like(self, *shape: int) -> ShapeDtype:
-        """An array of another shape and the same dtype."""
+        """Return an array of another shape and the same dtype."""
         return ShapeDtype(shape, self.dtype)
 
     def __str__(self) -> str:
@@ -41,14 +33,14 @@ class ShapeDtype:
 
 
 def show(x: Any) -> str:
-    """An operand in an error message: arrays as dtype[shape]."""
+    """Return the text of an operand in an error message: arrays as dtype[shape]."""
     if isinstance(x, list | tuple) and any(isinstance(item, ShapeDtype) for item in x):
         return f"[{', '.join(map(show, x))}]"
     return str(x) if isinstance(x, ShapeDtype | np.dtype) else repr(x)
 
 
 def fail(op: str, operands: Iterable[Any], expected: str, error: type[Exception] = ValueError) -> Any:
-    """Raise `error`, which says what was called, with what, and what was expected."""
+    """Raise `error` with the operation, its operands and what was expected."""
     raise error(f"{op}({', '.join(map(show, operands))}): expected {expected}")
 
 

@@ -29,7 +29,7 @@ def _method(name: str, declared: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return rule(name, *args, **kwargs)
 
-    del method.is_primitive  # wraps copied the mark of what it implements
+    del method.is_primitive  # wraps has copied the mark of the declaration
     return method
 
 
@@ -43,10 +43,10 @@ class _Rules(ByTape, Backend):
 
 
 class AbstractBackend(_Rules):
-    """Shapes and dtypes only. Arrays are `ShapeDtype`; every operation checks its operands.
+    """A backend that computes shapes and dtypes only. Arrays are `ShapeDtype`; every operation checks its operands.
 
-    Raises ValueError (shapes, axes) or TypeError (dtypes), which say what was called, with which operands, and what
-    was expected; TracedValueError where a program asks for values.
+    Raises ValueError (shapes, axes) or TypeError (dtypes), with the operation, its operands and what was expected;
+    TracedValueError if a program reads values.
     """
 
     name = "abstract"

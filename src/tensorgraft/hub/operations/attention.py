@@ -12,7 +12,8 @@ import numpy as np
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 
-ROWS, PARTS = 256, 4  # of a causal mask, so many queries at least, in so many parts at most, see their keys alone
+# parts of a causal mask: at least so many queries, in at most so many parts, attend only to their keys
+ROWS, PARTS = 256, 4
 
 
 class Attention:

@@ -75,7 +75,7 @@ class Factorisations:
             v, factor, new_column = self._reflector(column, self.add(at, below))
             adjoint = self.conj(v) if dtypes.is_complex(dtype) else v
             conjugated = self.conj(factor) if dtypes.is_complex(dtype) else factor
-            # H^H a = a - conj(tau) v (v^H a), of the columns behind
+            # H^H a = a - conj(tau) v (v^H a), for the remaining columns
             row = self.dot_general(adjoint, a, ((1,), (1,)), ((0,), (0,)))
             row = self.where(self.greater(columns, at), row, self.zeros_like(row))
             change = self.multiply(self.expand_dims(v, 2), self.expand_dims(row, 1))
@@ -83,7 +83,7 @@ class Factorisations:
             is_here = self.equal(columns, at)
             stored = self.where(self.greater(rows, self.add(at, below)), v, new_column)
             a = self.where(is_here, self.expand_dims(stored, 2), a)
-            if below:  # a H = a - tau (a v) v^H: v begins behind the column that is stored
+            if below:  # a H = a - tau (a v) v^H: v begins after the column that is stored
                 right = self.dot_general(a, v, ((2,), (1,)), ((0,), (0,)))
                 change = self.multiply(self.expand_dims(right, 2), self.expand_dims(adjoint, 1))
                 a = self.subtract(a, self.multiply(self.reshape(factor, (size, 1, 1)), change))

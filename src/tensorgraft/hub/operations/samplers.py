@@ -20,7 +20,8 @@ from tensorgraft.hub.array import Array
 
 Shape = tuple[int, ...]
 
-# of the inverse error function: Giles, "Approximating the erfinv function", GPU Computing Gems Jade Edition, 2012
+# coefficients of the inverse error function: Giles, "Approximating the erfinv function", GPU Computing Gems Jade
+# Edition, 2012
 _CENTRE = (
     2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164,
     0.246640727, 1.50140941,

@@ -21,9 +21,9 @@ from tensorgraft.hub.wrapper import Wrapper
 from tensorgraft.interrupts import held_back
 
 _SCALARS = (bool, int, float, complex)
-_MOST_CALLS = 8192  # of one graph; a program that never asks for a value runs in pieces of so many
+_MOST_CALLS = 8192  # the limit of a graph; a program that never reads a value runs in pieces of this size
 _MANY = 32  # programs, after which it is said if hardly one was used twice
-_SMALL = 64  # host arrays of at most so many elements are kept as they are, larger ones move to the device at once
+_SMALL = 64  # elements of host arrays that are kept on the host; larger ones move to the device at once
 
 # Functions among the arguments may hold nodes; how large a result is may depend on values.
 _AT_ONCE = frozenset({"cond", "while_loop", "scan", "map", "nonzero"})
@@ -57,7 +57,7 @@ class RecordedBackend(_Operations):
 
     def __init__(self, inner: Backend) -> None:
         super().__init__(inner)
-        self.cold: Backend | None = None  # that of `inner`, where pieces begin in it
+        self.cold: Backend | None = None  # the cold tier of `inner`, if pieces begin in it
         self.figures = Figures()
         self._pieces = Pieces()
         self._graph = Graph()
@@ -147,7 +147,7 @@ class RecordedBackend(_Operations):
         recorded = self.cold is None or self._pieces.is_hot(operation)
         if not recorded:
             self.figures.cold += 1
-            if self._graph.calls:  # it goes another way than it used to
+            if self._graph.calls:  # the program continues differently than before
                 self.run()
         return recorded
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.errors import TracedValueError
+from tensorgraft.hub.array import HasShape
 
 Tree = Any  # a Var, or tuples and lists of them
 
 
-class Var:
+class Var(HasShape):
     """An array of a program: its shape and dtype, and its values if it is a constant."""
 
     __slots__ = ("__weakref__", "dtype", "shape", "value")
@@ -24,16 +24,8 @@ class Var:
         self.dtype = dtype
         self.value = value
 
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
     def known(self) -> np.ndarray:
-        """The values of a constant. Raises TracedValueError for what a program computes."""
+        """Return the values of a constant. Raises TracedValueError for an array that the program computes."""
         if self.value is None:
             raise TracedValueError(
                 f"the values of a {self.dtype} array of shape {self.shape} are needed while a program is being"
@@ -71,7 +63,7 @@ class Block:
     parameters: tuple[Tree, ...]
     calls: list[Call]
     result: Tree
-    names: tuple[str, ...] = ()  # of the parameters, for who writes source; "" for one without a name
+    names: tuple[str, ...] = ()  # names of the parameters in written source; "" for one without a name
 
 
 def leaves(tree: Any) -> Iterator[Any]:

@@ -20,7 +20,7 @@ from tensorgraft.hub.recorded.c_source import CSource, NoWordError
 from tensorgraft.hub.recorded.program import Program
 from tensorgraft.hub.recorded.simplification import simplified
 
-# every operation is rounded as it is written, and integers wrap round
+# every operation is rounded separately, and integers wrap
 _OPTIONS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fwrapv", "-fPIC", "-shared")
 _LONGEST = 3000  # lines of source, which take some ten seconds
 
@@ -77,6 +77,6 @@ def _compiled(path: str, text: str) -> Callable[[Any, int], None]:
                 staged = Path(folder, f"{name}.{os.getpid()}")
                 shutil.copy(built, staged)
                 staged.replace(library)
-        run: Any = ctypes.CDLL(str(library)).program  # which stays in memory when its file is gone
+        run: Any = ctypes.CDLL(str(library)).program  # it stays in memory when its file is removed
     run.argtypes, run.restype = (ctypes.c_void_p, ctypes.c_void_p), None
     return run

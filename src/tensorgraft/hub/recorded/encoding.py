@@ -47,7 +47,7 @@ DTYPES = {dtype.name: dtype for dtype in (*dtypes.ALL, *dtypes.FLOAT8)}
 def write_arrays(file: Path | BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
     """Names may be any string that is not empty."""
     plain = {name: a if a.dtype.type.__module__ == "numpy" else a.view(f"u{a.itemsize}") for name, a in arrays.items()}
-    with zipfile.ZipFile(file, "w") as archive:  # as numpy.savez, whose names are keyword arguments
+    with zipfile.ZipFile(file, "w") as archive:  # like numpy.savez, whose names are keyword arguments
         for name, a in plain.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asarray(a), allow_pickle=False)
@@ -84,7 +84,7 @@ def _read_array(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]
             raise ValueError(f"the array {name!r} is {stored_dtype}{list(stored_shape)}, not {dtype}{list(shape)}")
         if info.file_size - member.tell() != size:
             raise ValueError(f"the array {name!r} has {info.file_size - member.tell()} bytes, not {size}")
-        data = member.read(size)  # as much as there is
+        data = member.read(size)  # as much as exists
     if len(data) != size:
         raise ValueError(f"the array {name!r} ends after {len(data)} of {size} bytes")
     fortran = match["fortran"] == b"True"

@@ -30,6 +30,7 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded import encoding
 from tensorgraft.hub.recorded.program import Program
 from tensorgraft.hub.recorded.structure import Template, flatten, from_json, template_text, unflatten
+from tensorgraft.hub.recorded.tracing import record
 
 FORMAT, VERSION = "tensorgraft function", 1
 
@@ -39,7 +40,7 @@ class CallSignature:
     """The signature by which calls are told apart."""
 
     arguments: Template
-    specs: tuple[ShapeDtype, ...]  # of the arrays in them
+    specs: tuple[ShapeDtype, ...]  # of the arrays in the arguments
     seeded: bool
 
     def __str__(self) -> str:
@@ -152,6 +153,45 @@ class Function:
             programs = dict(_decoded(entry, weights, constants) for entry in data["signatures"])
             name = str(data["name"])
         return cls(xp, name, weights, programs)
+
+
+class RecordingFunction(Function):
+    """A function that records a program at the first call with each signature."""
+
+    # for the message if a call writes weights: their name, and how to call the function without writes
+    weights_label: str
+    stateless: str
+
+    def recorded(self, signature: CallSignature) -> Recorded:
+        program = self.programs.get(signature)
+        if program is None:
+            program = self.programs[signature] = self._record(signature)
+        return program
+
+    def evaluate(self, weights: dict[str, Array], args: Any, kwargs: Any, seed: Array | None) -> tuple[Any, Any]:
+        """Call the function on arrays of the recording backend. Returns (results, names of the weights that it
+        writes)."""
+        raise NotImplementedError
+
+    def _record(self, signature: CallSignature) -> Recorded:
+        results: Any = None
+
+        def run(xp: Backend, *arrays: Array) -> list[Array]:
+            nonlocal results
+            remaining = iter(arrays)
+            weights = {name: next(remaining) for name in self.weights}
+            args, kwargs = unflatten(signature.arguments, remaining)
+            out, written = self.evaluate(weights, args, kwargs, next(remaining, None))
+            if written:
+                raise ValueError(
+                    f"{self.__name__} writes its {self.weights_label} ({', '.join(written)}), but a plain function"
+                    f" has no state: {self.stateless}"
+                )
+            results, flat = flatten(out, xp.operand, f"what {self.__name__} returns")
+            return flat
+
+        specs = [*specs_of(self.weights.values()), *signature.specs, *[SEED] * signature.seeded]
+        return Recorded(record(run, specs), results)
 
 
 def _decoded(

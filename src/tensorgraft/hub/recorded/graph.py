@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import weakref
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.hub.array import HasShape
 from tensorgraft.hub.array import NativeArray as Array
 
 Scalar = bool | int | float | complex
@@ -26,7 +26,7 @@ class Figures:
     programs: int = 0  # different graphs among them, each compiled once
 
 
-class Node:
+class Node(HasShape):
     """An array: a result of a recorded call, or, once `value` is set, an array with values."""
 
     __slots__ = ("__weakref__", "dtype", "graph", "number", "owner", "shape", "shared", "value")
@@ -38,15 +38,7 @@ class Node:
         self.value = value
         self.graph: Graph | None = None
         self.number = -1
-        self.shared = False  # its memory is known outside: never to be given to another array
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
+        self.shared = False  # True: its memory has references outside, and must not be reused for another array
 
     def __dlpack__(self, **options: Any) -> Any:
         return self.owner.materialize(self).__dlpack__(**options)
@@ -68,7 +60,7 @@ class Graph:
     def __init__(self) -> None:
         self.calls: list[tuple[Callable[..., Any], tuple[int, ...], int]] = []  # with the number of the first result
         self.leaves: list[Array | Scalar] = []
-        self.kinds: list[Any] = []  # of the leaves: (shape, dtype), or the type of a Python scalar
+        self.kinds: list[Any] = []  # kinds of the leaves: (shape, dtype), or the type of a Python scalar
         self.results: list[weakref.ref[Node]] = []
         self.shared: list[Array] = []  # leaves that are shared outside: one more reference marks them as in use
         self._leaf_of: dict[int, int] = {}
@@ -89,7 +81,8 @@ class Graph:
         for node in results:
             node.graph, node.number = self, len(self.results)
             self.results.append(weakref.ref(node))
-        self.calls.append((fn, tuple(refs), first))  # before that, an interrupt leaves results that nobody has
+        # last, because an interrupt before would leave a call without results
+        self.calls.append((fn, tuple(refs), first))
 
     def _leaf(self, value: Array, kind: Any, shared: bool) -> int:
         at = self._leaf_of.get(id(value))

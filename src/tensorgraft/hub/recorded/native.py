@@ -20,7 +20,7 @@ from tensorgraft.hub.recorded.program import Program
 from tensorgraft.hub.recorded.simplification import simplified
 from tensorgraft.hub.recorded.source import ProgramWriter, function
 
-Text = Callable[[Any], str]  # of an argument of a call
+Text = Callable[[Any], str]  # returns the text of an argument
 
 
 class Dialect:

@@ -14,7 +14,7 @@ from typing import Any
 # A compilation takes about 50 ms for each operation of a piece, computing it at once 0.2 ms and more: so often, it is a
 # tenth of what the piece has cost.
 TIMES = 2048
-RARE = 8  # what turns out new in one of so many passes, or fewer, parts no piece
+RARE = 8  # a change that is new in so few passes does not split a piece
 _MOST = 1 << 18  # operations that are counted
 
 
@@ -35,7 +35,7 @@ class Pieces:
 
     def __init__(self) -> None:
         self._known: dict[int, _Pass] = {}
-        self._ended_at: dict[_Pass, int] = {}  # how often pieces ended there
+        self._ended_at: dict[_Pass, int] = {}  # {pass: how often pieces ended there}
         self._path: list[_Pass] = []  # from the beginning of the piece
         self._at = 0
         self._recorded = False

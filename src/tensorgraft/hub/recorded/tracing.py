@@ -34,7 +34,7 @@ CONTROL_FLOW = frozenset({"cond", "while_loop", "scan"})
 _SMALL = 64  # elements: of equal constants no larger than that there is one
 
 
-OPERATIONS = frozenset(operations()) - {"map"}  # what a program can call
+OPERATIONS = frozenset(operations()) - {"map"}  # operations that a program may call
 
 
 def record(fn: Callable[..., Sequence[Array]], specs: Sequence[Any], with_host: bool = False) -> Program:
@@ -66,7 +66,7 @@ def _recorded(name: str) -> Callable[..., Any]:
 
 
 class _Recording(ByTape, Backend):
-    for _name in OPERATIONS - CONTROL_FLOW - {"coded_matmul"}:  # of which files could not keep what codes stand for
+    for _name in OPERATIONS - CONTROL_FLOW - {"coded_matmul"}:  # saved files cannot represent encodings
         locals()[_name] = _recorded(_name)
     del _name
 
@@ -198,14 +198,14 @@ class ProgramBackend(_Recording):
     ) -> tuple[Any, Any]:
         length, reverse = int(length), bool(reverse)
         (carry, structure), (xs_, x_structure) = self._flat(init), self._flat(xs)
-        self._rules.scan(lambda c, x: (c, ()), (), tuple(map(spec_of, xs_)), length)  # of the extents
+        self._rules.scan(lambda c, x: (c, ()), (), tuple(map(spec_of, xs_)), length)  # checks the extents
         rows = tuple(Var(x.shape[1:], x.dtype) for x in xs_)
         step, (new_carry, y) = self._body(body, (carry, structure), (rows, x_structure))
         (carry_out, out), (y_out, y_structure) = self._flat(new_carry), self._flat(y)
         step.result = (carry_out, y_out)
         self._rules.scan(
             lambda c, x: (_specs(carry_out, out), ()), _specs(carry, structure), (), length, reverse
-        )  # of the carry
+        )  # specs of the carry
         stacked = tuple(ShapeDtype((length, *v.shape), v.dtype) for v in y_out)
         outputs = self._append(
             "scan", (step, carry, xs_), {"length": length, "reverse": reverse}, (tuple(map(spec_of, carry)), stacked)
@@ -270,7 +270,7 @@ class ProgramBackend(_Recording):
         return key
 
     def native_function(self, primal: Callable[..., Any], forward: Any, backward: Any, /) -> Callable[..., Any]:
-        return primal  # what is recorded is computed, not differentiated
+        return primal  # recorded programs are computed, not differentiated
 
     def scope(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()

@@ -34,7 +34,7 @@ class Variable:
     def __init__(self, value: Array, node: TapeNode | None = None, number: int = 0, tracked: bool = False) -> None:
         self.value = value
         self.node = node
-        self.number = number  # which of the node's results
+        self.number = number  # the number of the node's result
         self.tracked = tracked or node is not None
 
 

@@ -31,7 +31,7 @@ def _scatter(
 
     if mode == "set":
 
-        def winners() -> Array:  # of equal indices the update that is there
+        def winners() -> Array:  # for equal indices, the update whose value was stored
             number = (
                 xp.reshape(xp.iota(max(_size(gathered_shape), 1), dtypes.int64), gathered_shape)
                 if _size(gathered_shape)
@@ -50,7 +50,7 @@ def _scatter(
     elif mode == "multiply":
         gx = lambda: xp.scatter(g, indices, updates, mode="multiply")  # noqa: E731
         gu = lambda: to_updates(xp.divide(xp.gather(xp.multiply(g, y), indices), wide()))  # noqa: E731
-    else:  # min, max: whoever is equal to the result shares
+    else:  # min, max: all that equal the result share the gradient
 
         def shares() -> tuple[Array, Array]:
             own_share = xp.astype(xp.equal(x, y), xp.dtype_of(g))

@@ -46,8 +46,8 @@ def vjp(
 def _walk(
     xp: Any, inputs: Sequence[Variable], results: Sequence[Variable], cotangents: Sequence[Array]
 ) -> tuple[Array, ...]:
-    gathered: dict[int, list[Array | None]] = {}  # of the results of a node, by its id
-    arrived: dict[int, Array] = {}  # of inputs
+    gathered: dict[int, list[Array | None]] = {}  # {id of a node: cotangents of its results}
+    arrived: dict[int, Array] = {}  # {id of an input: its cotangent}
 
     def give(v: Variable, g: Array) -> None:
         if v.node is None:

@@ -38,7 +38,7 @@ def _convolution(
 
         return [batched, of_weights]
     n = len(strides)
-    spans = []  # of each axis: dilated input, dilated window, dilated output
+    spans = []  # for each axis: dilated input, dilated window, dilated output
     for i, k, o, s, ld, rd in zip(
         xp.shape(x)[2:], xp.shape(w)[2:], xp.shape(g)[2:], strides, lhs_dilation, rhs_dilation, strict=True
     ):

@@ -111,7 +111,7 @@ def _gauss(alpha: Array, beta: Array) -> Pair:
     first = alpha[:, :1]
     has_ended = xp.concat([xp.zeros_like(first), beta[:, :-1]], axis=1) == 0
     position = xp.expand_dims(xp.arange(steps, device=alpha.device), axis=0)
-    # behind its end a process has a node of weight 0, where any function has the value that it has somewhere else
+    # after its end a process has nodes of weight 0, at a point where the function is evaluated anyway
     alpha = xp.where(xp.logical_and(has_ended, position > 0), first, alpha)
     identity = xp.eye(steps, dtype=alpha.dtype, device=alpha.device)
     below = xp.eye(steps, k=-1, dtype=alpha.dtype, device=alpha.device)  # eigh reads the lower triangle

@@ -127,9 +127,9 @@ def _xtrace(w: Array, q: Array, r: Array, z: Array, *rest: Array, hermitian: boo
     sums = xp.sum(xp.stack([conj(s) * c, c * conj(c)]), axis=1)
     a = sums[0, :]
     b = s * a
-    u = c - b  # what Q_i explains of w_i, in the basis Q
+    u = c - b  # the component of w_i that Q_i spans, in the basis Q
     forms = xp.stack([conj(b) * r + conj(u) * (h @ u) - conj(adjoint(z) @ w) * u, conj(s) * (h @ s)])
-    quadratic, linear_term = xp.unstack(xp.sum(forms, axis=1))  # of v = w_i - Q u
+    quadratic, linear_term = xp.unstack(xp.sum(forms, axis=1))  # for v = w_i - Q u
     total = squares(w)
     scale = _length(n, m - 1, total, total - real(sums[1, :] - a * conj(a)))
     t = quadratic * scale - linear_term

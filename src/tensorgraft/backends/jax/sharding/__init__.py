@@ -1,1 +1,1 @@
-"""Arrays over the devices of a mesh, those that are there and those that are not."""
+"""Arrays over the devices of a mesh, real or simulated."""

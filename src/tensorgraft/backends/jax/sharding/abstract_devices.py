@@ -1,8 +1,8 @@
-"""Arrays without memory, on devices that are not there: programs of them are traced, lowered and compiled, never run.
+"""Arrays without memory, on devices that do not exist: their programs are traced, lowered and compiled, but not run.
 
-An abstract array is a `jax.ShapeDtypeStruct`. A trace takes one from outside as it does any other array, by its
-stand-in, which is what an operation without operands gives; the trace done, its result is an input of the program.
-XLA compiles for as many devices as a process has: another process simulates them (`elsewhere`).
+An abstract array is a `jax.ShapeDtypeStruct`. A trace replaces one from outside by a stand-in, as it does for any
+array: here the result of an operation without operands, which becomes an input of the program after the trace. XLA
+compiles for the devices of its process: another process simulates them (`simulated_compile`).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def stand_in(x: jax.ShapeDtypeStruct) -> Array:
 
 
 def devices_of(arrays: Any) -> int:
-    """Return the number of devices, which are not there, on which abstract arrays lie; 0 where they lie on none."""
+    """Return the number of simulated devices of abstract arrays; 0 if there are no abstract arrays."""
     for x in arrays:
         sharding = getattr(x, "sharding", None)
         if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, jax.sharding.AbstractMesh):
@@ -102,7 +102,7 @@ def devices_of(arrays: Any) -> int:
 
 
 class LoweredElsewhere:
-    """A `jax.stages.Lowered` whose `compile` is for devices that are not there, in a process that simulates them."""
+    """A `jax.stages.Lowered` whose `compile` runs in a process that simulates its devices."""
 
     def __init__(self, traced: Any, devices: int, options: Mapping[str, Any] | None) -> None:
         self._lowered = traced.lower(lowering_platforms=("cpu",))

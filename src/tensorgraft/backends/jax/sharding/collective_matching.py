@@ -22,9 +22,9 @@ from tensorgraft.backends.jax.sharding import processes
 from tensorgraft.backends.jax.sharding.collective_timeout import watched
 
 _lock = threading.Lock()
-_calls: Counter[tuple[int, ...]] = Counter()  # of each group, by its devices
+_calls: Counter[tuple[int, ...]] = Counter()  # {devices of a group: number of calls}
 _agreed: dict[tuple[int, ...], set[Hashable]] = {}
-_compared: dict[tuple[int, ...], str] = {}  # of each group, where the service has the last comparison
+_compared: dict[tuple[int, ...], str] = {}  # {devices of a group: where the service has its last comparison}
 _NOTHING = "nothing within {:g} s"
 _MARGIN = 5.0  # seconds that the others wait for the first of them longer than that one does
 
@@ -32,10 +32,10 @@ _MARGIN = 5.0  # seconds that the others wait for the first of them longer than 
 def agreed(
     devices: tuple[int, ...], signature: Hashable, words: Callable[[], str], seconds: float
 ) -> contextlib.AbstractContextManager[Callable[[Sequence[Any]], None]]:
-    """The context of a call of all processes of a group, which begins when all call the same, where this one has not
-    called it before.
+    """The context of a call of all processes of a group. It begins when all make the same call, if this process makes
+    it for the first time.
 
-    Raises RuntimeError, in each of them, where they do not, or where one does not come in `seconds`."""
+    Raises RuntimeError in each of them if the calls differ, or one does not arrive in `seconds`."""
     with _lock:
         _calls[devices] += 1
         number, known = _calls[devices], _agreed.setdefault(devices, set())
@@ -48,7 +48,7 @@ def agreed(
 
 
 class _Call:
-    """One call of a group. Its first process reads what each of the others says, and tells them what is wrong."""
+    """One call of a group. Its first process reads the descriptions of the others, and sends them the verdict."""
 
     def __init__(self, devices: tuple[int, ...], number: int, words: Callable[[], str], seconds: float) -> None:
         self._devices, self._number, self._words, self._seconds = devices, number, words, seconds
@@ -56,7 +56,7 @@ class _Call:
         self._at = f"tensorgraft/collectives/{','.join(map(str, devices))}/{number}"
 
     def verdict(self, stop: Callable[[], bool]) -> str:
-        """Return what is wrong; "" for nothing, and where `stop` says that it does not matter any more."""
+        """Return an error message; "" if there is none, or if `stop` says that it is not needed any more."""
         client = processes.client()
         local_ids = {d.id for d in jax.local_devices()}
         rank = next(r for r, device in enumerate(self._devices) if device in local_ids)

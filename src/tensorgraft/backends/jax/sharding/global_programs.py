@@ -61,7 +61,7 @@ class _Program:
             self._agree(leaves, args, kwargs)
             with without_connections():
                 out = jax.block_until_ready(self._jitted(*args, **kwargs))
-        except NotImplementedError as error:  # which elsewhere means: not on this backend
+        except NotImplementedError as error:  # other code takes this error to mean: not on this backend
             raise RuntimeError(f"an operation on arrays of several processes: {error}") from error
         self._ran.add(signature)
         return out

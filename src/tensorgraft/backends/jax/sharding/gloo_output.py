@@ -1,4 +1,4 @@
-"""Removal of what JAX's collectives on the CPU print on standard output, which is the program's."""
+"""Removal of the messages that JAX's collectives on the CPU print to the program's standard output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OUTPUT = 1
 
 @contextlib.contextmanager
 def without_connections() -> Iterator[None]:
-    """Gloo's lines on connections do not come out; what else is written meanwhile does, when the block ends."""
+    """A context in which Gloo's messages on connections are removed; other output is written when it ends."""
     with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or no file
         sys.stdout.flush()
     try:
@@ -33,7 +33,8 @@ def without_connections() -> Iterator[None]:
             captured_output.seek(0)
             lines = captured_output.readlines()
             dropped = [line for line in lines if any(words in line for words in _SAID)]
-            torn = b"".join(dropped).count(_SAID[0]) - len(dropped)  # of two in one line the second ends an empty one
+            # if two are in one line, the second one ends an empty line
+            torn = b"".join(dropped).count(_SAID[0]) - len(dropped)
             for line in lines:
                 if line in dropped:
                     continue

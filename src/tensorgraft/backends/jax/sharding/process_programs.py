@@ -145,5 +145,5 @@ class ProcessPrograms:
 
     @staticmethod
     def back(arrays: Sequence[Array]) -> tuple[Array, ...]:
-        """This process's arrays, of what it gave."""
+        """Return this process's arrays from the results of the program."""
         return tuple(x._arrays[0] for x in arrays)

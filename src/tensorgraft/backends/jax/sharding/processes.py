@@ -47,7 +47,8 @@ def join() -> None:
         return
     if started or not processes.may_join():
         return
-    if registry.parse(registry.initial())[0] != "jax":  # used beside another backend, by some processes alone perhaps
+    # JAX is used in addition to another backend, perhaps by some processes only
+    if registry.parse(registry.initial())[0] != "jax":
         return
     launch = processes.launched()
     if launch is not None:
@@ -81,7 +82,8 @@ def _initialize(address: str | None, n: int | None, rank: int | None, local: lis
 
 
 def _prepare() -> None:
-    if count := os.environ.get("TENSORGRAFT_DEVICES"):  # of the CPU; else one a process
+    # the number of devices of the CPU; one for each process by default
+    if count := os.environ.get("TENSORGRAFT_DEVICES"):
         jax.config.update("jax_num_cpu_devices", int(count))
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # see `global_programs`: programs of a process alone, too
 

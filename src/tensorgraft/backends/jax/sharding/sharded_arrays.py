@@ -42,7 +42,7 @@ class JaxSharding:
         if placement.mesh.abstract or not placement.spec:
             return 0, 1
         sharding = sharding_of(placement, self.device.platform)
-        starts: dict[int, set[int]] = {}  # of the pieces that a process has
+        starts: dict[int, set[int]] = {}  # {axis: starts of this process's pieces}
         for device, index in sharding.devices_indices_map((sharding.num_devices,) * len(placement.spec)).items():
             starts.setdefault(device.process_index, set()).add(index[0].start or 0)  # type: ignore[attr-defined]
         parts = sorted({frozenset(of_one) for of_one in starts.values()}, key=min)

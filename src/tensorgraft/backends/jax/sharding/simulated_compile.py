@@ -40,7 +40,7 @@ def main(program: str, result: str, count: str, *settings: str) -> None:
     n = int(count)
     jax.config.update("jax_num_cpu_devices", n)
     client = backend.get_backend("cpu")
-    # memory and exchanges are settled before LLVM begins, and nobody will run the code
+    # memory and exchanges are determined before LLVM runs, and the code will not be executed
     overrides: dict[str, Any] = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
     overrides |= dict(setting.split("=", 1) for setting in settings)
     options = backend.get_compile_options(1, n, np.arange(n).reshape(1, n), overrides, backend=client)

@@ -31,8 +31,8 @@ class Meeting:
     def __init__(self) -> None:
         self.words: list[str] = []  # each collective, in order
         self._world: World | None = None
-        self._axes: dict[str, int] = {}  # of all processes
-        self._axis_groups: dict[str, Group] = {}  # axes of the mesh of all, each with a group that has it
+        self._axes: dict[str, int] = {}  # {axis of the mesh of all processes: size}
+        self._axis_groups: dict[str, Group] = {}  # {axis of that mesh: a group whose processes are along it}
         self._other_groups: dict[str, Group] = {}  # groups that are no axes of it
 
     @property

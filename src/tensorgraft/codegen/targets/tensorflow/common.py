@@ -14,7 +14,8 @@ from tensorgraft.hub import dtypes
 
 NARROW_FLOATS = (dtypes.float16, dtypes.bfloat16)
 _KNOWN = (*dtypes.ALL, dtypes.float8_e4m3fn, dtypes.float8_e5m2)
-SMALL_INTEGERS = tuple(t for t in dtypes.INTEGER if t not in (dtypes.int32, dtypes.int64))  # of few kernels
+# TensorFlow has few kernels for them
+SMALL_INTEGERS = tuple(t for t in dtypes.INTEGER if t not in (dtypes.int32, dtypes.int64))
 
 
 def dtype_name(dtype: np.dtype) -> str:

@@ -25,7 +25,7 @@ def _typed(template: str) -> Callable[..., ast.expr]:
 
     def rule(w: Writing, **operands: Any) -> ast.expr:
         arrays = [v for k, v in operands.items() if isinstance(v, Var) and k != "condition"]
-        like = arrays[-1].dtype if arrays else dtypes.float32  # what was widened takes numbers as they are
+        like = arrays[-1].dtype if arrays else dtypes.float32  # a widened array takes Python numbers without a cast
 
         def number(v: Any) -> Any:
             if isinstance(v, Var | ast.expr) or v is None:
@@ -105,7 +105,8 @@ def _astype(w: Writing, x: Var, dtype: np.dtype) -> ast.expr:
         wide = dtypes.int64 if dtype == dtypes.uint32 else dtypes.int32
         return w.fill("tf.cast(tf.cast(x, wide), dtype)", x=x, wide=wide, dtype=dtype)  # wraps
     if dtype in dtypes.FLOAT8 and not dtypes.is_floating(x.dtype):
-        return w.fill("tf.cast(tf.cast(x, tf.float32), dtype)", x=x, dtype=dtype)  # which has no kernel of its own
+        # TensorFlow has no kernel for this dtype
+        return w.fill("tf.cast(tf.cast(x, tf.float32), dtype)", x=x, dtype=dtype)
     return w.fill("tf.cast(x, dtype)", x=x, dtype=dtype)
 
 

@@ -22,7 +22,7 @@ def dtype_name(dtype: np.dtype) -> str:
 
 
 def unless_float32(dtype: np.dtype) -> Any:
-    """The dtype of what PyTorch makes of a shape, where it has to be said."""
+    """Return the dtype of a new array, or None for PyTorch's default."""
     return None if dtype == dtypes.float32 else dtype
 
 

@@ -30,7 +30,7 @@ def _bound(name: str, keyword: str) -> Rule:
         if isinstance(x, Var) and isinstance(y, Var):
             return w.fill(f"torch.{name}(x, y)", x=x, y=y)
         x, y = (x, y) if isinstance(x, Var) else (y, x)
-        if x.dtype == bool:  # which PyTorch does not clamp
+        if x.dtype == bool:  # PyTorch cannot clamp booleans
             return w.fill(f"x {'|' if keyword == 'min' else '&'} y", x=x, y=y)
         return w.fill(f"x.clamp({keyword}=y)", x=x, y=y)
 
@@ -47,7 +47,7 @@ def _clip(w: Writing, x: Var, low: Any = None, high: Any = None) -> ast.expr:
 
 def _pow(w: Writing, x: Any, y: Any) -> ast.expr:
     if rules.dtype_of(x, y).kind == "i" and not isinstance(y, Var) and y < 0:
-        return w.fill("x ** torch.tensor(y)", x=x, y=y)  # of numbers PyTorch refuses it
+        return w.fill("x ** torch.tensor(y)", x=x, y=y)  # PyTorch refuses numbers here
     return w.fill("x ** y", x=x, y=y)
 
 
@@ -99,8 +99,8 @@ _IN_INT64 = {
 
 
 def _through_int64(template: str, rule: Rule) -> Rule:
-    """PyTorch has few kernels of unsigned integers of 16 and 32 bits: int64 has room for them, and what is more than
-    they hold is lost on the way back."""
+    """Compute unsigned integers of 16 and 32 bits in int64, because PyTorch has few kernels for them; the conversion
+    back wraps."""
 
     def wide(w: Writing, **arguments: Any) -> ast.expr:
         if not any(v.dtype in _UNSIGNED for v in rules.arrays(arguments)):

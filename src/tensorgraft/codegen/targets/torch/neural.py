@@ -53,7 +53,7 @@ def _cross_entropy(
 def _dot_product_attention(
     w: Writing, q: Var, k: Var, v: Var, mask: Any = None, causal: bool = False, scale: float | None = None
 ) -> ast.expr:
-    if mask is not None and causal:  # of which PyTorch takes one
+    if mask is not None and causal:  # PyTorch accepts only one of them
         causal_mask = w.fill(
             "torch.ones(n, m, dtype=torch.bool, device=x.device).tril()", n=q.shape[2], m=k.shape[2], x=q
         )

@@ -26,7 +26,7 @@ def hide(*names):
 
 
 def main(compute):
-    """Write the results of `compute(module, name, weights, arrays, example)` beside each example."""
+    """Write the results of `compute(module, name, weights, arrays, example)` next to each example."""
     source, weights, name, job = sys.argv[1:]
     spec = importlib.util.spec_from_file_location("model", source)
     assert spec is not None and spec.loader is not None

@@ -1,7 +1,7 @@
 """A function of the Array API standard as a program that `tg.source` writes down.
 
-It is given arrays of `tensorgraft.array_api` that record what is done with them, whichever arrays it has been made for:
-it finds its namespace by `__array_namespace__`.
+It is called with arrays of `tensorgraft.array_api` that record their operations, whichever arrays it was written for,
+because it finds its namespace by `__array_namespace__`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from tensorgraft.codegen.captured_values import captured_values
 from tensorgraft.codegen.program import Evaluation, by_path, cosines
-from tensorgraft.codegen.recorders.call_recorder import leaves, mapped
+from tensorgraft.codegen.recorders.call_recorder import leaves, mapped, single_arguments
 from tensorgraft.codegen.recorders.frames import Watched, framed
 from tensorgraft.codegen.recorders.recording import ScopedRecorder
 from tensorgraft.codegen.trace import SourceTrace
@@ -29,7 +29,7 @@ from tensorgraft.hub import dtypes, registry
 from tensorgraft.hub.recorded.block import Var
 from tensorgraft.storage import Storage
 
-# What people call the argument that holds a model's arrays
+# the usual names of the argument that contains a model's arrays
 PARAMETERS = frozenset({"params", "parameters", "weights", "model", "state_dict"})
 
 
@@ -59,18 +59,8 @@ class ArrayFunctionProgram:
         self.origin = f"{qualified.removeprefix('__main__.')} of the Array API standard"
 
     def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
-        """Arguments by name."""
-        signature = inspect.signature(self.fn)
-        flat: list[tuple[str, Any]] = []
-        for name, value in signature.bind(*args, **kwargs).arguments.items():
-            kind = signature.parameters[name].kind
-            if kind is inspect.Parameter.VAR_KEYWORD:
-                flat.extend(value.items())
-            elif kind is inspect.Parameter.VAR_POSITIONAL:
-                flat.extend((name if len(value) == 1 else f"{name}{i}", x) for i, x in enumerate(value))
-            else:
-                flat.append((name, value))
-        return flat
+        """Return the arguments by name."""
+        return single_arguments(self.fn, args, kwargs)
 
     def flatten(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -251,7 +241,7 @@ def _like(values: np.ndarray, x: Any, xp: Any = None) -> Any:
 
 
 def closed_arrays(fn: Any, depth: int = 4) -> Iterator[tuple[str, Array]]:
-    """Return (path, array) of what a function has from around it, each array once."""
+    """Return (path, array) for the arrays that a function captures, each once."""
     seen_cells: set[int] = set()
     for path, x in _variables_around(fn, depth):
         if isinstance(x, Array) and id(x._cell) not in seen_cells and x._geometry is None:

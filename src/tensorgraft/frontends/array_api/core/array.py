@@ -1,4 +1,4 @@
-"""`Array`: a storage and where to look in it. Views share the storage, and see each other's writes."""
+"""`Array`: a storage and a geometry. Views share the storage, and see each other's writes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ else:
     Operators = object
 
 Shape = tuple[int, ...]
-_CPU = 1  # of DLPack's devices
+_CPU = 1  # DLPack's number of the CPU
 _whole = functools.lru_cache(maxsize=4096)(contiguous_geometry)
 
 
@@ -39,7 +39,7 @@ class Array(Operators):
 
     def __init__(self, cell: Storage, geometry: Geometry | None = None) -> None:
         self._cell = cell
-        self._geometry = geometry  # None: all of the storage, as its array has it
+        self._geometry = geometry  # None: all of the storage, in the order of its array
         if geometry is None and tracing.now.capture is not None:
             tracing.now.capture.note(cell)
 
@@ -125,7 +125,7 @@ class Array(Operators):
         self._check_exportable("__dlpack__")
         if not self._is_known():
             raise traced_value_errors.value_needed(self, "__dlpack__")
-        if min(self.strides, default=0) < 0:  # which many importers do not take, and PyTorch's ends the process over
+        if min(self.strides, default=0) < 0:  # many importers refuse negative strides, and PyTorch's crashes
             if copy is False:
                 raise BufferError(
                     f"an array with negative strides, {self.strides}, can be exported only by a copy, but copy=False"
@@ -143,7 +143,7 @@ class Array(Operators):
         other_device = dl_device is not None and tuple(map(int, dl_device)) != tuple(map(int, device))
         options = {
             "stream": stream if int(device[0]) != _CPU else None,  # on the CPU there are none
-            "max_version": max_version if max_version and max_version[0] else None,  # None stands for version 0
+            "max_version": max_version if max_version and max_version[0] else None,  # None means version 0
             "dl_device": dl_device if other_device else None,
             "copy": False if copy is False and other_device else None,
         }
@@ -161,7 +161,7 @@ class Array(Operators):
             if copy is False:
                 raise ValueError(f"an array of {values.dtype} cannot become an array of {dtype} without a copy")
             return values.astype(dtype)
-        # compiled code of libraries asks for writable memory, and JAX's is read-only
+        # compiled code of libraries requires writable memory, and JAX's is read-only
         return values.copy() if copy or (copy is None and not values.flags.writeable) else values
 
     def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> Any:
@@ -187,7 +187,8 @@ class Array(Operators):
     # ---- values ------------------------------------------------------------------------------------------------------
 
     def _host(self, conversion: str = "values") -> np.ndarray:
-        """Values. `conversion`: what asked for them, for an error. Raises TracedValueError where there are none yet."""
+        """Return the values. `conversion`: what reads them, for an error. Raises TracedValueError if there are none
+        yet."""
         xp, capture = self._cell.backend, tracing.now.capture
         if capture is not None and capture.is_input(self._cell):
             raise traced_value_errors.value_needed(self, conversion)
@@ -251,7 +252,7 @@ class Array(Operators):
         return math.trunc(self._scalar("trunc").item())
 
     def __format__(self, spec: str) -> str:
-        """The number of a 0-dimensional array, as it would be; others take no format."""
+        """Format a 0-dimensional array as its number; other arrays accept no format."""
         if self.ndim or (not spec and not self._is_known()):
             return super().__format__(spec)
         return format(self._host("format").item(), spec)
@@ -313,7 +314,7 @@ class Array(Operators):
         return self._value()
 
     def _write(self, value: Any, geometry: Geometry | None = None) -> None:
-        """Put an array of the backend, of the right shape and dtype, where the array (or `geometry`) looks."""
+        """Write an array of the backend, of the right shape and dtype, at the array's geometry (or `geometry`)."""
         cell = self._cell
         g = self._full_geometry() if geometry is None else geometry
         if tracing.now.capture is not None:

@@ -34,7 +34,8 @@ def show(operands: Sequence[Any]) -> str:
 
 
 def operand(name: str, x: Any, kinds: str = "bifc") -> Backend:
-    """The backend of the one operand of a call. Raises TypeError for what is no array, or none of these kinds."""
+    """Return the backend of the only operand of a call. Raises TypeError for an operand that is no array, or of another
+    kind."""
     if x.__class__ is not Array and not isinstance(x, Array):
         not_an_array(name, x)
     if kind(x.dtype) not in kinds:

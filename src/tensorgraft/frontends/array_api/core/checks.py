@@ -24,7 +24,7 @@ def check(xp: Backend, flag: Any, message: str) -> None:
     while capture is not None and capture.inner is not xp:
         capture = capture.before
     if capture is None:  # a trace that is not ours
-        raise_first(xp.to_numpy(flag), [message])  # which raises
+        raise_first(xp.to_numpy(flag), [message])  # raises
     else:
         capture.checks.append((flag, message))
 
@@ -46,10 +46,10 @@ class Repeated:
     which of them failed first. Bodies without checks carry nothing: those with some are traced again."""
 
     def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}  # of messages
+        self.numbers: dict[str, int] = {}  # {message: number}
 
     def along(self, xp: Backend, checks: Sequence[tuple[Any, str]], before: Sequence[Any]) -> list[Any]:
-        """Return what a body hands on: the number of the first check that failed, or 0; nothing if it was given
+        """Return what a body carries: the number of the first check that failed, or 0; nothing if it received
         nothing."""
         for _, message in checks:
             self.numbers.setdefault(message, len(self.numbers) + 1)

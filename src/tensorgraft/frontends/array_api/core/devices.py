@@ -83,17 +83,17 @@ def device_of(backend: Backend) -> Device:
 
 
 def resolve(device: Any) -> Device:
-    """A device given as `device=`: a `Device`, a name, `tg.device(...)`, or None for the default.
+    """Return the device of an argument `device=`: a `Device`, a name, `tg.device(...)`, or None for the default.
 
-    Raises BackendNotAvailableError, which lists what there is, for a name that is not known; TypeError for what is no
-    device.
+    Raises BackendNotAvailableError, which lists the available backends, for an unknown name; TypeError for an argument
+    that is no device.
     """
     if device is None:
         return default()
     if isinstance(device, Device):
         return device
     if isinstance(device, str):
-        return device_named("numpy" if device == "cpu" else device)  # what other libraries call the host
+        return device_named("numpy" if device == "cpu" else device)  # the name that other libraries use for the host
     if (name := foreign.name_of(device)) is not None:  # a torch.device that `tg.device` made
         return device_named(name)
     raise TypeError(f"device: expected a name such as 'jax', tg.device(...), or the device of an array, got {device!r}")

@@ -28,7 +28,7 @@ KINDS = {
     "fc": f"real or complex floating-point numbers{_DEFAULT}",
 }
 
-# an argument's name -> what it is, where a function says nothing else
+# {name of an argument: its description, unless a function has its own}
 ARGUMENTS = {
     "arrays": "arrays on one device",
     "arrays_and_dtypes": "arrays, dtypes and scalars, of which one at least is an array or a dtype",
@@ -285,7 +285,7 @@ RESULTS: dict[str, tuple[str, str]] = {
     "fft.rfftfreq": ("", "float64 without `dtype`, (n // 2 + 1,)"),
     "fft.rfftn": ("f", _HALF),
 }  # fmt: skip
-_REAL = ("abs", "imag", "real")  # of complex numbers
+_REAL = ("abs", "imag", "real")  # functions of complex numbers with real results
 _PREDICATES = ("isfinite", "isinf", "isnan", "logical_not", "signbit")
 _COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
 

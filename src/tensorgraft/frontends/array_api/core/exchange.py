@@ -20,7 +20,7 @@ from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Geometry, Storage, contiguous_strides
 
-# Errors that exporters and importers raise for what they cannot do
+# errors that exporters and importers raise for unsupported arrays
 _REFUSALS = (BufferError, TypeError, ValueError, RuntimeError, NotImplementedError)
 
 
@@ -133,7 +133,7 @@ def moved_to(x: Array, target: Backend) -> Array:
 
 
 def to_device(x: Array, device: Any, /, *, stream: Any = None) -> Array:
-    """A copy on another device; itself where it is there already."""
+    """Return a copy on another device, or the array itself if it is there already."""
     if stream is not None:
         raise ValueError("to_device: stream must be None, since backends order their work themselves")
     where = resolve(device)
@@ -185,7 +185,7 @@ def _same_memory(x: Any, source: Backend, target: Backend) -> Array | None:
             return None
         host = _dlpack_device(source) == (_CPU, 0)
         if host and not np.may_share_memory(source.to_numpy(line), target.to_numpy(array)):
-            return None  # of a dtype that one cannot export it is a copy
+            return None  # a dtype that the exporter does not support is copied
         return _marked(
             Array(Storage(array, target), Geometry(source.shape(x), strides, offset, source.dtype_of(x))), True
         )

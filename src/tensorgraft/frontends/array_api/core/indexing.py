@@ -24,10 +24,10 @@ SCALARS = (bool, int, float, complex)
 
 @dataclass
 class Selection:
-    """A key with arrays in it: a view of what is indexed, then some of its axes through index arrays."""
+    """An index with arrays in it: a view of the array, some of whose axes are then indexed by arrays."""
 
     view: Geometry
-    axes: list[int]  # of the view
+    axes: list[int]  # axes of the view
     indices: list[Any]  # int64 arrays of the backend, not negative, in bounds
     adjacent: bool  # the axes are neighbours in the key: the result has theirs in their place, else in front
 
@@ -107,7 +107,7 @@ def value_of(x: Array, value: Any) -> Any:
     xp, dtype = x._cell.backend, x.dtype
     if isinstance(value, SCALARS):
         if isinstance(value, bool) and kind(dtype) != "b":
-            value = int(value)  # as arrays of booleans are
+            value = int(value)  # in the same way as arrays of booleans
         if of_scalar(value, dtype) != dtype:
             raise TypeError(f"a Python {type(value).__name__} cannot be written into an array of {dtype}")
         return value.converted(xp, dtype) if isinstance(value, Number) else xp.full((), value, dtype)
@@ -140,7 +140,8 @@ def _into(xp: Backend, value: Any, shape: tuple[int, ...]) -> Any:
 
 
 def from_host(xp: Backend, values: np.ndarray) -> Array:
-    """An array of NumPy beside one of ours, as operand, index or value to write: data, which comes to its device."""
+    """Convert an array of NumPy that is combined with an `Array`, as operand, index or value, by moving it to the
+    array's device."""
     with xp.scope():
         return new_array(xp.asarray(values), xp)
 
@@ -201,7 +202,7 @@ def _select(x: Array, items: Sequence[Any]) -> Selection:
     axes: list[int] = []
     indices: list[Any] = []
     positions: list[int] = []  # in the key
-    axis = 0  # of x
+    axis = 0  # the axis of x
     for at, k in enumerate(items):
         if k is None or isinstance(k, slice):
             basic.append(k)

@@ -97,7 +97,7 @@ def default_dtype(value: Any) -> np.dtype:
 
 
 def checked(dtype: Any) -> np.dtype:
-    """A dtype that a program gave. Raises TypeError for what no backend has."""
+    """Return a dtype of the program. Raises TypeError for one that no backend supports."""
     resolved = np.dtype(dtype)
     if resolved not in STANDARD and resolved not in NARROW:
         raise TypeError(f"{dtype!r} is not a dtype of arrays; the dtypes are {', '.join(map(str, STANDARD))}")

@@ -35,7 +35,7 @@ class Use:
     def __init__(self, value: Any, xp: Backend, capture: tracing.ArrayCapture) -> None:
         self.value = value
         self.looked_at = False
-        self.bounds = (-math.inf, math.inf)  # of the ints for which the program is right
+        self.bounds = (-math.inf, math.inf)  # the range of ints for which the program is valid
         self.cell: Storage | None = None  # the input, once it is used
         self.backend = xp
         self.capture: tracing.ArrayCapture | None = capture  # None when the trace has ended
@@ -111,12 +111,12 @@ class Number:
 
     def __getattr__(self, name: str) -> Any:
         kind = type(self._use.value)
-        if not hasattr(kind, name):  # of the type, whatever the value
+        if not hasattr(kind, name):  # it depends on the type only
             raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
         return getattr(self.observe(), name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.observe(), name, value)  # which raises
+        setattr(self.observe(), name, value)  # raises
 
 
 def plain_number(x: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Captures of transformed functions: arrays from outside are read as they are, and what is written to them is a result.
+"""Captures of transformed functions: arrays from outside may be read, and writes to them become results.
 
-While a function of `Array`s is transformed, the storages that it touches are lent to the transform: their arrays become
-arrays of the backend that transforms, and are given back when it has ended.
+While a function of `Array`s is transformed, the storages that it uses are lent to the transform: their arrays are
+replaced by arrays of the transform's backend, and restored when it has ended.
 """
 
 from __future__ import annotations
@@ -59,18 +59,19 @@ class ArrayCapture:
         self.outer = outer
         self.inner = inner
         self.reads = reads
-        self.name = name  # of the transform
-        self.fn = fn  # what is transformed
+        self.name = name  # the name of the transform
+        self.fn = fn  # the function that is transformed
         self.before: ArrayCapture | None = None
         self.lent_cells: list[LentCell] = []
         self.insides: set[int] = set()  # ids of their arrays, which other storages may hold, too
-        self.inputs: set[int] = set()  # ids of storages that are known to come from outside
-        self.arguments: set[int] = set()  # ids of those that are arguments of `fn`, or stand for them
-        self.origins: weakref.WeakKeyDictionary[Storage, Place] = weakref.WeakKeyDictionary()  # what was made where
-        self.new_storages: weakref.WeakSet[Storage] = weakref.WeakSet()  # where `reads`: all that was made since
+        self.inputs: set[int] = set()  # ids of storages that come from outside
+        self.arguments: set[int] = set()  # ids of storages of arguments of `fn`, or of their stand-ins
+        # {storage: where it was made}
+        self.origins: weakref.WeakKeyDictionary[Storage, Place] = weakref.WeakKeyDictionary()
+        self.new_storages: weakref.WeakSet[Storage] = weakref.WeakSet()  # with `reads`: all new storages
         self.results: list[weakref.ref[Storage]] = []
-        self.checks: list[tuple[Any, str]] = []  # flags of `inner` that are to be false, what is wrong where not
-        self.aliases: dict[Device, Backend] = {}  # of `inner`: devices to which the program has moved arrays
+        self.checks: list[tuple[Any, str]] = []  # (a flag of `inner` that must be false, the message if it is not)
+        self.aliases: dict[Device, Backend] = {}  # {device to which the program has moved arrays: its alias of `inner`}
 
     def on(self, device: Device) -> Backend:
         """Return the backend of this level for arrays that are on a device: `inner`, or an alias of it."""
@@ -126,7 +127,7 @@ class ArrayCapture:
         cell.backend, cell.array, cell.capture = inner, inner_array, self
 
     def _check_not_constant(self, cell: Storage) -> None:
-        """Raise ValueError for an array on another device from outside of a compiled function, which would be a
+        """Raise ValueError for an array from outside of a compiled function on another device, which would be a
         constant of its program."""
         if self.reads and is_device(cell.backend) and cell not in self.new_storages:
             raise ValueError(

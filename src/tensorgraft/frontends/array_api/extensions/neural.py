@@ -128,8 +128,8 @@ def log_softmax(x: Array, axis: int = -1) -> Array:
 
 
 def logsumexp(x: Array, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Array:
-    """Compute log(sum(exp(x))) along axes (None: all), without overflow, in the dtype of `x`. Raises TypeError for what
-    is no real floating-point array, AxisError for an axis that is not there, ValueError for one that comes twice."""
+    """Compute log(sum(exp(x))) along axes (None: all), without overflow, in the dtype of `x`. Raises TypeError for
+    anything but a real floating-point array, AxisError for an axis out of range, ValueError for a repeated one."""
     xp = operand("logsumexp", x, "f")
     return _call(xp, _of("logsumexp"), (x,), axes_of("logsumexp", x, axis), bool(keepdims))
 

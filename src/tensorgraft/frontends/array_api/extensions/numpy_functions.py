@@ -135,7 +135,7 @@ def _on_host(name: str, function: Function, args: tuple[Any, ...], kwargs: dict[
         )
     counts[name] += 1
     out = function(*values[0], **values[1])
-    if "out" in kwargs:  # which NumPy has written
+    if "out" in kwargs:  # NumPy has written it
         return out
     return optree.tree_map(lambda x: _on_device_of(np.asarray(x) if isinstance(x, np.generic) else x, like), out)
 

@@ -1,6 +1,6 @@
 """`QuantizedArray`: codes, scales and zero points, each an array of its own, as one array.
 
-A pytree of these arrays: what is compiled, differentiated and batched sees them, and nothing else.
+It is a pytree of these arrays, which transforms compile, differentiate and batch.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tensorgraft.storage import Geometry, Storage, write
 
 
 class QuantizedArray(Array):
-    """An array of approximate numbers, made by `tg.quantize`. Shapes, views and rules are those of any array; views
-    share its codes, and what is written into them is quantised by the same scheme."""
+    """A quantised array, made by `tg.quantize`. Shapes, views and rules are those of any array; views share its codes,
+    and values written into them are quantised by the same scheme."""
 
     __slots__ = ("base", "codes", "input_scale", "input_zero", "scale", "scheme", "zero_point")
 
@@ -128,9 +128,9 @@ class QuantizedArray(Array):
 
 
 def made_of(array: Any, xp: Any, *sources: Array) -> Array:
-    """A new array around what an operation on quantised operands gave. What moves codes keeps the arrays of their
-    scales, into which a write into either would go."""
-    inner: Backend = xp.inner  # of a `QuantizingBackend`
+    """Return a new array of the result of an operation on quantised operands. Operations that move codes keep the
+    arrays of scales, so that writes into either change both."""
+    inner: Backend = xp.inner  # xp is a `QuantizingBackend`
     if isinstance(array, Quantized):
         if inner.mutable:
             source_arrays = [part._cell.array for x in sources if isinstance(x, QuantizedArray) for part in x._parts()]
@@ -146,7 +146,7 @@ kinds[QuantizingBackend] = made_of
 
 
 def _moved_to(x: QuantizedArray, target: Backend) -> QuantizedArray:
-    """Codes and scales on another backend; itself where they are there already."""
+    """Return codes and scales on another backend, or the same if they are there already."""
     xp = x.codes._cell.backend
     if target is xp or creation_backend(target) is xp:
         return x
@@ -172,7 +172,7 @@ def _flatten(q: Any) -> tuple[tuple[Any, ...], Any, None]:
 
 def _unflatten(aux: Any, children: Any) -> Any:
     instance = QuantizedArray.__new__(QuantizedArray)
-    instance._set(children, *aux)  # as they are: stand-ins while something is traced, batches of scales
+    instance._set(children, *aux)  # without checks: children may be stand-ins in a trace, or batches of scales
     return instance
 
 

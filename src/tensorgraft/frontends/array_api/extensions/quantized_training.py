@@ -1,6 +1,6 @@
-"""Quantisation-aware training of pytrees: weights that compute as what they will be quantised to.
+"""Quantisation-aware training of pytrees: weights are rounded in computations as they will be quantised.
 
-Built on `quantized`; nothing of the core imports it.
+Built on `quantized`; no core module imports it.
 """
 
 from __future__ import annotations

@@ -59,14 +59,14 @@ def key(seed: int | Array, device: Any = None) -> Array:
 
 
 def split(key: Array, num: Shape = 2) -> Array:
-    """Return `num` new keys of one, uint32 (num, 2); `num` may be a shape. Raises TypeError for what is no key (of
-    `key`, `split`, `fold_in`) or no shape, ValueError for a negative extent."""
+    """Return `num` new keys of one, uint32 (num, 2); `num` may be a shape. Raises TypeError for a key that is none (of
+    `key`, `split`, `fold_in`) or a shape that is none, ValueError for a negative extent."""
     return _sample(_backend("split", key), samplers.split, (key,), shape_of("split", num))
 
 
 def fold_in(key: Array, data: int | Array) -> Array:
-    """The key, uint32 (2,), of a key and a number, of which 32 bits count: a Python int, or a 0-d integer array. Raises
-    TypeError for what is no key, and another number."""
+    """Return a new key, uint32 (2,), of a key and a number, of which 32 bits are used: a Python int, or a 0-d integer
+    array. Raises TypeError for a key that is none, and other numbers."""
     xp = _backend("fold_in", key)
     data = _as_array(data, xp)
     if not isinstance(data, Array):
@@ -90,8 +90,8 @@ def _fold_in(xp: Backend, key: Any, data: Any) -> Any:
 
 
 def bits(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
-    """Random bits as unsigned integers of `shape`, uint32 unless `dtype` says otherwise. Raises TypeError for what is
-    no key, and a dtype of other numbers, ValueError for a negative extent."""
+    """Draw random bits as unsigned integers of `shape`, by default uint32. Raises TypeError for a key that is none, and
+    a dtype of other numbers, ValueError for a negative extent."""
     checked_dtype = dtypes.uint32 if dtype is None else checked(dtype)
     if checked_dtype.kind != "u":
         raise TypeError(f"bits: expected a dtype of unsigned integers, got {checked_dtype}")
@@ -99,9 +99,9 @@ def bits(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
 
 
 def randint(key: Array, shape: Shape, minval: Any, maxval: Any, dtype: Any = None) -> Array:
-    """Integers of [minval, maxval), int64 unless `dtype` says otherwise; bounds are ints or integer arrays that
-    broadcast to `shape`, and are clipped to what the dtype holds. Where maxval <= minval: minval. Raises TypeError for
-    what is no key, and bounds or a dtype that are no integers, ValueError for bounds that do not broadcast."""
+    """Draw integers of [minval, maxval), by default int64; minval if maxval <= minval. Bounds are ints or integer
+    arrays that broadcast to `shape`, and are clipped to the range of the dtype. Raises TypeError for a key that is
+    none, and bounds or a dtype that are no integers, ValueError for bounds that do not broadcast."""
     extents = shape_of("randint", shape)
     resolved = dtypes.int64 if dtype is None else checked(dtype)
     if resolved.kind not in "iu":
@@ -122,7 +122,7 @@ def randint(key: Array, shape: Shape, minval: Any, maxval: Any, dtype: Any = Non
 def _randint(xp: Backend, key: Any, *rest: Any) -> Any:
     *arrays, shape, dtype, low, high = rest
     bounds = iter(arrays)
-    # of dtypes narrower than 32 bits JAX draws 32, so that the remainder is nearly without bias
+    # like JAX, 32 bits are drawn for narrower dtypes, so that the remainder has nearly no bias
     wide = dtype if dtype.itemsize >= 4 else dtypes.int32
     most = int(np.iinfo(dtype).max) + (wide is not dtype)
 
@@ -238,7 +238,7 @@ def exponential(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
 
 
 def gumbel(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
-    """Standard Gumbel, of `shape`; float64 unless `dtype` says otherwise. Raises TypeError for what is no key, and a
+    """Draw from the standard Gumbel distribution, by default float64. Raises TypeError for a key that is none, and a
     dtype that is not real floating-point, ValueError for a negative extent."""
     return _sample(_backend("gumbel", key), samplers.gumbel, (key,), shape_of("gumbel", shape), _real("gumbel", dtype))
 
@@ -267,7 +267,7 @@ def _categorical(xp: Backend, key: Any, logits: Any, before: Any, axis: int) -> 
 
 
 def _backend(name: str, key: Any, *operands: Any) -> Backend:
-    """The backend of a call. Raises TypeError for what is no key."""
+    """Return the backend of a call. Raises TypeError for a key that is none."""
     if not isinstance(key, Array) or key.shape != (2,) or key.dtype != dtypes.uint32:
         text = show((key,)) if isinstance(key, Array) else f"a {type(key).__qualname__}"
         raise TypeError(f"{name}: expected a key, uint32[2], as random.key(seed) and random.split make, got {text}")
@@ -312,7 +312,7 @@ def _drawn_between(
 
 
 def _sample(xp: Backend, sampler: Sampler, arrays: tuple[Array, ...], *static: Any) -> Array:
-    """Return what a sampler draws, by one program where the backend compiles, unless it is traced already."""
+    """Return the draws of a sampler, computed by one program if the backend compiles and the call is not traced."""
     with xp.scope():
         values = [x._value() for x in arrays]
         if xp.compiles and not any(map(xp.is_traced, values)):

@@ -109,9 +109,9 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 
 def result_type(*arrays_and_dtypes: Any) -> np.dtype:
-    """The dtype to which arrays, dtypes and Python scalars are promoted; of scalars of NumPy alone, that of theirs.
+    """Return the dtype to which arrays, dtypes and Python scalars are promoted; of NumPy scalars only, that of theirs.
 
-    Raises TypeError where there is none."""
+    Raises TypeError if there is none."""
     if all(isinstance(x, np.generic) for x in arrays_and_dtypes):
         arrays_and_dtypes = tuple(x.dtype for x in arrays_and_dtypes)
     operands = [

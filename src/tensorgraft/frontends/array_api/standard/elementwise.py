@@ -61,8 +61,26 @@ def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[An
     if not takes_scalars and kernel is None:
         kernel = _composite(name)
     loose = kinds in LOOSE
+    checks_values = name == "pow"
 
     def fn(x1: Any, x2: Any, /) -> Any:
+        # two arrays of one dtype on one device are the common case, and take the short way
+        if x1.__class__ is Array and x2.__class__ is Array and (xp := x1._cell.backend) is x2._cell.backend:
+            dtype = x1.dtype
+            if dtype == x2.dtype and kind(dtype) in kinds and not checks_values:
+                with xp.scope():
+                    return computed(xp, x1, x2, x1._value(), x2._value())
+        return converting(x1, x2)
+
+    def computed(xp: Backend, x1: Any, x2: Any, a: Any, b: Any) -> Array:
+        try:
+            y = getattr(xp, name)(a, b) if kernel is None else _run(xp, name, kernel, a, b)
+        except Exception:
+            _check_broadcast(name, x1, x2)
+            raise
+        return new_array(y, xp) if xp.compound else Array(Storage(xp.ensure_owned(y) if xp.mutable else y, xp))
+
+    def converting(x1: Any, x2: Any) -> Any:
         if x1.__class__ is not Array or x2.__class__ is not Array:
             x1, x2 = of_python(x1), of_python(x2)
         if x1.__class__ is not Array and x2.__class__ is not Array:
@@ -71,36 +89,19 @@ def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[An
                 return python(x1, x2)
         if isinstance(x2, Number) and name == "pow":
             x2 = plain_number(x2)  # the exponent is a part of the program: few are powers by logarithms
-        # two arrays of one dtype on one device are the common case, and take the short way
-        if x1.__class__ is Array and x2.__class__ is Array and x1._cell.backend is x2._cell.backend:
-            xp = x1._cell.backend
-            dtype = x1.dtype
-            same_dtype = dtype == x2.dtype
-        else:
-            xp, same_dtype = backend_of(name, x1, x2), False
-        if loose and (not same_dtype or kind(dtype) not in kinds):
+        xp = backend_of(name, x1, x2)
+        if loose:
             x1, x2 = accepted(kinds, x1, x2)
-            same_dtype = False
-        if not same_dtype:
-            if name == "multiply":
-                x1, x2 = _of_mask(x1, x2), _of_mask(x2, x1)
-            dtype = dtype_of_call(name, (x1, x2))
+        if name == "multiply":
+            x1, x2 = _of_mask(x1, x2), _of_mask(x2, x1)
+        dtype = dtype_of_call(name, (x1, x2))
         if kind(dtype) not in kinds:
             check_kind(name, kinds, dtype, (x1, x2))
         if name == "pow" and dtype.kind == "i":
             _check_exponent(x1, x2)
+        as_array = _as_operand if takes_scalars else converted
         with xp.scope():
-            if same_dtype:
-                a, b = x1._value(), x2._value()
-            else:
-                as_array = _as_operand if takes_scalars else converted
-                a, b = as_array(xp, x1, dtype), as_array(xp, x2, dtype)
-            try:
-                y = getattr(xp, name)(a, b) if kernel is None else _run(xp, name, kernel, a, b)
-            except Exception:
-                _check_broadcast(name, x1, x2)
-                raise
-            return new_array(y, xp) if xp.compound else Array(Storage(xp.ensure_owned(y) if xp.mutable else y, xp))
+            return computed(xp, x1, x2, as_array(xp, x1, dtype), as_array(xp, x2, dtype))
 
     fn.__name__ = fn.__qualname__ = name
     return fn
@@ -138,7 +139,8 @@ def _of_mask(x: Any, other: Any) -> Any:
 
 
 def _as_operand(xp: Backend, x: Any, dtype: np.dtype) -> Any:
-    """The hub takes Python scalars beside arrays, which saves making an array of each."""
+    """Return an operand for the hub, which accepts Python scalars together with arrays: this saves creating an array of
+    each."""
     if isinstance(x, Array) or (type(x) is int and not -(2**63) <= x < 2**63):
         return converted(xp, x, dtype)
     return x if type(x) in (int, float) else converted(xp, x, dtype)
@@ -198,7 +200,8 @@ def _round(xp: Backend, x: Any) -> Any:
 
 
 def _floor_divide(xp: Backend, x: Any, y: Any) -> Any:
-    """Infinite operands and zeros give what division gives: an infinity, NaN, or a zero with its sign."""
+    """Compute floor division. For infinite operands and zeros the result is that of division: an infinity, NaN, or a
+    signed zero."""
     out = xp.floor_divide(x, y)
     if dtypes.is_integer(xp.dtype_of(x)):
         return out
@@ -249,7 +252,7 @@ def _log1p(xp: Backend, x: Any) -> Any:
 # kernels that correct the hub's operation of their name
 REFINED = {"expm1", "floor_divide", "log1p", "remainder"}
 
-# name -> (kinds of dtype, kernel or None for the hub's method of that name, kinds returned as they are)
+# name: (kinds of dtype, kernel or None for the hub's method of that name, kinds that are returned unchanged)
 _AS_IN_THE_HUB = """
     acos acosh asin asinh atan atanh bitwise_invert cos cosh exp imag log log10 log2 logical_not negative reciprocal
     sign signbit sin sinh sqrt square tan tanh

@@ -65,7 +65,7 @@ def _fft(xp: Backend, value: Value, n: int, axis: int, norm: str) -> Value:
 
 
 def _ifft(xp: Backend, value: Value, n: int, axis: int, norm: str) -> Value:
-    out = xp.ifft(_fitted(xp, _as_complex(xp, value), axis, n), axis)  # which divides by n
+    out = xp.ifft(_fitted(xp, _as_complex(xp, value), axis, n), axis)  # ifft divides by n
     return _scaled(xp, out, n ** _FORWARD[norm])
 
 

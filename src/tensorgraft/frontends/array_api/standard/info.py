@@ -1,4 +1,4 @@
-"""`__array_namespace_info__`: what the namespace can do, and on what."""
+"""`__array_namespace_info__`: the capabilities, devices and dtypes of the namespace."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class Info:
 
 
 def __array_namespace_info__() -> Info:
-    """Return what the namespace can do (`capabilities()`), its devices, and the dtypes, default ones too, of each."""
+    """Return the capabilities of the namespace (`capabilities()`), its devices, and the dtypes and default dtypes of
+    each."""
     return Info()
 
 

@@ -90,7 +90,7 @@ def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[
 
 
 def expand_dims(x: Array, /, axis: int | Sequence[int]) -> Array:
-    """A view with axes of one element put in, at their places in the result."""
+    """Return a view with new axes of one element, at these positions in the result."""
     operand("expand_dims", x)
     count = len(axis) if isinstance(axis, tuple | list) else 1
     new = axes_of("expand_dims", x, axis, x.ndim + count)

@@ -67,8 +67,8 @@ def nonzero(x: Array, /) -> tuple[Array, ...]:
 
 
 def searchsorted(x1: Array, x2: Any, /, *, side: str = "left", sorter: Array | None = None) -> Array:
-    """Return int64 positions at which the values `x2` would be inserted in `x1` (one-dimensional, ascending, or so
-    through `sorter`)."""
+    """Return int64 positions at which the values `x2` would be inserted in `x1` (one-dimensional and ascending,
+    possibly after indexing with `sorter`)."""
     x2 = of_python(x2)
     operand("searchsorted", x1, "if")
     xp = backend_of("searchsorted", x1, x2)

@@ -1,4 +1,4 @@
-"""Set functions of the standard. Values come in ascending order; each NaN is a value of its own."""
+"""Set functions of the standard. Values are in ascending order; each NaN is a distinct value."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def _variance(xp: Backend, name: str, x: Array, axis: Axis, correction: float, k
 
 
 def var(x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
-    """The mean square distance from the mean, divided by the number of elements less `correction`."""
+    """Return the sum of squared distances from the mean, divided by the number of elements minus `correction`."""
     (x,) = accepted("f", x)
     xp = operand("var", x, "f")
     with xp.scope():

@@ -1,4 +1,4 @@
-"""Functions of `Array`s whose derivative is a rule: `tg.transforms.custom_vjp`, and what `linear_solve` is made of."""
+"""Functions of `Array`s whose derivative is a rule: `tg.transforms.custom_vjp`, and the base of `linear_solve`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Closed:
             return tuple([_value(x) for x in results if isinstance(x, Array)])
 
     def returned(self, results: Sequence[Any]) -> Any:
-        """Arrays of the level that is going on, in the structure of what `fn` returned."""
+        """Return arrays of the current level in the structure of the result of `fn`."""
         arrays = iter(results)
         leaves = [
             c if device is None else Array(Storage(next(arrays), _level().on(device)))
@@ -173,7 +173,7 @@ def _value(x: Array) -> Any:
 
 
 class StorageWatch(tracing.ArrayCapture):
-    """Notes the storages that are read; what is done with them is the capture's before it."""
+    """Records the storages that are read; the enclosing capture handles their uses."""
 
     def __init__(self, before: tracing.ArrayCapture) -> None:
         super().__init__(before.outer, before.inner, before.reads)
@@ -203,9 +203,9 @@ class StorageWatch(tracing.ArrayCapture):
 
 
 def cells_of(fn: Callable[[], Any], known: Any = (), by_value: bool = False) -> list[Storage]:
-    """The storages from outside that `fn` reads when it is called, besides those of the arrays in `known`. None where
-    no transform is going on: there nothing has to know them. `by_value`: `fn` may ask for values, which it will find
-    when it is called on the level where they are known; what it reads until it asks is what is found."""
+    """Return the storages from outside that `fn` reads when it is called, other than those of the arrays in `known`;
+    None if no transform is in progress, since they are then not needed. `by_value`: `fn` may read values, which are
+    known when it is called at the outer level; only the storages that it reads before are found."""
     before = tracing.now.capture
     if before is None:
         return []
@@ -220,7 +220,8 @@ def cells_of(fn: Callable[[], Any], known: Any = (), by_value: bool = False) -> 
         tracing.now.capture = before
     before.checks += watch.checks
     from_outside = {id(x._cell) for x in optree.tree_leaves(known) if isinstance(x, Array)}
-    alive = [cell for ref in watch.cells.values() if (cell := ref()) is not None]  # those made inside are gone
+    # storages made inside have been freed
+    alive = [cell for ref in watch.cells.values() if (cell := ref()) is not None]
     return [cell for cell in alive if id(cell) not in from_outside]
 
 

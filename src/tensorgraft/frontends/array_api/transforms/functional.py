@@ -23,8 +23,7 @@ class ArrayFunction:
     """`fn(*args)` as (backend, *arrays) -> arrays, some leaves of the arguments being replaced.
 
     Results are those of `fn`, then the storages from outside that it has written, then those inputs that it has
-    written, then the flags of its checks. `finish` checks these, makes of the others what `fn` returns, and writes what
-    was written.
+    written, then the flags of its checks. `finish` checks the flags, applies the writes, and builds the result of `fn`.
     """
 
     def __init__(self, name: str, fn: Callable[..., Any], args: Sequence[Any], argnums: Sequence[int]) -> None:
@@ -83,7 +82,7 @@ class ArrayFunction:
             ]
             results = [x._value() for x in outputs if isinstance(x, Array)]
             self.count = len(results)
-            x = leaves = out = outputs = None  # storages made inside are gone: those that are left were there before
+            x = leaves = out = outputs = None  # frees storages made inside: the remaining ones existed before
             written_cells = capture.written()
             self.written = [cell for cell, _ in written_cells]
             self.rewritten = [
@@ -94,7 +93,7 @@ class ArrayFunction:
             return (*results, *(a for _, a in written_cells), *(cells[k].array for k in self.rewritten), *flags)
 
     def raise_failed(self, returned: Sequence[Any]) -> None:
-        """Raise what `error_if` asks for: now, or, where the outside is traced too, when that has run."""
+        """Raise the error of `error_if`: now, or, if the call is traced, when the program has run."""
         for flag, message in zip(returned[len(returned) - len(self.checks) :], self.checks, strict=True):
             check(self.outer, flag, message)
 
@@ -103,7 +102,7 @@ class ArrayFunction:
         return returned[self.count : len(returned) - len(self.checks)]
 
     def finish(self, returned: Sequence[Any], results: Sequence[Any] | None = None) -> Any:
-        """Do the writes, and return what `fn` returns, with the arrays that the transform gave back."""
+        """Apply the writes, and return the result of `fn`, with the arrays that the transform returned."""
         xp = self.outer
         rest = self.rest(returned)
         with xp.scope():
@@ -116,7 +115,7 @@ class ArrayFunction:
             return out
 
     def returned(self, results: Sequence[Any]) -> Any:
-        """Arrays in the structure of what `fn` returns."""
+        """Return arrays in the structure of the result of `fn`."""
         remaining = iter(results)
         leaves = [
             c if device is None else _moved_to(new_array(next(remaining), self.outer), device)

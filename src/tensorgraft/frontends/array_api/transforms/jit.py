@@ -1,4 +1,4 @@
-"""`tg.jit` of functions of `Array`s: one program of their backend, with what it writes."""
+"""`tg.jit` of functions of `Array`s: one program of their backend, with its writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tensorgraft.compiled.function import MOST_TRACES, Boxed, TracedFunction, fl
 from tensorgraft.compiled.outside_calls import muted
 from tensorgraft.compiled.straight_calls import StraightCall
 from tensorgraft.compiled.surroundings import OfAnother
-from tensorgraft.compiled.uncompiled import KEEPS_VALUE_OF_BODY, RunsUncompiled, Uncompiled, warn_uncompiled
+from tensorgraft.compiled.uncompiled import RunsUncompiled, Uncompiled, first_run, warn_uncompiled
 from tensorgraft.compiled.values import exact, is_plain, keys_of
 from tensorgraft.frontends.array_api.core import tracing
 from tensorgraft.frontends.array_api.core.array import Array
@@ -52,7 +52,7 @@ class Jitted(TracedFunction):
         super().__init__(fn)
         self.check, self._at = check, at
         self._is_background = compile == "background"
-        self._calls: Counter[Any] = Counter()  # of signatures without a trace
+        self._calls: Counter[Any] = Counter()  # {signature without a trace: number of calls}
 
     @staticmethod
     def _is_inside() -> bool:
@@ -60,7 +60,8 @@ class Jitted(TracedFunction):
 
     @staticmethod
     def _add_keys(keys: list[Any], leaves: Sequence[Any]) -> None:
-        """Settings; of arrays shapes, dtypes, views and which share memory; what is neither array nor number."""
+        """Add settings; shapes, dtypes and geometries of arrays, and which of them share memory; arguments that are
+        neither arrays nor numbers."""
         add = keys.append
         add(settings.current())
         backend: Backend | None = None
@@ -128,29 +129,25 @@ class Jitted(TracedFunction):
                 " from call to call. Pass values that change as arrays, and keep shapes the same (by padding)."
             )
         with one_at_a_time:
-            trace = next((t for t in known if t.guards.hold(leaves)), None)
+            trace = entry = next((t for t in known if t.guards.hold(leaves)), None)
             if trace is None:  # nor has another thread made one
                 try:
                     with muted() if self._is_background else contextlib.nullcontext():
                         trace = self._traced(xp, leaves, structure, objects)
                 except RunsUncompiled as why:
                     return self._uncompiled(known, leaves, str(why))
-                checked = self._checked(trace, known, xp, structure, objects)
+                entry = self._checked(trace, known, xp, structure, objects)
                 if self._is_background:
-                    trace = checked = self._begun(trace, checked, known, leaves)
-                known.append(checked)
+                    trace = entry = self._begun(trace, entry, known, leaves)
+                known.append(entry)
                 self.report.traces += 1
-        try:
+        if self._is_background:
             return trace(leaves)
-        except Exception:
-            if not trace.changes:
-                raise
-        known.pop()
-        return self._uncompiled(known, leaves, KEEPS_VALUE_OF_BODY)
+        return first_run(trace, entry, known, leaves, self._uncompiled)
 
     def _is_cold(self, key: Any, known: list[Any], leaves: list[Any]) -> bool:
         """Count a call that there is no trace for, and say whether it is the first of its signature."""
-        numbers = known[-1].guards.numbers if known else ()  # that decide, as the function looks at them
+        numbers = known[-1].guards.numbers if known else ()  # numbers whose values the function reads
         signature = (key, len(known), *(exact(leaves[i]) for i in numbers))
         self._calls[signature] += 1
         return self._calls[signature] < TRACED or self.programs >= MOST_TRACES
@@ -212,7 +209,8 @@ class Jitted(TracedFunction):
 
 
 def _write_array(code: StraightCall, k: int, x: Array) -> str:
-    """Write that the leaf number `k` is an array that looks as `x` does. Returns the variable of its storage."""
+    """Write the condition that leaf number `k` is an array with the properties of `x`. Returns the variable of its
+    storage."""
     variable, cell, geometry = code.leaves[k], x._cell, x._geometry
     code.require(f"{variable}.__class__ is {code.name(Array)}")
     storage = code.let(f"{variable}._cell")

@@ -62,10 +62,10 @@ class ArrayGuards:
     """Guards of a trace: conditions on the numbers among the arguments and on objects outside of the function."""
 
     numbers: dict[int, Any]  # numbers whose values the function has read, by the index of their leaf
-    bounds: dict[int, tuple[float, float]]  # of the others, where they have to fit into a dtype
+    bounds: dict[int, tuple[float, float]]  # {other number: the range that its dtype requires}
     outside: list[weakref.ref[Storage]]  # storages that are no arguments
     surroundings: Surroundings | None
-    keys: list[Any]  # of dictionaries among the arguments
+    keys: list[Any]  # keys of dictionaries among the arguments
 
     def hold(self, leaves: Sequence[Any]) -> bool:
         for i, value in self.numbers.items():
@@ -79,7 +79,7 @@ class ArrayGuards:
         return (self.surroundings is None or self.surroundings.hold()) and self.are_there()
 
     def write(self, code: StraightCall) -> None:
-        """Write what `hold` asks."""
+        """Write the conditions of `hold`."""
         for i, value in self.numbers.items():
             code.require(f"{code.name(exact)}({code.leaves[i]}) == {code.name(value)}")
         for i, (low, high) in self.bounds.items():
@@ -97,20 +97,20 @@ class ArrayGuards:
 
 @dataclass
 class ArrayTrace:
-    """A traced program, and what it reads and writes."""
+    """A traced program, and the storages that it reads and writes."""
 
     backend: Backend
     run: Callable[..., tuple[Any, ...]]
     inputs: ProgramInputs
     written: Storages
     results: list[ArrayResult]
-    devices: list[Device | None]  # of the storages that it makes, where they go to another one
+    devices: list[Device | None]  # devices of the storages that it makes, if not the program's
     structure: Any
     guards: ArrayGuards
     checks: list[str]  # the messages of `error_if`; their flags are the program's last result
     key_objects: list[Any]  # objects that keys know by identity
-    template: Template | None  # where results are objects, or something is changed: (results, new entries of changes)
-    finders: list[Find | None]  # what stands for the template's objects from outside, where these come with arguments
+    template: Template | None  # makes (results, new entries of changes), if results are objects or something is changed
+    finders: list[Find | None]  # for each old object of the template: finds it in the arguments, or None if it is fixed
     changes: list[Change]
     outside_calls: OutsideCalls
     record: Record | None = None  # if another trace is to be compared with this one

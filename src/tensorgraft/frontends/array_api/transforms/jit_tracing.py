@@ -1,4 +1,5 @@
-"""One run of a function of `Array`s on stand-ins, from which `tg.jit` makes a program, and what it showed."""
+"""One run of a function of `Array`s on stand-ins, from which `tg.jit` makes a program, and the recorded uses of its
+inputs."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
 
-Lent = dict[int, tuple[Storage, tracing.LentCell]]  # by the ids of storages that are still there
+Lent = dict[int, tuple[Storage, tracing.LentCell]]  # {id of a storage that is still alive: (storage, its state)}
 _cell_of = operator.attrgetter("_cell")
 
 
@@ -40,7 +41,7 @@ class ArrayTracing:
     """A traced run of `fn`.
 
     Arguments:
-        uses: is filled with what was done with each number among the arguments; None: all of them are constants.
+        uses: is filled with the uses of each number among the arguments; None: all numbers are constants.
     """
 
     def __init__(
@@ -57,17 +58,17 @@ class ArrayTracing:
         arrays = [(i, x) for i, x in enumerate(leaves) if isinstance(x, Array)]
         self._argument = {id(x._cell): i for i, x in reversed(arrays)}
         self._identical = {id(x): i for i, x in reversed(arrays)}
-        self._numbers: dict[int, NumberInput] = {}  # by the storages of the inputs that they are
+        self._numbers: dict[int, NumberInput] = {}  # {id of the storage of an input: the number that it represents}
         self._alive: list[tuple[Use, weakref.ref[Any]]] = []
-        # what the run shows
+        # known after the run
         self._world: Reachable | None = None
         self._outside_calls: OutsideCalls
         self._changes: list[Change] = []
         self._template: Template | None = None
         self._results: list[ArrayResult] = []
         self._structure_of_results: Any = None
-        self._sources: dict[int, Source | NumberInput] = {}  # of the stand-ins, by their ids
-        self._constants: dict[int, Any] = {}  # what arrays were outside
+        self._sources: dict[int, Source | NumberInput] = {}  # {id of a stand-in: its source}
+        self._constants: dict[int, Any] = {}  # {id of a stand-in: the array outside}
         self._writes: list[tuple[Any, Source]] = []
         self._outside: list[weakref.ref[Storage]] = []
         self._devices: list[Device | None] = []
@@ -133,7 +134,7 @@ class ArrayTracing:
         )
 
     def _rest(self) -> list[str]:
-        """Put into words what becomes of what the program gives."""
+        """Describe the uses of the program's results, for a comparison with another trace."""
         lines = [f"result {k}: {x.new, x.argument, x.geometry}" for k, x in enumerate(self._results)]
         changes = [c for c in self._changes if not c.counts]
         return lines + [f"{c.table.name}: {c.keys} {[v for v in c.new if is_plain(v)]}" for c in changes]
@@ -141,24 +142,25 @@ class ArrayTracing:
     # ---- the run ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> list[Any]:
-        """Return the arrays of the program: what is written, what is new, the flags of its checks."""
+        """Return the arrays of the program: written storages, new storages, the flags of its checks."""
         xp = self._xp
         with tracing.capturing(xp, xp, True, "jit", self._fn) as capture, tracking_new_objects() as is_new:
             capture.arguments = set(self._argument)
             capture.inputs = {id(x._cell) for x in (*self._leaves, *self._objects) if isinstance(x, Array)}
             returned = self._call(capture, is_new)
             out = self._leaves_of(returned)
-            returned = None  # an array that nobody holds is not written, a number that nobody holds not looked at
+            # drop references: only arrays and numbers that are still referenced count as written or read
+            returned = None
             for use in (self._uses or {}).items():
                 self._note_input(*use)
-            for x in out:  # a view of what was not read
+            for x in out:  # a result may be a view of an array that was not read
                 if isinstance(x, Array) and id(x) not in self._identical:
                     capture.take(x._cell)
             x = None
             lent_cells: Lent = {id(cell): (cell, one) for one in capture.lent_cells if (cell := one.cell()) is not None}
             new = self._locate_results(out, lent_cells, capture)
             out = []
-            for cell in new:  # what the function itself made of host values: a new one for each call
+            for cell in new:  # arrays that the function makes from host values: new ones for each call
                 lent_cells.pop(id(cell), None)
             written_cells = self._locate_inputs(lent_cells, capture)
             self._devices = [None if c.backend is xp else device_of(c.backend) for c in new]
@@ -166,7 +168,7 @@ class ArrayTracing:
             return [cell.array for cell in written_cells] + [c.array for c in new] + stacked(xp, capture.checks)
 
     def _call(self, capture: tracing.ArrayCapture, is_new: Callable[[Any], bool]) -> Any:
-        """Call the function, with stand-ins for numbers, and note what it changes."""
+        """Call the function, with stand-ins for numbers, and record its changes."""
         stand_ins: Any = list(self._leaves)
         if self._uses is not None:
             for i, value in enumerate(self._leaves):
@@ -174,7 +176,7 @@ class ArrayTracing:
                     use = self._uses[i] = Use(value, self._xp, capture)
                     stand_ins[i] = stand_for(use)
                     self._alive.append((use, weakref.ref(stand_ins[i])))
-        # containers are the call's own, but where something stands for a number in them
+        # containers are the call's own, unless a stand-in replaces a number in them
         args, kwargs = unflatten_call(self._structure, stand_ins) if self._uses else call_of(self._leaves)
         self._world = world = Reachable([("", self._fn)], (args, kwargs))
         if world.once is not None:
@@ -191,7 +193,7 @@ class ArrayTracing:
         return returned
 
     def _leaves_of(self, returned: Any) -> list[Any]:
-        """Flatten what the function returned; where objects are in it, or it has changed some, their arrays."""
+        """Flatten the result of the function; if it contains objects, or some were changed, also their arrays."""
         world = self._world
         assert world is not None
 
@@ -254,7 +256,7 @@ def is_array(x: Any) -> bool:
 
 
 def is_whole(x: Any) -> bool:
-    """Say whether an argument is not looked into: functions, classes, modules, and objects of libraries."""
+    """Return True for an argument that is not flattened: functions, classes, modules, and objects of libraries."""
     return isinstance(x, _WHOLE) or type(x).__module__.partition(".")[0] in _LIBRARIES
 
 
@@ -270,8 +272,8 @@ class ObjectPart:
 
 
 def _settle_numbers(alive: Sequence[tuple[Use, weakref.ref[Any]]]) -> None:
-    """Settle the numbers after a trace: one that something still holds (an object that was returned, a global) has its
-    value there, which is a look at it."""
+    """Classify the numbers after a trace: one that is still referenced (by a returned object, a global) needs its value
+    there, which counts as reading it."""
     for use, _ in alive:
         use.capture = None
     if any(not use.looked_at and ref() is not None for use, ref in alive):

@@ -1,4 +1,4 @@
-"""Shapes and dtypes of what a function of `Array`s returns, of which nothing is computed."""
+"""Shapes and dtypes of the results of a function of `Array`s, without computing them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _ShapesOf(AbstractBackend):
         return x if isinstance(x, ShapeDtype) else ShapeDtype(self.real.shape(x), self.real.dtype_of(x))
 
     def vmap(self, fn: Callable[..., Any], /, *arrays: Any) -> tuple[Any, ...]:
-        """All slices look the same: one is enough."""
+        """Evaluate one slice, since all slices have the same shapes."""
         out = fn(self, *(x.like(*x.shape[1:]) for x in arrays))
         return tuple(y.like(arrays[0].shape[0], *y.shape) for y in out)
 

@@ -56,7 +56,7 @@ def _wrap(stack: contextlib.ExitStack, watch: CallWatch, cls: type, paths: dict[
     original_call = cls.__dict__.get("__call__")
     if original_call is None:
         return
-    plain = getattr(original_call, "method", original_call)  # Equinox's, as the class body has it
+    plain = getattr(original_call, "method", original_call)  # the method of the class body, which Equinox has wrapped
 
     def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
         if type(self).__call__ is not noted:  # super().__call__
@@ -97,7 +97,7 @@ def _module_path(model: Any, parent: Called | None, paths: dict[Any, str]) -> tu
 
 
 def _path_within(parent: Any, child: Any, depth: int = 4) -> str | None:
-    """The path of an object in what a module has: attributes, items of lists and dictionaries."""
+    """Return the path of an object in a module: attributes, items of lists and dictionaries."""
     for name, value in _items(parent):
         if value is child:
             return name
@@ -189,7 +189,7 @@ def _recorded_call(watch: CallWatch, cls: type, path: str, method: Any, args: An
     outer_path = parent.path if parent is not None else ""
     name = path[len(outer_path) :].lstrip(".") if path.startswith(outer_path) else path
     doc = first_sentence(cls.__doc__, cls.__name__)
-    function = functools.partial(cls.__call__, None)  # whose signature tells the names; the method takes anything
+    function = functools.partial(cls.__call__, None)  # for its signature: the method takes any arguments
     call = Called(cls.__name__, path, name, doc, arguments=watch.saw(function, args, kwargs), is_module=True)
     with watch.call(call):
         return method(*args, **kwargs)

@@ -89,7 +89,7 @@ def _is_result(x: Any) -> bool:
 def trace_function(
     fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, *, parameters: Any = None
 ) -> SourceTrace:
-    """The `SourceTrace` of `fn(*args, **kwargs)`.
+    """Return the `SourceTrace` of `fn(*args, **kwargs)`.
 
     Arguments:
         fn: a function of JAX, also `apply` of Flax and Haiku; a module of Equinox, Flax or nnx.
@@ -97,7 +97,7 @@ def trace_function(
             are called `params`, `variables`, `model` or the like.
 
     Raises:
-        UnsupportedPrimitiveError: for what has no rule, with the line of the program that asks for it.
+        UnsupportedPrimitiveError: for a primitive without a rule, with the line of the program that uses it.
     """
     program = TakenApart(fn, tuple(args), dict(kwargs or {}), parameters)
     watch = CallWatch()
@@ -237,7 +237,7 @@ def _filled(tree: Any, values: Any) -> Tree:
 
 
 def _as_containers(tree: Any) -> Any:
-    """A pytree in tuples, lists and dictionaries; other nodes are dictionaries of what is in them."""
+    """Convert a pytree to tuples, lists and dictionaries; other nodes become dictionaries of their children."""
     if isinstance(tree, _Slot) or tree is None:
         return tree
     if isinstance(tree, tuple):
@@ -263,7 +263,7 @@ class TakenApart:
         self.closed: dict[str, Any] = {}  # arrays that the function has from around it, by path
         self.objects: Objects | None = None
         self.after: Any = None  # the arrays of objects, after a call
-        self.written: list[int] = []  # which of them are others
+        self.written: list[int] = []  # positions of those with new values
         self.arguments: list[tuple[str, Any]] = []  # (name, pytree with slots)
         bound = isinstance(fn, types.MethodType) and (models.is_module(fn.__self__) or is_object(fn.__self__))
         self.model: Any = fn.__self__ if bound else None  # type: ignore[attr-defined]
@@ -353,7 +353,7 @@ class TakenApart:
         return [*flat, *(self.after[n] for n in self.written)] if self.written else flat
 
     def results(self, values: list[Var]) -> tuple[Tree, dict[str, Var]]:
-        """Return (the result as the program returns it, what arrays of its model have become)."""
+        """Return (the result of the program, the new values of arrays of its model)."""
         remaining = iter(range(len(values)))
         slots = [_Slot(next(remaining)) if x is None else x for x in self.leaves]
         tree = _filled(_as_containers(jax.tree.unflatten(self.structure, slots)), values)
@@ -406,7 +406,7 @@ def _holds_parameters(name: str, value: Any, parameter_names: Any) -> bool:
 
 
 def _captured_trees(fn: Any, depth: int = 4) -> Iterator[tuple[str, Any]]:
-    """Yield (name, pytree with arrays) of what a function captures."""
+    """Yield (name, pytree with arrays) for the values that a function captures."""
     for name, value in captured_values(fn, of_user=_of_program, stop=models.is_module):
         if isinstance(value, types.ModuleType | type):
             continue

@@ -53,7 +53,7 @@ class Recording:
         self.watch, self.held = watch, variables
         self.xp = JaxprRecorder()
         self.xp.jaxpr_evaluator = lambda closed: lambda *operands: self.run(closed, operands, self.xp.at_scope)
-        self.values: list[tuple[core.Var, Value]] = []  # what variables of jaxprs became, each time that they did
+        self.values: list[tuple[core.Var, Value]] = []  # the values of variables of jaxprs, in the order of assignment
 
     def run(self, closed: core.ClosedJaxpr, operands: Sequence[Value], scope: Scope = ()) -> list[Value]:
         """The results of a jaxpr, recorded."""
@@ -122,8 +122,8 @@ class Recording:
         ]
 
     def _compare_derivatives(self, equation: Any, inner: core.ClosedJaxpr) -> None:
-        """Note a derivative of the user's own that is not that of what the function computes: the target differentiates
-        what is written."""
+        """Add a note if the user's own derivative is not that of the function's computation, because the target
+        differentiates the written code."""
         differs = derivatives_differ(equation, inner)
         if differs is not False:
             name = (_function_of(equation) or ("a function", ""))[0]

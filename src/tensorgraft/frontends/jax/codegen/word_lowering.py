@@ -1,4 +1,4 @@
-"""Primitives and functions of `jax.numpy` that are recorded by their usual names, where their rules would be many
+"""Primitives and functions of `jax.numpy` that are recorded by their usual names, because their rules would be many
 steps."""
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def _as_it_is_called(name: str) -> Word:
     return lambda xp, equation, *operands: getattr(xp, name)(*operands)
 
 
-for _name in ("bessel_i1e", "erf_inv", "polygamma", "zeta"):  # whose rules say what JAX does at their edges
+# operations whose rules define JAX's results in limiting cases
+for _name in ("bessel_i1e", "erf_inv", "polygamma", "zeta"):
     primitive(_name)(_as_it_is_called(_name))
 
 
@@ -165,7 +166,7 @@ def max_pool(xp: Any, equation: Any, x: Any) -> Any:
 
 
 class KeyData(Keys):
-    """Keys of whose data (..., 2) there is one array; its words are taken out of it where a rule asks for them."""
+    """Keys whose data (..., 2) is one array; its words are extracted when a rule needs them."""
 
     def __init__(self, xp: Any, array: Any) -> None:
         self.xp, self.array = xp, array

@@ -160,7 +160,7 @@ class _Call(torch.autograd.Function):
         if argnums and state.now.capture is None:
             try:
                 outputs, ctx.pullback = program.forward(argnums, arrays)
-            except DerivativeError:  # a derivative that is missing counts where it is asked for
+            except DerivativeError:  # a missing derivative is an error only if it is requested
                 outputs = program.results(arrays)
         else:
             outputs = program.results(arrays)

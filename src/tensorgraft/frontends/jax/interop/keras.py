@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import jax
-import tensorflow as tf  # which the backend has imported
+import tensorflow as tf  # the backend has imported it
 
 from tensorgraft.frontends.jax.grafted import Grafted
 

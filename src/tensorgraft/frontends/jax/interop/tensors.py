@@ -34,14 +34,14 @@ class AmongTensors(Grafted):
             from tensorgraft.frontends.jax.interop.dynamo import call  # Dynamo imports while it traces
 
             return call(self, args, kwargs)
-        if "torch._dynamo" in sys.modules:  # which may be about to compile what is called from here
+        if "torch._dynamo" in sys.modules:  # Dynamo may be about to compile code that is called from here
             from tensorgraft.frontends.jax.interop.dynamo import opaque_call
 
             return opaque_call(self, args, kwargs)
         return self.now(args, kwargs)
 
     def now(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The call where Dynamo does not look."""
+        """Call a function without being traced by Dynamo."""
         leaves = jax.tree.leaves((args, kwargs))
         if torch._C._get_tracing_state() is not None:
             from tensorgraft.frontends.jax.interop.torchscript import traced
@@ -86,7 +86,7 @@ class AmongTensors(Grafted):
 
             return x, (tuple(x.shape), jax.dtypes.canonicalize_dtype(numpy_dtype(x.dtype)))
         if isinstance(x, torch.Tensor) and not self._for_symbols and not _is_plain(x):
-            x = x.expand([int(n) for n in x.shape])  # of these sizes, which PyTorch notes
+            x = x.expand([int(n) for n in x.shape])  # a guard of PyTorch's on these sizes
         return super().operand(x)
 
     def _shape(self, array: Any) -> tuple[int | str | None, ...]:
@@ -94,7 +94,7 @@ class AmongTensors(Grafted):
             return super()._shape(array)
         return tuple([str(n) if isinstance(n, torch.SymInt) else n for n in array.shape])
 
-    # Dynamo asks constants for these
+    # Dynamo calls these for constants
     def __eq__(self, other: object) -> bool:
         return self is other
 
@@ -122,4 +122,4 @@ def _is_plain(x: torch.Tensor) -> bool:
     return all(type(n) is int for n in x.shape)
 
 
-_pytree.register_constant(AmongTensors)  # before Dynamo meets one
+_pytree.register_constant(AmongTensors)  # before Dynamo sees an instance

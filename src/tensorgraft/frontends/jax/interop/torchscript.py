@@ -45,7 +45,7 @@ class ScriptCall:
         self.is_operator = False  # in the last trace
         self.fixed = [None if isinstance(x, Tensor) else (x,) for x in leaves]
         self.results: Any = None  # their structure
-        self.static: list[tuple[Any] | None] = []  # what is no tensor among them
+        self.static: list[tuple[Any] | None] = []  # arguments that are no tensors
 
     def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         rest = iter(tensors)

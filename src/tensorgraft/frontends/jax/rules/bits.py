@@ -1,4 +1,4 @@
-"""Primitives that look at the bits of numbers."""
+"""Primitives that read the bits of numbers."""
 
 from __future__ import annotations
 

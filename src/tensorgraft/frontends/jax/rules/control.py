@@ -56,7 +56,7 @@ def while_(
 
 @rule("cond")
 def cond(xp: Backend, index: Array, *operands: Array, branches: Sequence[core.ClosedJaxpr], **_: Any) -> list[Array]:
-    """Branches by number, the nearest one where there is none of that number; found by halving."""
+    """Run the branch with the given number, clipped to the existing ones; it is found by bisection."""
     trees: list[Any] = []
 
     def branch(i: int) -> Callable[[], list[Array]]:
@@ -163,7 +163,8 @@ _BETWEEN_DEVICES = (
 
 
 def _collective(reduction: str) -> Callable[..., Any]:
-    """Over axes by number it is a reduction: that is what `vmap` leaves of one over the axis it names."""
+    """Compute a collective over numbered axes as a reduction: under `vmap`, the named axis of a collective has become a
+    numbered one."""
 
     def run(xp: Backend, x: Array, *, axes: Sequence[Any], axis_index_groups: Any = None, **_: Any) -> Array:
         if axis_index_groups is not None or not all(isinstance(axis, int) for axis in axes):

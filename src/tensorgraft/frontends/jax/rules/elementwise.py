@@ -214,7 +214,7 @@ OTHERWISE = {"add_any": "add", "sub": "subtract", "neg": "negative", "logistic":
 OTHERWISE |= {"is_finite": "isfinite", "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal"}
 OTHERWISE |= {"gt": "greater", "ge": "greater_equal", "not": "bitwise_invert", "zeros_like": "zeros_like"}
 OTHERWISE |= {name: f"bitwise_{name}" for name in ("and", "or", "xor")}
-_NAMES = (*[name for name in ELEMENTWISE if name != "zeta"], "complex")  # which has a file of its own
+_NAMES = (*[name for name in ELEMENTWISE if name != "zeta"], "complex")  # zeta has a module of its own
 
 
 def _same_name(name: str) -> Callable[..., Array]:

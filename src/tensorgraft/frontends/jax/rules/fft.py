@@ -12,7 +12,8 @@ from tensorgraft.hub.backend import Backend
 
 @rule("fft")
 def fft(xp: Backend, x: Array, *, fft_type: Any, fft_lengths: Sequence[int], out: Any, **_: Any) -> Array:
-    """Axes have the lengths already, but for the last one of a transform to real numbers."""
+    """Transform along the last axes, which already have the requested lengths, except the last one of a transform to
+    real numbers."""
     kind, rank = fft_type.name, xp.ndim(x)
     if not xp.size(x):
         return xp.zeros(tuple(out[0].shape), out[0].dtype)

@@ -26,11 +26,11 @@ Ints = tuple[int, ...]
 class GatherWindows:
     """Windows in an operand, one for each element of `batch`."""
 
-    shape: Ints  # of the operand
-    sizes: Ints  # of a window, one extent an axis of the operand
-    batch: Ints  # of the indices, without the axis of coordinates
+    shape: Ints  # the shape of the operand
+    sizes: Ints  # extents of a window, one for each axis of the operand
+    batch: Ints  # the shape of the indices, without the axis of coordinates
     starts: dict[int, Array]  # axis -> int64 of shape `batch`, such that the window fits; without an entry: 0
-    fits: Array | None  # bool of shape `batch`: the window fitted where it was asked for; None: all did
+    fits: Array | None  # bool of shape `batch`: the window was in range at its index; None: all were
     batching: tuple[int, ...]  # the axes of the operand that go along with axes of the indices
 
     @property

@@ -1,4 +1,4 @@
-"""Gather, for all dimension numbers, and the short ways for what programs do most."""
+"""Gather, for all dimension numbers, with shortcuts for common cases."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def gather(
         known=known[1],
     )
     absent_axes = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
-    # what each axis of the result is: an axis of the operand, or (~i) axis i of the batch
+    # for each axis of the result: an axis of the operand, or (~i) axis i of the batch
     kept_axes = iter([a for a in range(len(where.shape)) if a not in absent_axes])
     batch = iter(range(len(where.batch)))
     names = tuple(next(kept_axes) if a in numbers.offset_dims else ~next(batch) for a in range(len(shape)))

@@ -184,7 +184,7 @@ def svd(
     subset_by_index: Sequence[int] | None = None,
     **_: Any,
 ) -> list[Array]:
-    if not xp.size(x):  # nothing to decompose: the identity, and what is left of it
+    if not xp.size(x):  # without elements, Q is the identity, and the rest is empty
         return [_identity(xp, tuple(a.shape), np.dtype(a.dtype)) for a in out]
     if not compute_uv:
         return [_subset(xp, xp.svdvals(x), -1, subset_by_index)]

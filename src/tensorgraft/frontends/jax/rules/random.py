@@ -1,6 +1,5 @@
-"""Random bits, equal to JAX's. Keys of Threefry (the default) are encrypted by the hub's own cipher; those of any other
-implementation by what the implementation itself is in JAX's primitives.
-"""
+"""Random bits, equal to JAX's. Keys of Threefry (the default) are encrypted by the hub's cipher; those of other
+implementations by their own code, in JAX's primitives."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 Ints = tuple[int, ...]
-Apply = Callable[[Array, Array], Array]  # (what is there, the update) -> what will be there
+Apply = Callable[[Array, Array], Array]  # (present value, update) -> new value
 
 # kind -> the hub's operation of two arrays
 _COMBINE = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "maximum"}
@@ -28,8 +28,8 @@ _COMBINE = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "maxi
 def _looked_up(
     xp: Backend, x: Array, indices: Array, updates: Array, numbers: Any, mode: Any, known: Any
 ) -> tuple[GatherWindows, Array]:
-    """Return the places that updates go to, and the updates: axes of the batch first, then those of the windows, as in
-    the operand."""
+    """Return (the positions to which updates are written, the updates): batch axes first, then those of the windows, in
+    the order of the operand."""
     shape, update_shape = xp.shape(x), xp.shape(updates)
     points = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     extents = iter([update_shape[a] for a in numbers.update_window_dims])
@@ -113,7 +113,7 @@ def _set_inside(xp: ValueBackend, x: Value, index: list[Value], updates: Value, 
     flat, updates = xp.reshape(flat, (count,)), xp.reshape(updates, (count, *rest))
     last = xp.max(xp.where(in_range, xp.iota(count, dtypes.int64), xp.full((), -1, dtypes.int64)))
     example = xp.reshape(xp.maximum(last, 0), (1,))
-    row = xp.take(flat, example, axis=0)  # if none is inside, any row is given what it has
+    row = xp.take(flat, example, axis=0)  # if none is in range, some row is set to its present value
     value = xp.where(last >= 0, xp.take(updates, example, axis=0), xp.take(rowwise, row, axis=0))
     updates = xp.where(_window_mask(xp, in_range, len(rest)), updates, value)
     return xp.reshape(xp.scatter(rowwise, [xp.where(in_range, flat, row)], updates), shape)

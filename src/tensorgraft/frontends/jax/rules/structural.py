@@ -56,7 +56,7 @@ def reshape(xp: Backend, x: Array, *dynamic_shape: Array, dimensions: Ints | Non
 
 @rule("dim_as_value")
 def dim_as_value(xp: Backend, *, dim: Any, out: Any) -> Array:
-    """An extent that is a symbol (`frontends.jax.extents`), or what the framework has for it, in arithmetic."""
+    """Return a symbolic extent (`frontends.jax.extents`), or the framework's symbol for it, as an array."""
     return xp.full((), dim, out[0].dtype)
 
 

@@ -12,12 +12,12 @@ from tensorgraft.frontends.jax.rules.elementwise import digamma
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
-_TERMS = 9  # beside the first one
+_TERMS = 9  # in addition to the first one
 
 
 def _corrections(count: int) -> list[float]:
     """Return B(2k) / (2k)! for k = 1, 2, ... `count`, of Euler and Maclaurin's formula."""
-    numbers = [Fraction(1)]  # of Bernoulli
+    numbers = [Fraction(1)]  # Bernoulli numbers
     for n in range(1, 2 * count + 1):
         numbers.append(-sum(math.comb(n + 1, k) * b for k, b in enumerate(numbers)) / Fraction(n + 1))
     return [float(numbers[2 * k] / math.factorial(2 * k)) for k in range(1, count + 1)]

@@ -94,7 +94,7 @@ def _add_layer(variables: ProgramVariables, path: str, layer: Any) -> None:
             variables.containers.setdefault(inner, kind)
         if value is not None:
             _add_layer(variables, inner, value)
-    for v in layer.variables:  # of the remaining variables, its own
+    for v in layer.variables:  # variables of the layer itself
         variables.add(f"{path}.{v.name.removesuffix(':0').rpartition('/')[2]}".strip("."), v)
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.python.autograph.core.ag_ctx import ControlStatusCtx, Status
 
 from tensorgraft.codegen.program import Evaluation, by_path, cosines
-from tensorgraft.codegen.recorders.call_recorder import leaves
+from tensorgraft.codegen.recorders.call_recorder import leaves, single_arguments
 from tensorgraft.codegen.recorders.frames import Watched, framed
 from tensorgraft.codegen.trace import Frame, SourceStep, SourceTrace, Var, steps, variables
 from tensorgraft.frontends.tensorflow import rules  # noqa: F401  (they register themselves)
@@ -33,7 +33,7 @@ class GraphFunctionProgram:
     def __init__(self, fn: Any) -> None:
         self.fn = fn
         self.is_model = is_model(fn)
-        self.buffers: set[str] = set()  # of the last trace
+        self.buffers: set[str] = set()  # names of the buffers of the last trace
         python = getattr(fn, "python_function", fn)
         owner = type(fn) if self.is_model else inspect.unwrap(python)
         self.name = _identifier(getattr(owner, "__name__", type(fn).__name__))
@@ -46,23 +46,13 @@ class GraphFunctionProgram:
     # ---- arguments -------------------------------------------------------------------------------------------------
 
     def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
-        """Arguments by name."""
+        """Return the arguments by name."""
         fn = getattr(self.fn, "python_function", self.fn)
-        fn = getattr(fn, "call", None) if hasattr(fn, "call") and self.is_model else fn
+        fn = fn.call if hasattr(fn, "call") and self.is_model else fn
         try:
-            named = inspect.signature(fn).bind(*args, **kwargs).arguments  # type: ignore[arg-type]
+            return single_arguments(fn, args, kwargs)
         except (TypeError, ValueError):
             return [*((f"x{i}" if i else "x", x) for i, x in enumerate(args)), *kwargs.items()]
-        flat: list[tuple[str, Any]] = []
-        kinds = inspect.signature(fn).parameters  # type: ignore[arg-type]
-        for name, value in named.items():
-            if kinds[name].kind is inspect.Parameter.VAR_KEYWORD:
-                flat.extend(value.items())
-            elif kinds[name].kind is inspect.Parameter.VAR_POSITIONAL:
-                flat.extend((name if len(value) == 1 else f"{name}{i}", x) for i, x in enumerate(value))
-            else:
-                flat.append((name, value))
-        return flat
 
     def flatten(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

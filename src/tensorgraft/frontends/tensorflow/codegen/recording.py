@@ -1,8 +1,8 @@
-"""Graphs as steps: each node by its rule, on a backend that records, or as a word.
+"""Graphs as recorded steps: each node is run by its rule, on a backend that records, or as a word.
 
-It is `planning` with what is to be read kept: nodes stay in the calls of layers and functions that made them (`scope`),
-steps know the line that they come from, and what is made to a size (a range, zeros) is a step, though its values are
-known.
+It extends `planning` by information for the reader: nodes are assigned to the calls of layers and functions that made
+them (`scope`), steps have the line of the program, and an array that depends on a size (a range, zeros) is a step,
+although its values are known.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tensorgraft.hub.recorded.block import Var
 
 
 class GraphRecorder(ScopedRecorder):
-    """Records steps, words, and what tensors became."""
+    """Records steps, words, and the values of tensors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ def recorded_plan(graph: FunctionGraph, watch: GraphWatch) -> GraphPlan:
 
 @dataclass(eq=False)
 class _Plan(GraphPlan):
-    keys: dict[int, list[TensorKey]] = field(default_factory=dict)  # slot -> tensors that are what is in it
+    keys: dict[int, list[TensorKey]] = field(default_factory=dict)  # {slot: tensors with its value}
     custom: set[str] = field(default_factory=set)  # places of functions whose derivative is the user's own
 
     def converted(self, xp: Any, value: Any) -> Any:

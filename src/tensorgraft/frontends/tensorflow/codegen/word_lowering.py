@@ -1,4 +1,4 @@
-"""Common names of TensorFlow operations: recorded under these, where their rules would be many steps."""
+"""TensorFlow operations that are recorded by their usual names, because their rules would be many steps."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The switch of `tensorgraft run`: a script's `tf.function`s are computed on a backend, all else by TensorFlow.
+"""The function override of `tensorgraft run`: a script's `tf.function`s are computed on a backend, everything else by
+TensorFlow.
 
-`stages` splits a function's graph into what the backend computes and what TensorFlow has to; `partial_function` runs
-both in order, with `host` for TensorFlow's part and `variable_cache` for the variables; `switch` is what TensorFlow
+`stages` splits a function's graph into parts for the backend and for TensorFlow; `partial_function` runs them in order,
+with `host` for TensorFlow's part and `variable_cache` for the variables; `switch` has the function that TensorFlow
 calls.
 """

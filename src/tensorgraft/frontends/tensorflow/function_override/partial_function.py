@@ -38,7 +38,7 @@ from tensorgraft.hub.backend import Backend
 
 _COMPILED = "_XlaMustCompile"
 _FUNCTIONS = ("f", "branches", "then_branch", "else_branch", "cond", "body")  # attributes
-_MOST_PROGRAMS = 16  # of a stage that asks for values
+_MOST_PROGRAMS = 16  # for a stage that needs values
 _DRAWS = "its state is hidden in TensorFlow's kernel: draw with tf.random.Generator or tf.random.stateless_uniform"
 
 
@@ -47,8 +47,8 @@ class LeftToTensorFlow(Exception):
 
 
 class MixedRun:
-    """The state shared by all functions of a process: the backend, the values of variables there, and what was left to
-    TensorFlow.
+    """The state shared by all functions of a process: the backend, the values of variables there, and a report of the
+    parts that TensorFlow computes.
 
     Arguments:
         xp: the backend.
@@ -138,7 +138,7 @@ class MixedFunction:
             self.run.left(node.op, reason)
 
     def _reason(self, node: GraphNode) -> str:
-        """Return the reason why TensorFlow computes a node; "" where that is its part anyway."""
+        """Return the reason why TensorFlow computes a node; "" for a node that is always TensorFlow's."""
         if not is_left(self.graph, node, self.compiled) or node.op in (*CHECKS, *ASKED_OF_TENSORFLOW):
             return ""
         if "Optional" in node.op:
@@ -147,7 +147,7 @@ class MixedFunction:
         reason = _DRAWS if node.op in OWN_STATE else known or reason_of(node.op)
         if reason is None:
             reason = STRINGS if node.op in RULES else "it has no rule"
-        return "" if reason == DATASETS else reason  # what hands data over is TensorFlow's anyway
+        return "" if reason == DATASETS else reason  # TensorFlow runs data sets in any case
 
     # ---- calls, branches and loops of which TensorFlow computes some -----------------------------------------------
 
@@ -178,7 +178,7 @@ class MixedFunction:
 
 
 class _InnerFunction(MixedFunction):
-    """A function inside of another: what fails as a whole is run node by node."""
+    """A function inside of another: if it fails as a whole, it is run node by node."""
 
     def __call__(self, operands: Sequence[Crossing]) -> list[Crossing]:
         try:
@@ -223,7 +223,7 @@ class BackendStage:
     def _computed(
         self, pattern: tuple[int, ...], select: Any, values: list[Any], operands: Sequence[Crossing]
     ) -> tuple[Sequence[Any], tuple[int, ...]]:
-        """Return (results and what is written, which variables those are)."""
+        """Return (results and new values of variables, positions of the written variables)."""
         xp = self.run.xp
         arrays = [x.array(xp) for x in operands]
         known = self._known(operands) if self._needs_values else {}

@@ -63,7 +63,7 @@ class SessionGraph:
         return tf.function(run, autograph=False)
 
     def spec(self, name: str) -> tf.TensorSpec:
-        """Return the spec of a tensor. Raises ValueError where there is none of the name."""
+        """Return the spec of a tensor. Raises ValueError for an unknown name."""
         try:
             x = self.graph.as_graph_element(name if ":" in name else f"{name}:0", allow_operation=False)
         except (KeyError, ValueError) as error:
@@ -71,7 +71,8 @@ class SessionGraph:
         return tf.TensorSpec(x.shape, x.dtype.base_dtype)
 
     def default_signature(self) -> tuple[Names, Names]:
-        """Return (feeds, fetches) for a graph without signatures: its placeholders, and what no other node takes."""
+        """Return (feeds, fetches) for a graph without signatures: its placeholders, and tensors that no other node
+        reads."""
         nodes = self._operations.nodes.values()
         consumed = {i.partition(":")[0].lstrip("^") for node in nodes for i in node.input}
         feeds = {n.name: f"{n.name}:0" for n in nodes if n.op in ("Placeholder", "PlaceholderWithDefault")}
@@ -140,7 +141,7 @@ def _widened(x: tf.Tensor, spec: tf.TensorSpec) -> tf.Tensor:
 
 
 def frozen_graph(path: str) -> SessionGraph:
-    """Read a frozen graph from a file. Raises ValueError where it is none."""
+    """Read a frozen graph from a file. Raises ValueError for any other file."""
     graph = v1.GraphDef()
     try:
         with open(path, "rb") as file:

@@ -41,7 +41,7 @@ class ArrayHandle:
     """A `TensorArrayV3`: its list is in the flow."""
 
     dtype: tf.DType
-    shape: tf.TensorShape  # of an element
+    shape: tf.TensorShape  # the shape of an element
 
     @property
     def element(self) -> tf.Tensor:
@@ -76,7 +76,7 @@ class SessionOperations:
         """A function of the library: (its nodes, its arguments, its results, nodes that have to run)."""
         if name not in self._functions:
             definition = self._library[name]
-            with self.holder.graph.as_default():  # which has the functions that it calls
+            with self.holder.graph.as_default():  # the graph has the functions that it calls
                 graph, flat = function_def_to_graph_def(definition)
             signature = definition.signature
             self._functions[name] = (
@@ -88,8 +88,8 @@ class SessionOperations:
         return self._functions[name]
 
     def run(self, node: Any, operands: list[Any]) -> Sequence[Any]:
-        """The results. Raises ValueError for a placeholder, which was not fed, UnsupportedOperationError for what calls
-        a function or writes by reference in a way that is not known here."""
+        """Return the results. Raises ValueError for a placeholder that is not fed, UnsupportedOperationError for
+        unsupported calls of functions or writes by reference."""
         special = _SPECIAL.get(node.op)
         if special is not None:
             return special(self, node, operands)
@@ -166,7 +166,7 @@ def on_resources(op: str) -> str:
 
 
 def _by_reference(node: Any, operands: list[Any]) -> list[Any]:
-    """The operation on resources of this name; what it gives by reference is the variable."""
+    """Call the operation on resources of this name; its result by reference is the variable."""
     old: Any = _definition(node.op)
     name = on_resources(node.op)
     new = _definition(name)
@@ -254,5 +254,5 @@ _ARRAYS: dict[str, Callable[..., Sequence[Any]]] = {
 }
 
 
-# operations that are traced as others, beside those that `on_resources` renames
+# operations that are translated, in addition to those that `on_resources` renames
 RAISED = frozenset([*_SPECIAL, *_ARRAYS])

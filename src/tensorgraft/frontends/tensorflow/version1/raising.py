@@ -11,7 +11,7 @@ from tensorgraft.frontends.tensorflow.planning import UnsupportedOperationError
 from tensorgraft.frontends.tensorflow.version1.operations import SessionOperations, value_of
 from tensorgraft.frontends.tensorflow.version1.structure import FrameStructure, Loop, Tensor, after_those_before, kind
 
-# what a loop's variables have to keep of their shapes: all, the number of axes, nothing
+# the parts of their shapes that a loop's variables have to keep: all, the number of axes, nothing
 _HELD: Sequence[Callable[[tf.TensorShape], tf.TensorShape]] = (
     lambda shape: shape,
     lambda shape: tf.TensorShape([None] * shape.rank if shape.rank is not None else None),
@@ -22,10 +22,11 @@ _HELD: Sequence[Callable[[tf.TensorShape], tf.TensorShape]] = (
 def trace(
     operations: SessionOperations, feeds: Mapping[Tensor, Any], results: Sequence[Tensor], effects: Sequence[str] = ()
 ) -> list[tf.Tensor]:
-    """The results in the graph that is being traced. Nodes come in the order in which the graph has them, as far as
-    their inputs allow: where TensorFlow 1 says no order, the program's is taken. `effects`: nodes that have to run.
+    """Return the results in the graph being traced. Nodes are run in the order of the graph, as far as their inputs
+    allow: if TensorFlow 1 defines no order, that of the program is used. `effects`: nodes that have to run.
 
-    Raises ValueError for a placeholder that is not fed, UnsupportedOperationError for what cannot be raised."""
+    Raises ValueError for a placeholder that is not fed, UnsupportedOperationError for a node that cannot be
+    translated."""
     structure = FrameStructure(operations.nodes, [*results, *map(Tensor, effects)], feeds)
     return [value_of(x) for x in _Scope(operations, structure, feeds).all(results, effects)]
 
@@ -112,7 +113,7 @@ class _Scope:
         return t in self._values or (source is not None and source in self._values)
 
     def _switch_input(self, t: Tensor) -> Tensor | None:
-        """Return what a `Switch` takes into this branch from outside; None for other tensors."""
+        """Return the input of a `Switch` of this branch from outside; None for other tensors."""
         return self.structure.inputs[t.node][0] if self.branch and self.structure.takes(t, *self.branch) else None
 
     def _value(self, t: Tensor) -> Any:
@@ -174,7 +175,7 @@ class _Scope:
         elif kind(node) == "Exit":
             self._loop(structure.loop(name))
         else:
-            if kind(node) not in ("Switch", "Enter", "Merge"):  # of which there is no value here
+            if kind(node) not in ("Switch", "Enter", "Merge"):  # others have no value here
                 operands = [self._value(t) for t in structure.inputs[name]]
                 for i, x in enumerate(self._results(node, operands)):
                     self._values[Tensor(name, i)] = x

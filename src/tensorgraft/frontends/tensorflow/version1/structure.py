@@ -22,7 +22,7 @@ class Tensor(NamedTuple):
     place: int = 0  # among its results
 
 
-Branches = frozenset[tuple[Tensor, int]]  # which side of which predicates
+Branches = frozenset[tuple[Tensor, int]]  # pairs of a predicate and its side
 NOWHERE: Branches = frozenset()
 
 
@@ -50,7 +50,7 @@ def parse_name(name: str) -> Tensor:
 
 @dataclass
 class Loop:
-    """A frame: variables, by their `Merge`s, and what goes in and stays as it is."""
+    """A loop (frame): its variables, by their `Merge`s, and its constant inputs."""
 
     name: str
     enters: list[str] = field(default_factory=list)
@@ -106,7 +106,7 @@ class FrameStructure:
 
     def _loops(self) -> dict[str, Loop]:
         loops: dict[str, Loop] = {}
-        self._loop_of: dict[str, Loop] = {}  # of Enter, Merge, Switch, Exit, NextIteration
+        self._loop_of: dict[str, Loop] = {}  # {name of an Enter, Merge, Switch, Exit or NextIteration: its loop}
         needed_names = [name for name in self.nodes if name in self.needed]
         for name in needed_names:
             if kind(self.nodes[name]) == "Enter":
@@ -203,8 +203,8 @@ class FrameStructure:
         return common_branches
 
     def merged_by(self, merge: str) -> tuple[Tensor, list[int]]:
-        """Return (the predicate by which a `Merge` is decided, which of its inputs is there where it is false, and
-        true). Raises UnsupportedOperationError where there is not one."""
+        """Return (the predicate that decides a `Merge`, the position of its input if that is false, and if it is true).
+        Raises UnsupportedOperationError if there is no single predicate."""
         sides = [self.branches(t) for t in self.inputs[merge]]
         p = _deciding_predicate(sides)
         if p is None:
@@ -215,7 +215,8 @@ class FrameStructure:
         return p, [next(i for i, s in enumerate(sides) if (p, side) in s) for side in (0, 1)]
 
     def siblings(self, merge: str) -> list[str]:
-        """The `Merge`s that belong to one branching: of the same predicate, none of which needs another."""
+        """Return the `Merge`s that belong to one conditional: they have the same predicate, and none of them depends on
+        another."""
         p, branches, level = self.merged_by(merge)[0], self.branches_of(merge), self._level(merge)
         same_branches = [m for m in self._merges if self.merged_by(m)[0] == p and self.branches_of(m) == branches]
         return [m for m in same_branches if self._level(m) == level]
@@ -261,7 +262,7 @@ class FrameStructure:
         return frozenset(self._merges)
 
     def outside(self, results: Sequence[Tensor], p: Tensor, side: int) -> tuple[list[Tensor], list[str]]:
-        """Return (values, nodes) around a branch that it waits for; what `Switch`es take in, among them."""
+        """Return (values, nodes) outside of a branch on which it depends, including the inputs of `Switch`es."""
         branch = (p, side)
         outer: tuple[dict[Tensor, None], dict[str, None]] = {}, {}
         visited: set[Tensor] = set()
@@ -291,7 +292,7 @@ class FrameStructure:
 
 
 def _deciding_predicate(sides: Sequence[Branches]) -> Tensor | None:
-    """The predicate that is false where one value is there and true where the other one is."""
+    """Return the predicate that is false if one value exists and true if the other one does."""
     if len(sides) != 2:
         return None
     predicates = [p for p, side in sides[0] if (p, 1 - side) in sides[1] and (p, 1 - side) not in sides[0]]

@@ -35,11 +35,9 @@ class Scope:
 
     def __init__(self, frame: Frame | None, calls: list[Any], outer: Scope | None) -> None:
         self.frame, self.calls, self.outer = frame, calls, outer
-        self.remembered: dict[
-            Any, Var
-        ] = {}  # what a geometry sees of an array, what is a constant, what stops gradients
-        self.variables: set[Var] = set()  # what was made in it
-        self.key: Var | None = None  # where its random numbers come from now
+        self.remembered: dict[Any, Var] = {}  # geometries of arrays, constants, and arrays that stop gradients
+        self.variables: set[Var] = set()  # variables that were made in it
+        self.key: Var | None = None  # the current key of its random numbers
 
 
 class SourceRecording:
@@ -48,11 +46,11 @@ class SourceRecording:
     def __init__(self, root: Frame) -> None:
         self.scope = Scope(root, root.calls, None)
         self.makers: dict[Var, SourceStep] = {}
-        self.values: dict[Var, np.ndarray | None] = {}  # known ones, of what was asked for
+        self.values: dict[Var, np.ndarray | None] = {}  # {variable whose value was needed: its value, if known}
         self.scalars: dict[Var, Any] = {}
-        self.smooth: set[Var] = set()  # arrays that have a derivative in what is trained or given
-        self.halted: set[Var] = set()  # that would have one, and were computed where gradients are off
-        self.key: Var | None = None  # that of the whole trace, if one was asked for
+        self.smooth: set[Var] = set()  # arrays that depend differentiably on parameters or arguments
+        self.halted: set[Var] = set()  # arrays that would, but were computed without gradients
+        self.key: Var | None = None  # the key of the whole trace, if one was used
         self.place: str = ""
         self.examples: dict[Var, np.ndarray] = {}  # the values of arguments and weights, for checks alone
         self.notes: dict[str, None] = {}
@@ -122,7 +120,7 @@ class SourceBackend(ProgramBackend):
         outer.variables.update(v for v in variables(scope.frame.result) if v in scope.variables)
 
     def dissolve(self, scope: Scope) -> None:
-        """Move what was recorded in a frame into the frame around it."""
+        """Move the steps of a frame to the frame around it."""
         outer = self._outer_scope(scope)
         at = next(i for i in reversed(range(len(outer.calls))) if outer.calls[i] is scope.frame)
         outer.calls[at : at + 1] = scope.calls
@@ -246,7 +244,7 @@ class SourceBackend(ProgramBackend):
         return inner if tuple(before[a] for a in axes) == tuple(range(x.ndim)) else None
 
     def _with_numbers(self, name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Numbers stay numbers beside arrays."""
+        """Let Python numbers remain numbers in operations with arrays."""
         scalars = self.current.scalars
         operands = args[1:] if name == "where" else args
         arrays = [x for x in operands if type(x) is Var]

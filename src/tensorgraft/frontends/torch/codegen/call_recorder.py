@@ -1,7 +1,7 @@
-"""The function mode that is on while a module is recorded: it sees each call that the program makes of PyTorch.
+"""The function mode that is on while a module is recorded: it observes each call of PyTorch that the program makes.
 
-Operators record themselves; what is done here is what they do not know: names and places, views by their words, on
-which device new tensors are, tensors of the host that the program mixes with others.
+Operators record themselves. The mode adds information that they lack: names and locations, words of views, the device
+of new tensors, and tensors of the host that the program combines with others.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _QUESTIONS = frozenset(
     ]
     if hasattr(Tensor, name)
 )
-# they take tensors of the host beside those of a device: lengths
+# operators that take lengths on the host in addition to tensors on a device
 _HOSTED = frozenset(
     ["_pack_padded_sequence", "_pad_packed_sequence", "lstm", "gru", "rnn_tanh", "rnn_relu", "tensor_split"]
 )
@@ -90,7 +90,7 @@ class WordWatch(TorchFunctionMode):
         # those of Python's numbers stay on the host: their values are known
         self._constructors = _device_constructors() - {torch.tensor, torch.as_tensor, torch.asarray}
         self._detached: list[tuple[Storage, Var, str]] = []
-        self._host: dict[int, tuple[Tensor, Tensor]] = {}  # tensors of the host, and what they are here
+        self._host: dict[int, tuple[Tensor, Tensor]] = {}  # {id of a tensor of the host: (the tensor, its copy here)}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -122,7 +122,7 @@ class WordWatch(TorchFunctionMode):
             stopped = self.xp.stopped(array)
             if stopped is array:
                 return func(*args, **kwargs)
-            out = from_array(stopped, self.slot)  # no view, which its reader could not tell from what it is a view of
+            out = from_array(stopped, self.slot)  # no view: its reader could not distinguish it from its base
             self._detached.append((cell_of(out), stopped, self.xp.current.place))
             return out
         if view is None:
@@ -133,7 +133,8 @@ class WordWatch(TorchFunctionMode):
         return out
 
     def refuse_written(self) -> None:
-        """Refuse writes to what was detached, which in PyTorch write the tensor itself; called when the program ends.
+        """Refuse writes to detached tensors, which in PyTorch write the original tensor; called at the end of the
+        program.
 
         Raises TracedValueError for such a write.
         """
@@ -149,7 +150,7 @@ class WordWatch(TorchFunctionMode):
         return isinstance(t, Tensor) and t.device == self.slot.device
 
     def _moved(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """Tensors of the host beside those of the recording are constants of it."""
+        """Make tensors of the host, in a call with tensors of the recording, constants of it."""
         leaves = [x for a in (*args, *kwargs.values()) for x in (a if type(a) in (list, tuple) else (a,))]
         host = [t for t in leaves if isinstance(t, Tensor) and t.device.type == "cpu" and t.dim()]
         if not host or not any(self._is_recorded(t) for t in leaves):
@@ -167,7 +168,7 @@ class WordWatch(TorchFunctionMode):
         return move(tuple(args)), {k: move(a) for k, a in kwargs.items()}
 
     def _name(self, call_spot: Spot, out: Any, before: int) -> None:
-        """Name what a call has made: steps from `before` on."""
+        """Name the results of a call: the steps from `before` on."""
         tensors = [out] if self._is_recorded(out) else list(out) if type(out) in (tuple, list) else []
         names = call_spot.names
         if len(names) != len(tensors):

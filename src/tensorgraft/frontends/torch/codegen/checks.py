@@ -1,6 +1,6 @@
-"""Checks of values in the user's program: `assert`, `if ...: raise`, and what is done to numbers that are not finite.
+"""Checks of values in the user's program: `assert`, `if ...: raise`, and the handling of numbers that are not finite.
 
-They are no part of what it computes, and are left out of a trace, with a note.
+They do not affect its results, and are left out of a trace, with a note.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def checked() -> str | None:
 
 
 def _is_about_numbers(condition: ast.expr) -> bool:
-    """Say whether a condition asks if something is finite."""
+    """Return whether a condition asks if something is finite."""
     return any(isinstance(n, ast.Attribute | ast.Name) and _call_name(n) in _FINITE for n in ast.walk(condition))
 
 

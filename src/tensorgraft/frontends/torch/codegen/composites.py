@@ -1,7 +1,7 @@
-"""Composite operators in words: what PyTorch takes apart above autograd (`F.layer_norm`, `F.cross_entropy`).
+"""Composite operators as words: operators that PyTorch decomposes above autograd (`F.layer_norm`, `F.cross_entropy`).
 
-While a module is recorded these have kernels of their own for tensors of the recording device; tensors of other devices
-go on to what was there before.
+While a module is recorded, they have kernels for tensors of the recording device; calls with tensors of other devices
+use the previous kernels.
 """
 
 from __future__ import annotations
@@ -281,7 +281,7 @@ def _dropout(xp: Any, x: Array, p: float, train: bool, key: Array) -> Array:
 # ---- in PyTorch ------------------------------------------------------------------------------------------------------
 
 _KEYS = ("AutogradPrivateUse1", "PrivateUse1")
-# autocast's tables may have what they are made of, and not them
+# autocast's tables may have a row for operators that these call, but none for themselves
 _OPENED = frozenset(("einsum", "cross_entropy_loss", "lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"))
 _lock = threading.Lock()
 _library: Library | None = None
@@ -337,4 +337,4 @@ def installed(slot: Slot) -> Iterator[None]:
         with _lock:
             _users -= 1
             if not _users and _library is not None:
-                _library = None  # and what is registered in it
+                _library = None  # with its registrations

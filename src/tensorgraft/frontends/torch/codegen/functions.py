@@ -1,6 +1,6 @@
-"""`torch.autograd.Function` while a module is recorded: what it computes is recorded as any other code.
+"""`torch.autograd.Function` while a module is recorded: its forward computation is recorded like other code.
 
-There is a note, for its derivative is then that of what it computes.
+A note is added, because its derivative is then that of the recorded computation.
 """
 
 from __future__ import annotations

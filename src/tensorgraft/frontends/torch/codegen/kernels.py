@@ -169,7 +169,7 @@ def _batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Array | None, ...]:
-    """New running statistics (of those that are given), the result, and what a backward pass would want."""
+    """Return (new running statistics, for those that are not None, the result, the residuals of a backward pass)."""
     running = [v for v in (mean, variance) if v is not None]
     parameters = {"weight": weight, "bias": bias}
     zeros = xp.zeros((0,), dtypes.accumulator(x.dtype))
@@ -269,7 +269,7 @@ def _pad(word: str) -> Kernel:
         if any(map(any, pads)):
             x = xp.word(word, x, pads)
         for axis, (low, high) in enumerate(pairs, xp.ndim(x) - len(pairs)):
-            if low < 0 or high < 0:  # which are cut off, and stand in the mirror before
+            if low < 0 or high < 0:  # negative padding cuts off elements, which are reflected first
                 x = xp.take_slice(x, axis, max(-low, 0), xp.shape(x)[axis] - max(-high, 0))
         return x
 

@@ -115,8 +115,8 @@ def doc_of(module: Module) -> str:
 
 @contextlib.contextmanager
 def unchanged_modules(root: Module) -> Iterator[None]:
-    """Afterwards modules have the attributes that they have now, and containers among these what is in them: a cache
-    would be full of what was recorded."""
+    """A context after which modules have their previous attributes, and containers among these their previous items: a
+    cache would otherwise contain recorded values."""
     before = [(vars(m), dict(vars(m)), [(c, copy.copy(c)) for c in vars(m).values() if type(c) in _CONTAINERS])
               for m in root.modules()]  # fmt: skip
     try:

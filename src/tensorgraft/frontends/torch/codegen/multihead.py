@@ -18,7 +18,7 @@ Layer = torch.nn.MultiheadAttention
 def can_replace(
     module: torch.nn.Module, query: Any = None, key: Any = None, value: Any = None, *_: Any, **__: Any
 ) -> bool:
-    """Say whether `forward` can run in place of this call of a module: of `nn.MultiheadAttention` itself, not of a
+    """Return whether `forward` can run in place of this call of a module: of `nn.MultiheadAttention` itself, not of a
     subclass, without hooks, `bias_k`, `bias_v` and `add_zero_attn`, on three-dimensional tensors (batches)."""
     return (
         type(module) is Layer

@@ -28,7 +28,7 @@ def normal(shape: Sequence[int]) -> Tensor:
 
 
 def _filled(numbers: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return a rule for an operator that writes what it draws into its first argument."""
+    """Return a rule for an operator that writes its draws into its first argument."""
     return lambda x, *args, generator=None: x.copy_(numbers(x.shape, *args))
 
 

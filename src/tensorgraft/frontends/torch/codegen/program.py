@@ -85,7 +85,7 @@ class ModuleProgram:
             try:
                 computed = torch.autograd.grad(total, list(names.values()), allow_unused=True)  # type: ignore[arg-type]
                 gradients_by_name = {n: self.numpy(g) for n, g in zip(names, computed, strict=True) if g is not None}
-            except RuntimeError as error:  # of a tensor, say, that was written after autograd kept it
+            except RuntimeError as error:  # such as a tensor that was written after autograd saved it
                 note = f"gradients are not compared, the program's own fail: {error_line(error)}"
         return Evaluation(
             {k: self.numpy(t) for k, t in outputs.items()},

@@ -25,7 +25,8 @@ class Spot(NamedTuple):
 
 
 NOWHERE = Spot("", ())
-_TRACING = os.path.join(os.path.dirname(__file__), "tracing.py")  # the program's call: what is around it says nothing
+# calls the program: frames outside of it are not the program's
+_TRACING = os.path.join(os.path.dirname(__file__), "tracing.py")
 _WRITTEN = os.path.join(os.path.dirname(__file__), "multihead.py")  # a layer of PyTorch's, in words of our own
 _known: dict[tuple[CodeType, int, bool], Spot] = {}
 

@@ -61,7 +61,7 @@ class KnownValues:
         return values
 
 
-_one_at_a_time = threading.RLock()  # what is exchanged in PyTorch for the time is the process's
+_one_at_a_time = threading.RLock()  # PyTorch is patched for the whole process meanwhile
 MOST = 1024  # elements of a buffer that is written as a constant
 
 
@@ -220,13 +220,13 @@ def _surroundings() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _asked_for_values() -> Iterator[None]:
-    """Libraries ask whether a tensor has a value before they look at it (transformers, of masks): one that depends on
-    sizes alone has, and others are as in a trace."""
+    """Answer libraries that check whether a tensor has values before they read them (transformers, for masks): a tensor
+    that depends only on sizes has, and others have none, as in a trace."""
     original = torch.cuda.is_current_stream_capturing
 
     def capturing() -> bool:
         frame: Any = sys._getframe(1)
-        for _ in range(3):  # a function that is asked about one tensor calls one that knows of the trace
+        for _ in range(3):  # a function that was called with one tensor may call one that sees the trace
             if frame is None:
                 break
             t = frame.f_locals.get("tensor")

@@ -18,7 +18,7 @@ from tensorgraft.hub.recorded.block import Block, Var, leaves, variables
 _LARGEST = 1 << 22  # elements
 
 
-Known = dict[Var, np.ndarray | None]  # None: it depends on what is not known
+Known = dict[Var, np.ndarray | None]  # None: it depends on unknown values
 
 
 def values_of(makers: Mapping[Var, SourceStep], x: Var, known: Known) -> np.ndarray | None:

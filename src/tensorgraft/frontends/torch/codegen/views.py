@@ -1,5 +1,5 @@
-"""Views in words: PyTorch's own view is made, which shares the storage, and its meaning is recorded besides (`split`,
-`x[:, -1]`). Who reads that tensor while the storage is unchanged gets what the word gives."""
+"""Views as words: PyTorch's own view is made, which shares the storage, and its meaning is recorded in addition
+(`split`, `x[:, -1]`). While the storage is unchanged, reading that tensor gives the result of the word."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Functions traced and compiled as a whole: `tg.jit`, lazy mode, and what is guarded."""
+"""Functions traced and compiled as a whole: `tg.jit`, lazy mode, and guards."""

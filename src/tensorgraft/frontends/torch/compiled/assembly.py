@@ -1,4 +1,4 @@
-"""Assembly of a `Trace`, which later calls run, from a run that `tg.jit` has traced and the program that came of it.
+"""Assembly of a `Trace`, which later calls run, from a traced run of a function and the resulting program.
 
 While the function was traced, the array of each storage that it used was replaced by a stand-in: an input of the
 program is recognised by the identity of its stand-in. Storages from outside that the function used are `touched`; those
@@ -23,7 +23,7 @@ from tensorgraft.compiled.lookups import Lookups
 from tensorgraft.compiled.program import Feed, ProgramInputs, Source, Storages
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import is_plain
-from tensorgraft.frontends.torch.compiled.guards.assumptions import Captured, Guards, SharedObjects, getter_of
+from tensorgraft.frontends.torch.compiled.guards.assumptions import Captured, Getter, Guards, SharedObjects
 from tensorgraft.frontends.torch.compiled.guards.modules import Modules
 from tensorgraft.frontends.torch.compiled.guards.values import ValueGuards
 from tensorgraft.frontends.torch.compiled.host.call_tensors import HostSteps, calling, on_host
@@ -60,10 +60,12 @@ class _Assembly:
         capture = tracing.capture
         self.tracing, self.program, self.capture = tracing, program, capture
         self.argument_index = {id(t): i for i, t in tracing.device_arguments}
-        self.positions: dict[int, int] = {id(a): k for k, a in enumerate(program.captured)}  # of the program's inputs
+        # {id of an array: number of the program's input}
+        self.positions: dict[int, int] = {id(a): k for k, a in enumerate(program.captured)}
         self.donated = [self.positions[id(t.stand_in)] for t in tracing.written if id(t.stand_in) in self.positions]
         self.touched = {id(t.cell) for t in capture.touched}
-        self.finders = self._gradient_finders() | tracing.slots.finders  # of storages that differ from call to call
+        # {id of a storage that differs from call to call: its finder}
+        self.finders = self._gradient_finders() | tracing.slots.finders
         self.sources: dict[int, Source] = {id(t.stand_in): self.source(t.cell) for t in capture.touched}
         self.fed: dict[int, Feed] = {id(f.stand_in): f for f in capture.feeds}
         # survivor -> position of its first array among those of all survivors; a quantised storage has several
@@ -114,7 +116,7 @@ class _Assembly:
             roots=tracing.roots,
             classes=tracing.classes,
             attributes=tracing.attributes,
-            ends=[] if tracing.tape is None else [getter_of(t, self.argument_index) for t in tracing.tape.leaves],
+            ends=[] if tracing.tape is None else [Getter(t, self.argument_index) for t in tracing.tape.leaves],
         )
 
     # ---- inputs ----------------------------------------------------------------------------------------------------
@@ -144,7 +146,7 @@ class _Assembly:
             if leaf.reset and id(cell) in self.touched:
                 leaf.reset = False
             if not leaf.reset:
-                finders[id(cell)] = _gradient_finder(getter_of(leaf.tensor, self.argument_index))
+                finders[id(cell)] = _gradient_finder(Getter(leaf.tensor, self.argument_index))
         return finders
 
     def inputs(self) -> ProgramInputs:
@@ -187,7 +189,7 @@ class _Assembly:
         added to in place is among the written storages instead."""
         gradients = []
         for leaf, gradient_after in self.tracing.final_gradients:
-            get_leaf = getter_of(leaf.tensor, self.argument_index)
+            get_leaf = Getter(leaf.tensor, self.argument_index)
             if gradient_after is None and (leaf.reset or leaf.before is not None):
                 gradients.append(Gradient(get_leaf, None, None))
             elif gradient_after is not None and gradient_after is not leaf.before:
@@ -198,7 +200,7 @@ class _Assembly:
                     metadata, toggled = Metadata.of_lazy(gradient_after), _toggled(gradient_after)
                     gradients.append(Gradient(get_leaf, k, metadata, leaf.reset, result=result, toggled=toggled))
                 else:  # a tensor from outside
-                    find = getter_of(gradient_after, self.argument_index)
+                    find = Getter(gradient_after, self.argument_index)
                     gradients.append(Gradient(get_leaf, None, None, finder=find))
         return gradients
 
@@ -238,7 +240,7 @@ class _Assembly:
         results_once = [
             t if k == first else None for k, (t, first) in enumerate(zip(tracing.flat, tracing.same_as, strict=True))
         ]
-        tape.watch([(t, getter_of(t, argument_index)) for t in outside_tensors], results_once)
+        tape.watch([(t, Getter(t, argument_index)) for t in outside_tensors], results_once)
         positions_of_usable = {a: k for a, k in self.positions.items() if a in tracing.usable}
         finders = {a: _array_finder(self.sources, self.fed, a) for a in tracing.usable}
         tape.locate(positions_of_usable, tracing.outputs, finders)
@@ -246,8 +248,8 @@ class _Assembly:
     # ---- guards ----------------------------------------------------------------------------------------------------
 
     def guards(self) -> Guards:
-        """Return the conditions under which a later call may use the trace. Raises RunsUncompiled where a scheduler
-        steps in the function, which also reads what the step changes."""
+        """Return the conditions under which a later call may use the trace. Raises RunsUncompiled if a scheduler steps
+        in the function, and the function also reads the stepped value."""
         tracing, capture, slots = self.tracing, self.capture, self.tracing.slots
         reads, surroundings, world, changes = tracing.reads, tracing.surroundings, tracing.world, tracing.changes
         if tracing.schedule.before or tracing.schedule.after:
@@ -267,7 +269,7 @@ class _Assembly:
             attributes=Attributes(reads, changes, written_tables, slots.slot),
             optimizers=tracing.stepped,
             gradients=[
-                (getter_of(leaf.tensor, self.argument_index), leaf.before)
+                (Getter(leaf.tensor, self.argument_index), leaf.before)
                 for leaf, _ in tracing.final_gradients
                 if not leaf.reset
             ],
@@ -275,7 +277,7 @@ class _Assembly:
             surroundings=surroundings,
             captured=Captured(world, tracing.leaves, self.touched, slots, bool(tracing.written), modules.tensors),
             shared=SharedObjects(world, tracing.leaves, compares) if changes or compares else None,
-            hooked=[getter_of(t, self.argument_index) for ref in capture.walked.values() if (t := ref()) is not None],
+            hooked=[Getter(t, self.argument_index) for ref in capture.walked.values() if (t := ref()) is not None],
             leaves=tracing.leaves,
         )
         if tracing.tape is not None:  # hooks and functions of the program run in backward passes, too
@@ -283,8 +285,8 @@ class _Assembly:
         return guards
 
     def _settle_surroundings(self, modules: Modules) -> None:
-        """Make guards of what the function has read of Python's objects: hooks, methods, attributes, containers,
-        global variables and settings of the process. To be called once, when what the function changed is undone."""
+        """Make guards for the Python objects that the function has read: hooks, methods, attributes, containers, global
+        variables and settings of the process. To be called once, after the function's changes were undone."""
         tracing, reads, surroundings = self.tracing, self.tracing.reads, self.tracing.surroundings
         for hook in modules.hooks:
             surroundings.add("a hook", hook)
@@ -300,14 +302,14 @@ class _Assembly:
         surroundings.settle(tracing.world, tracing.changes, tracing.slots.slot, methods, whole_objects)
 
     def record(self, results: Sequence[Result], gradients: Sequence[Gradient]) -> Record:
-        """Return what another trace of the same call is compared with."""
+        """Return a record for comparison with another trace of the same call."""
         tracing, program = self.tracing, self.program
         constants = [a for a in program.captured if id(a) not in self.sources and id(a) not in self.fed]
         effects = _describe_effects(results, gradients, tracing.changes)
         return Record(self.capture.backend, program, constants, effects, self._describe_host(results))
 
     def _describe_host(self, results: Sequence[Result]) -> list[str]:
-        """Describe what the host computes in a call, a line for each step."""
+        """Describe the host's computations in a call, in a line for each step."""
         steps = HostSteps()
         for feed in self.capture.feeds:
             if feed.live is not None:

@@ -1,4 +1,4 @@
-"""The device on which a function that `tg.jit` is to compile computes, found from its arguments and what it reaches,
+"""The device on which a function of `tg.jit` computes, inferred from its arguments and the objects that it reaches,
 before it runs."""
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def home_of(fn: Callable[..., Any], near: Sequence[Any], leaves: Sequence[Any]) 
 
 
 def has_lazy_modules(near: Sequence[Any]) -> bool:
-    """Say whether a module among these has parameters that its first call makes."""
+    """Return whether a module among these has parameters that its first call makes."""
     lazy = torch.nn.modules.lazy.LazyModuleMixin
     modules = (m for value in near if isinstance(value, torch.nn.Module) for m in value.modules())
     return any(isinstance(m, lazy) and m.has_uninitialized_params() for m in modules)

@@ -44,7 +44,7 @@ Tensor = torch.Tensor
 def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
     fn, compiled, new = _unwrapped(fn, args, kwargs)
     probe = _Probe(fn)
-    flat, structure = pytrees.flatten((args, kwargs))
+    flat, _ = pytrees.flatten((args, kwargs))
     leaves = Leaves(flat, (args, kwargs))
     inferred = home_of(fn, probe._captures.current(), leaves)
     if inferred.backend is None:
@@ -62,7 +62,7 @@ def explain_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     with unchanged([value for _, value in objects]), watch.active():
         start = time.perf_counter()
         try:
-            probe.trace(backend, leaves, structure, inferred.sure)
+            probe.trace(backend, leaves, inferred.sure)
         except OnlyTheHost:
             raise _of_the_cpu(fn) from None
         seconds = time.perf_counter() - start
@@ -105,7 +105,7 @@ def _of_the_cpu(fn: Callable[..., Any]) -> TypeError:
 def _unwrapped(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Callable[..., Any], Compiled | None, tuple[list[str], str]]:
-    """Return (the program's function, what `tg.jit` made of it, what is new in this call and what it waits for)."""
+    """Return (the program's function, its compiled form or None, (what is new in this call, what it waits for))."""
     if isinstance(fn, Compiled):
         return fn.fn, fn, fn.news(args, kwargs)
     if isinstance(fn, types.MethodType) and isinstance(fn.__func__, Compiled):
@@ -118,15 +118,15 @@ def _unwrapped(
 
 
 class _Probe(Compiled):
-    """A compiled function that keeps what a trace was made of."""
+    """A compiled function that keeps the parts of which a trace was made."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         super().__init__(fn, reported=False)
 
-    def trace(self, backend: Backend, leaves: list[Any], structure: Any, on_device: bool) -> None:
+    def trace(self, backend: Backend, leaves: list[Any], on_device: bool) -> None:
         try:
             try:
-                traced = self._trace(backend, leaves, structure, on_device)
+                traced = self._trace(backend, leaves, on_device)
             except RunsUncompiled as why:
                 raise TracedValueError(f"{self.report.name} {why}, so that tg.jit runs it uncompiled") from None
         finally:
@@ -245,10 +245,11 @@ class _Watch:
 
     backend: Backend
     numbers: dict[Any, int] = field(default_factory=dict)  # label of (operator, place, backward)
-    calls: list[OperatorUse] = field(default_factory=list)  # by label
-    lines: dict[int, Place | None] = field(default_factory=dict)  # of the nodes of autograd, by sequence number
+    calls: list[OperatorUse] = field(default_factory=list)  # {label: operators}
+    lines: dict[int, Place | None] = field(default_factory=dict)  # {sequence number of an autograd node: location}
     fallen: dict[Any, Fallback] = field(default_factory=dict)
-    versions: list[tuple[weakref.ref[Tensor], int]] = field(default_factory=list)  # of written tensors, before
+    # (written tensor, its version before)
+    versions: list[tuple[weakref.ref[Tensor], int]] = field(default_factory=list)
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -299,7 +300,7 @@ class _Watch:
             zeros = np.zeros(tuple(t.shape), numpy_dtype(t.dtype))
             return from_array(capture.feed(lambda: zeros, zeros, what=f"result of {name} on the CPU"), slot)
 
-        for device in ("meta", "cpu"):  # where PyTorch cannot tell without values, zeros do
+        for device in ("meta", "cpu"):  # if meta tensors do not suffice, because values are needed, zeros do
             positional, named = to_meta(args, kwargs, device)
             try:
                 return pytrees.mapped(stand_in_of, op(*positional, **named))

@@ -1,7 +1,7 @@
-"""`tg.jit` for PyTorch programs: whatever a function does on the device, as one program of its backend.
+"""`tg.jit` for PyTorch programs: all computations of a function on the device, as one program of its backend.
 
-A call is traced when it comes with shapes, dtypes or Python values not seen before, or when something that a trace
-took for granted no longer holds (a module's mode, an optimizer's betas, a parameter that has another storage).
+A call is traced if it has new shapes, dtypes or Python values, or if an assumption of the traces no longer holds (a
+module's mode, an optimizer's betas, the storage of a parameter).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import functools
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -110,6 +110,17 @@ def _overrides(t: Tensor) -> bool:
     return type(t).__torch_function__ is not torch._C._disabled_torch_function_impl
 
 
+class _NewCall(NamedTuple):
+    """A call that no trace serves yet."""
+
+    backend: Backend
+    leaves: list[Any]
+    on_device: bool  # the function is known to use the device
+    known: list[Any]  # the traces of calls with the same key
+    call: Any  # the call, as recorded by the history
+    reasons: list[str]  # why no trace serves it
+
+
 class Compiled(TracedFunction):
     """A function compiled by `tg.jit`."""
 
@@ -171,24 +182,24 @@ class Compiled(TracedFunction):
             self.report.cold += 1
             return recurring.run(self.fn, args, kwargs)
         call = named_call()
-        reasons = self.history.why(call, guards, leaves)
+        new = _NewCall(backend, leaves, inferred.sure, known, call, self.history.why(call, guards, leaves))
         if self.programs >= MOST_TRACES:
             if any(trace.changes for traces in self.traces.values() for trace in traces):
                 return self._uncompiled(
                     known, leaves, "reads what it changes itself: every call would be a program of its own"
                 )
-            raise RuntimeError(self.history.too_many(self.report.name, MOST_TRACES, call, reasons, program_place()))
+            raise RuntimeError(self.history.too_many(self.report.name, MOST_TRACES, call, new.reasons, program_place()))
         uncompiled = failed = None
         try:
-            # an interrupt waits: of one that comes while C++ asks for a stream PyTorch aborts the process
+            # delay interrupts: PyTorch aborts the process if one comes while C++ asks for a stream
             with one_at_a_time, held_back():
-                for trace in known:  # which another thread may have made
+                for trace in known:  # another thread may have added one
                     if trace.guards.hold(leaves):
                         break
                 else:
                     if self._recurring.when != "background":
-                        return self._traced_call(backend, leaves, structure, inferred.sure, known, call, reasons)
-                    trace = self._background_trace(backend, leaves, structure, inferred.sure, known, call, reasons)
+                        return self._traced_call(new)
+                    trace = self._background_trace(new)
         except OnlyTheHost:
             pass
         except RunsUncompiled as reason:
@@ -204,12 +215,12 @@ class Compiled(TracedFunction):
             return self._uncompiled(known, leaves, uncompiled)
         if failed is None:
             return self._on_cpu(fast_key, leaves, structure, objects)
-        out = recurring.run(self.fn, args, kwargs)  # the error is PyTorch's own, and what was done before it stays
+        out = recurring.run(self.fn, args, kwargs)  # the error is PyTorch's own, and effects before it stay
         self._uncompiled_from_now_on(known, failed)
         return out
 
     def _uncompiled(self, known: list[Any], leaves: list[Any], reason: str) -> Any:
-        """A call of a function that cannot be one program, which is said once."""
+        """Call a function that cannot be one program, and warn of that once."""
         return self._uncompiled_from_now_on(known, reason)(leaves)
 
     def _uncompiled_from_now_on(self, known: list[Any], reason: str) -> Uncompiled:
@@ -217,23 +228,14 @@ class Compiled(TracedFunction):
         known.append(trace := Uncompiled(self.fn, self.report, recurring.run))
         return trace
 
-    def _traced_call(
-        self,
-        backend: Backend,
-        leaves: list[Any],
-        structure: Structure,
-        sure: bool,
-        known: list[Any],
-        call: Any,
-        reasons: list[str],
-    ) -> Any:
-        """A call that is traced, compiled and run. Raises OnlyTheHost."""
+    def _traced_call(self, new: _NewCall) -> Any:
+        """Trace, compile and run a call. Raises OnlyTheHost."""
         with uncollected(), BelowFunctions():
-            trace = self._trace(backend, leaves, structure, sure)
+            trace = self._trace(new.backend, new.leaves, new.on_device)
         start = time.perf_counter()
         try:
             with uncollected(), patience.progress_shown(self.report.name):
-                out = trace(leaves, first=True)
+                out = trace(new.leaves, first=True)
             trace.ran = True
         except Exception as error:
             if trace.ran or not trace.changes:
@@ -242,53 +244,45 @@ class Compiled(TracedFunction):
         finally:
             undo, trace.undo = trace.undo, None
             if trace.ran:
-                self._note(self._checked(trace, known, backend, structure, sure), known, call, reasons)
-            elif undo is not None:  # no program, or none that ran: as if it had not been called
+                self._add(self._checked(trace, new), new)
+            elif undo is not None:  # there is no program, or it has not run: undo the effects of the trace
                 undo()
             trace.close()
         self.report.compile_seconds += time.perf_counter() - start
         return out
 
-    def _note(self, trace: Any, known: list[Any], call: Any, reasons: list[str]) -> None:
-        """From now on the trace is known."""
-        known.append(trace)
+    def _add(self, trace: Any, new: _NewCall) -> None:
+        """Add a trace to those that later calls may use."""
+        new.known.append(trace)
         if trace.tape is not None:
-            trace.tape.surroundings.left = functools.partial(self._left, known, trace.tape)
-        self.history.calls.append(call)
-        self.report.reasons.append(reasons)
+            trace.tape.surroundings.left = functools.partial(self._left, new.known, trace.tape)
+        self.history.calls.append(new.call)
+        self.report.reasons.append(new.reasons)
 
-    def _background_trace(
-        self,
-        backend: Backend,
-        leaves: list[Any],
-        structure: Structure,
-        sure: bool,
-        known: list[Any],
-        call: Any,
-        reasons: list[str],
-    ) -> BackgroundTrace:
-        """A trace that is taken back, whose program another thread compiles while its calls run the function itself.
+    def _background_trace(self, new: _NewCall) -> BackgroundTrace:
+        """Trace a call and undo its effects; another thread compiles the program while calls run the function itself.
         Raises OnlyTheHost."""
         with uncollected(), muted(), BelowFunctions():
-            trace = self._trace(backend, leaves, structure, sure)
+            trace = self._trace(new.backend, new.leaves, new.on_device)
         undo, trace.undo = trace.undo, None
         assert undo is not None
         undo()
         trace.close()
         trace.inputs.forget_traced()
-        prepare = preparation(trace.run, trace.inputs, leaves)
+        prepare = preparation(trace.run, trace.inputs, new.leaves)
         run = functools.partial(recurring.run, self.fn)
-        checked = self._checked(trace, known, backend, structure, sure)
-        background = BackgroundTrace(checked, known, prepare, self._at, self.report, run, self._uncompiled)
-        self._note(background, known, call, reasons)
+        checked = self._checked(trace, new)
+        background = BackgroundTrace(checked, new.known, prepare, self._at, self.report, run, self._uncompiled)
+        self._add(background, new)
         return background
 
     def _left(self, known: list[Any], tape: Tape) -> None:
-        """A backward pass has changed something outside, which each one does: from now on the function itself runs."""
+        """Called when a backward pass has changed something outside, as each one does: the function runs uncompiled
+        from now on."""
         warned: list[bool] = []
 
         def run(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-            if not warned:  # of the program's line, which autograd's thread does not know
+            if not warned:  # at the program's line, which autograd's thread does not have
                 warned.append(True)
                 warn_uncompiled(self.report.name, "changes something outside in its backward pass (in a hook)")
             return recurring.run(fn, args, kwargs)
@@ -297,15 +291,15 @@ class Compiled(TracedFunction):
             known[:] = [trace for trace in known if getattr(trace, "tape", None) is not tape]
             known.append(Uncompiled(self.fn, self.report, run))
 
-    def _checked(
-        self, trace: Trace, known: list[Any], backend: Backend, structure: Structure, sure: bool
-    ) -> Trace | CheckedTrace:
+    def _checked(self, trace: Trace, new: _NewCall) -> Trace | CheckedTrace:
+        """Return a trace that is compared with a second one at its next call, if `check` asks for that."""
         if trace.record is None:
             return trace
+        backend, on_device = new.backend, new.on_device  # the check outlives the call, and must not hold its leaves
 
         def check(leaves: Sequence[Any]) -> str | None:
             with one_at_a_time, held_back(), uncollected(), muted(), BelowFunctions():
-                second = self._trace(backend, leaves, structure, sure)  # type: ignore[arg-type]
+                second = self._trace(backend, leaves, on_device)  # type: ignore[arg-type]
                 assert trace.record is not None and second.record is not None and second.undo is not None
                 second.undo()
                 second.close()
@@ -313,10 +307,10 @@ class Compiled(TracedFunction):
             del self.report.operations[-1]
             return trace.record.difference(second.record)
 
-        return CheckedTrace(trace, known, check, self.check == "always", self._uncompiled)
+        return CheckedTrace(trace, new.known, check, self.check == "always", self._uncompiled)
 
     def _on_cpu(self, fast_key: Any, leaves: list[Any], structure: Structure, objects: list[Any]) -> Any:
-        """A call of a function of CPU tensors alone."""
+        """Call a function of CPU tensors only."""
         from tensorgraft.frontends.torch.compiled.host.cpu_functions import CpuCall, OnCpu  # imports Dynamo: 3 s
 
         if self._cpu is None:
@@ -342,12 +336,12 @@ class Compiled(TracedFunction):
         guards = [trace.guards for trace in known]
         return self.history.why(self.history.call(leaves, structure, backend), guards, leaves), ""
 
-    def _trace(self, backend: Backend, leaves: list[Any], structure: Structure, on_device: bool = True) -> Trace:
-        """`on_device`: the function is known to use the device. Raises OnlyTheHost where it turns out not to."""
+    def _trace(self, backend: Backend, leaves: list[Any], on_device: bool) -> Trace:
+        """Trace the function. `on_device`: it is known to use the device. Raises OnlyTheHost if it does not."""
         values = Values()
-        for _ in range(ROUNDS):  # until every value that was asked for is known: the first, without `guard_values`
+        for _ in range(ROUNDS):  # until every value that is read is known: once, without `guard_values`
             try:
-                trace, values_now = self._trace_once(backend, leaves, structure, values, on_device)
+                trace, values_now = self._trace_once(backend, leaves, values, on_device)
             except Exception:
                 if not values.guessed:
                     raise
@@ -368,9 +362,9 @@ class Compiled(TracedFunction):
         raise too_many()
 
     def _trace_once(
-        self, backend: Backend, leaves: list[Any], structure: Structure, values: Values, on_device: bool
+        self, backend: Backend, leaves: list[Any], values: Values, on_device: bool
     ) -> tuple[Trace | None, list[np.ndarray]]:
-        """A trace, or the values that it asked for if one of them was not known."""
+        """Return (a trace, []), or (None, the values that it has read) if one of them was not known."""
         start = time.perf_counter()
         capture = Capture(backend, values=values if self._guards_values else None, on_device=on_device)
         values.undo = capture.undo

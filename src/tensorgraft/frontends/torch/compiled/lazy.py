@@ -1,4 +1,4 @@
-"""Lazy mode of PyTorch programs: while it is on, the storages of a device hold what a `RecordedBackend` records."""
+"""Lazy mode of PyTorch programs: while it is on, the storages of a device have arrays of a `RecordedBackend`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def recording() -> bool:
 
 @contextlib.contextmanager
 def lazy(compile: When) -> Iterator[Figures]:
-    """Record what runs on the current device, if its backend tells shapes without computing. See `tg.lazy`."""
+    """Record operations on the current device, if its backend determines shapes without computing. See `tg.lazy`."""
     slot = devices.slot_at(None)
     if state.now.capture is not None:
         raise CompilationError(
@@ -52,7 +52,7 @@ def lazy(compile: When) -> Iterator[Figures]:
     inner = slot.backend
     xp = _recorded(inner)
     xp.figures = figures = Figures()
-    xp.cold = inner.cold if compile == "recurring" and tiered() else None
+    xp.cold = inner.cold if inner.host_visible and compile == "recurring" and tiered() else None
     _active.append(xp)
     try:
         with held_back():
@@ -63,7 +63,7 @@ def lazy(compile: When) -> Iterator[Figures]:
             xp.run_checks()
     finally:
         _active.remove(xp)
-        xp.forget()  # of several errors, the first
+        xp.forget()  # of several errors, keep the first
         try:
             xp.run()
         finally:
@@ -112,8 +112,8 @@ def _converted(array: Any, convert: Callable[[Any], Any]) -> Any:
 
 @contextlib.contextmanager
 def _boundaries(xp: RecordedBackend) -> Iterator[None]:
-    """Context that runs what was recorded at the end of each training or inference iteration: after a step of an
-    optimizer, or a call of the outermost module without gradients."""
+    """A context that runs the recorded operations at the end of each training or inference iteration: after a step of
+    an optimizer, or a call of the outermost module without gradients."""
     depth = 0
 
     def enter(module: Any, args: Any) -> None:

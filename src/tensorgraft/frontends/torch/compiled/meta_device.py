@@ -68,7 +68,7 @@ def _give_state(optimizer: Optimizer) -> None:
     for p in without_gradient:
         p.grad = torch.empty_like(p)
     for group, _ in fused:
-        group["fused"] = False  # which asks what the device can do
+        group["fused"] = False  # the fused implementation would query the device
     try:
         prepare(optimizer)
     finally:
@@ -124,7 +124,7 @@ class _Exchange:
             sharded_tensors.hook(t)
 
     def _abstract(self, t: Tensor) -> Tensor:
-        """A tensor of the device that looks at its storage as `t` does."""
+        """Return a tensor of the device with the geometry of `t`."""
         storage, slot, xp = t.untyped_storage(), self._slot, self._slot.backend
         size, stride, offset, nbytes = tuple(t.size()), t.stride(), int(t.storage_offset()), storage.nbytes()
         first = self._first.get(storage._cdata)

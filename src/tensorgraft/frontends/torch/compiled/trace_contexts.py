@@ -1,4 +1,4 @@
-"""Watches on what a trace must not miss: CPU tensors, modules' modes, `zero_grad`, learning-rate schedulers.
+"""Observers of a trace: CPU tensors, modules' modes, `zero_grad`, learning-rate schedulers.
 
 Each context below is active while a function is traced, and undone after it.
 """
@@ -40,7 +40,7 @@ class Schedule:
 
 @contextlib.contextmanager
 def trace_contexts(capture: Capture, schedule: Schedule) -> Iterator[HostWatch]:
-    """All watches on one trace, but for the optimizers' (see `optimizers.py`)."""
+    """Return all observers of one trace, except those of optimizers (see `optimizers`)."""
     with contextlib.ExitStack() as stack:
         watch = stack.enter_context(HostWatch(capture, may_write=True))
         for name in ("tolist", "numpy", "__array__", "__dlpack__"):  # these read memory without an operator

@@ -56,36 +56,37 @@ def _same(t: Tensor, leaves: Any) -> Tensor:
 
 
 class Tracing:
-    """A function and the call that it is traced for; once `run` has run, what the function made, wrote and changed."""
+    """A function and the call for which it is traced; after `run`, also the tensors that it made, wrote and changed."""
 
     host: HostWatch
     outside_calls: OutsideCalls
-    grad_mode: bool  # that the function leaves
-    changes: list[Change]  # of objects from outside
-    template: Template | None = None  # where results are objects, or something is changed
-    structure: Structure | None  # of the results; None for one alone
+    grad_mode: bool  # the gradient mode at the end of the function
+    changes: list[Change]  # changes of objects from outside
+    # makes (results, new entries of changes), if results are objects or something is changed
+    template: Template | None = None
+    structure: Structure | None  # the structure of the results; None for a single one
     flat: list[Any]  # the results, what makes a call raise, what arguments look at from now on; without history
     numbers: list[int]  # the results that are numbers of Python
     identical: list[int | None]  # for each result the argument that it is
     same_as: list[int]  # for each result the first one that is the same object
     returned: dict[int, int]  # leaves, by identity, whose new gradient is a result, and the place of that
     result_finders: list[Any]  # for each result how it is made of a tensor from outside that it looks at
-    classes: list[tuple[int, type[Tensor], bool]]  # of results: place, class, whether a leaf requires gradients
-    attributes: list[tuple[int, dict[str, Any]]]  # of new tensors among the results
+    classes: list[tuple[int, type[Tensor], bool]]  # (position, class, requires gradients) of results
+    attributes: list[tuple[int, dict[str, Any]]]  # (position, attributes) of new tensors among the results
     roots: list[int]  # the results that a backward pass outside may begin at
     tape: Tape | None
     slots: Rebound
     moved: list[int]  # arguments with another geometry or storage after the call
-    required: list[tuple[Finder, bool]]  # what finds tensors whose `requires_grad` the call sets
+    required: list[tuple[Finder, bool]]  # (finder of a tensor, the `requires_grad` that a call gives it)
     written: list[Any]  # storages that the call writes
     survivors: list[Storage]  # new storages that something holds on to
     outputs: list[Array]  # arrays of written and surviving storages
-    usable: set[int]  # arrays that a backward pass outside may take as they are
+    usable: set[int]  # ids of arrays that a backward pass outside may use without a copy
     notes: Any  # products that a precision policy has counted
     final_gradients: list[tuple[GradientLeaf, Tensor | None]]  # leaves, with their gradients when the function ends
 
     def __init__(self, fn: Callable[..., Any], fixed: Sequence[Any], capture: Capture, leaves: list[Any]) -> None:
-        """`fixed`: objects that the function is made of. Raises RunsUncompiled for what no trace can have."""
+        """`fixed`: objects that the function captures. Raises RunsUncompiled for a call that no trace supports."""
         self._fn, self.capture, self.leaves = fn, capture, leaves
         self._modes = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
         self.schedule = Schedule()
@@ -155,7 +156,7 @@ class Tracing:
     # ---- the run -----------------------------------------------------------------------------------------------------
 
     def run(self) -> list[Array]:
-        """Run the function on stand-ins. Returns the arrays of what it wrote and of what outlives it."""
+        """Run the function on stand-ins. Returns the arrays of storages that it wrote, and of new ones that survive."""
         capture = self.capture
         with active(capture), settings.restored_on_error(), contextlib.ExitStack() as stack:
             if self._modes[0]:  # a backend may trace without it; to enter it sets the other mode
@@ -173,7 +174,7 @@ class Tracing:
             return self._end(flat)
 
     def _call(self) -> Any:
-        """Call the function and find out what it changes. Raises RunsUncompiled for what no program can repeat."""
+        """Call the function and record its changes. Raises RunsUncompiled for changes that no program can repeat."""
         before, flags, groups = modes(), settings.flags(), Groups(self.world.visited.values())
         self.capture.undos.append(groups.restore)
         with recording_reads(self.reads, *self._owners), torch.set_grad_enabled(torch.is_grad_enabled()):
@@ -249,7 +250,8 @@ class Tracing:
         return [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
 
     def _end(self, flat: list[Any]) -> list[Array]:
-        """Take what the storages are in the end, as nothing but the results holds on to what the function made."""
+        """Record the final state of the storages; at this point only the results refer to tensors that the function
+        made."""
         capture = self.capture
         if self.tape is None:
             self.host.refuse_left(flat)
@@ -364,7 +366,7 @@ def _has_version(t: Any) -> bool:
 
 
 def _is_composite(x: Any) -> bool:
-    """Say whether it is a tensor of a program's class that is made of other tensors."""
+    """Return whether it is a tensor of a program's class that is made of other tensors."""
     on_device = isinstance(x, Tensor) and x.device.type == TYPE and not type(x).__module__.startswith("tensorgraft.")
     return on_device and not is_plain_tensor(x)
 

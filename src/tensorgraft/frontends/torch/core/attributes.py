@@ -42,7 +42,7 @@ from tensorgraft.frontends.torch.core.settings import Flag, Flagged, flags
 from tensorgraft.hub.straight_line import NotStraight, StraightLine
 
 plain(torch.dtype, torch.device, torch.Size, torch.memory_format)
-# what they hold is fed, or guarded, otherwise
+# their contents are inputs, or have other guards
 _UNWATCHED = (torch.Tensor, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
 opaque(*_UNWATCHED, torch.Generator, torch.amp.GradScaler)
 PATCHED.append(torch.Tensor)
@@ -60,12 +60,12 @@ _OWN = frozenset({*dir(torch.nn.Module), *vars(torch.nn.Module())}) - {
     "training",
     "__dict__",
     "__reduce_ex__",
-}  # of `nn.Module` itself
+}  # attributes of `nn.Module` itself
 
 
 def step_hooks(optimizer: torch.optim.Optimizer) -> list[Any]:
-    """Return what runs around the steps of an optimizer: hooks, those of all optimizers included, and what has been put
-    into the place of its `step`."""
+    """Return the functions that run around the steps of an optimizer: hooks, including those of all optimizers, and
+    replacements of its `step`."""
     of_all = vars(sys.modules[torch.optim.Optimizer.__module__])
     tables = (
         of_all["_global_optimizer_pre_hooks"],
@@ -78,10 +78,11 @@ def step_hooks(optimizer: torch.optim.Optimizer) -> list[Any]:
 
 
 class Reads:
-    """The attributes that were read, with the values that were found first: plain ones, tensors, and of objects of the
-    program's own classes all others, which `surroundings` looks into.
+    """The attributes that were read, with their first values: plain ones and tensors, and for objects of the program's
+    classes all others, which `surroundings` examines.
 
-    `world` takes what an object has before the function changes it; objects in `keyed` are part of the call's key.
+    `world` copies the attributes of an object before the function changes them; objects in `keyed` are part of the
+    call's key.
     """
 
     def __init__(self, surroundings: Surroundings, world: Reachable, keyed: Collection[int]) -> None:
@@ -89,13 +90,13 @@ class Reads:
         self._flags = flags()
         self.used: dict[int, set[str]] = {}  # names of attributes that this thread has read or written, of each owner
         self.written: dict[int, tuple[Any, set[str]]] = {}  # owners, and the names that it has set or deleted
-        self.standard = world.standard  # what is read of others of such classes is no business of the function's
-        self.owners: dict[int, Any] = {}  # by identity: everything that was read of, whatever was read
+        self.standard = world.standard  # reads of other instances of such classes do not concern the function
+        self.owners: dict[int, Any] = {}  # {id: object}, for all objects of which attributes were read
         self.values: dict[int, dict[str, Any]] = {}
         self._counted: set[tuple[int, str]] = set()
         self._functions: dict[int, types.FunctionType] = {}  # methods and properties that were read
-        self.dicts: dict[int, Any] = {}  # owners whose `__dict__` the program has asked for
-        self.absent: dict[tuple[int, str], Any] = {}  # owners, by their identity and the name of what they lack
+        self.dicts: dict[int, Any] = {}  # {id: owner whose `__dict__` the program has read}
+        self.absent: dict[tuple[int, str], Any] = {}  # {(id of an owner, name): owner without that attribute}
 
     def meet(self, owner: Any) -> None:
         """Note an owner before anything is read of it."""
@@ -103,7 +104,8 @@ class Reads:
         self._world.watch(type(owner).__name__, owner)
 
     def uses(self, owner: Any, name: str) -> bool:
-        """Say whether this thread has read or written an attribute; what modules keep, PyTorch reads otherwise."""
+        """Return True if this thread has read or written an attribute; PyTorch reads attributes of modules in another
+        way."""
         used = self.used.get(id(owner), ())
         return name in used or "__dict__" in used or (name in _OWN and isinstance(owner, torch.nn.Module))
 
@@ -150,7 +152,7 @@ class Reads:
             self.absent[id(owner), name] = owner
 
     def _before(self, owner: Any, name: str, value: Any) -> Any:
-        """Return what an attribute was before the trace."""
+        """Return the value of an attribute before the trace."""
         if isinstance(owner, Flagged):
             return self._flags.get((id(owner), name), value)
         own_attributes: Any = getattr(owner, "__dict__", ())
@@ -159,8 +161,8 @@ class Reads:
         return value if table is None or name not in _own_names(owner, name) else table.before.get(name)
 
     def look_up_absent(self) -> None:
-        """Make the attributes that were asked for and are not there a part of the surroundings. To be called when what
-        the trace has changed is undone."""
+        """Add attributes that were read and do not exist to the surroundings. To be called after the changes of the
+        trace were undone."""
         spaces: dict[type, Any] = {}  # the same object for all, so that none is looked up twice
         for (_, name), owner in self.absent.items():
             if _finds_itself(type(owner)) and (now := getattr(owner, name, ABSENT)) is getattr(owner, name, ABSENT):
@@ -171,7 +173,7 @@ class Reads:
             found = next((k for k, table in enumerate(classes) if name in table), None)
             above = [*_parts_of(owner), *classes] if found is None else classes[:found]
             tables = [getattr(owner, "__dict__", {}), *above]
-            if found is not None and isinstance(classes[found][name], types.MemberDescriptorType):  # of `__slots__`
+            if found is not None and isinstance(classes[found][name], types.MemberDescriptorType):  # a slot
                 self._surroundings.look_up(type(owner).__name__, Lookups(attributes=[(owner, name)]))
             elif not any(name in table for table in tables):
                 of_class = [] if found is None or not is_of_program(owner) else [classes[found]]
@@ -193,7 +195,7 @@ class Reads:
         return {(id(getattr(owner, "__dict__", None)), name) for owner, name in only_counted}
 
     def uncounted(self, changes: Iterable[Change]) -> str | None:
-        """Name an attribute that is counted up, by what is not the same at each call."""
+        """Return the name of an attribute that is incremented by a value that differs from call to call."""
         changed = {(id(c.table.of), key): c for c in changes for key in c.keys}
         for key, name in self.counted:
             if (change := changed.get((key, name))) is not None and name not in (change.counts or {}):
@@ -201,7 +203,7 @@ class Reads:
         return None
 
     def functions(self, modules: Iterable[torch.nn.Module]) -> list[types.FunctionType]:
-        """Return the methods and properties that were read, with what calls of objects and modules run."""
+        """Return the methods and properties that were read, and the functions that calls of objects and modules run."""
         called_methods = ((m, "forward") for m in modules)
         calls = ((owner, "__call__") for owner in self.owners.values() if not isinstance(owner, torch.nn.Module))
         members = (
@@ -228,12 +230,12 @@ def _member(owner: Any, name: str) -> types.FunctionType | None:
 
 
 def _entry_of_class(owner: Any, name: str) -> Any:
-    """Return what the classes of an object have by a name; None where they have nothing."""
+    """Return the class attribute of an object by name, or None."""
     return next((vars(cls)[name] for cls in type(owner).__mro__ if name in vars(cls)), None)
 
 
 def _finds_itself(cls: type) -> bool:
-    """Say whether a class of the program looks for its objects' attributes itself (`__getattr__`)."""
+    """Return True for a class of the program that looks up attributes itself (`__getattr__`)."""
     members = (vars(base).get(name) for base in cls.__mro__ for name in ("__getattr__", "__getattribute__"))
     return any(isinstance(fn, types.FunctionType) and not in_library(fn.__code__.co_filename) for fn in members)
 
@@ -244,7 +246,7 @@ def _parts_of(owner: Any) -> tuple[Any, ...]:
 
 
 def _is_computing(member: Any) -> bool:
-    """Say whether an entry of a class is a property or the like, which computes an attribute."""
+    """Return whether an entry of a class is a property or the like, which computes an attribute."""
     return hasattr(type(member), "__get__") and not isinstance(member, types.MemberDescriptorType | Flag)
 
 
@@ -278,7 +280,7 @@ def recording_reads(reads: Reads, *owners: Any) -> Iterator[None]:
 
 
 def watch_class(cls: type) -> None:
-    """Note what is read of its objects, too."""
+    """Record reads of attributes of a class's instances, too."""
     if not is_python_class(cls) or cls in _active.classes or issubclass(cls, tuple(_active.classes)):
         return
     if not issubclass(cls, _UNWATCHED) or (issubclass(cls, torch.optim.Optimizer) and is_program_class(cls)):
@@ -310,7 +312,7 @@ def _release(cls: type) -> None:
                 delattr(cls, name)
 
 
-# what reads the table of an object's attributes and means one of them, or none
+# code that reads the `__dict__` of an object for one of its attributes
 _READ_ALL = (OURS, sys.modules[torch.nn.Module.__module__].__file__ or "")
 _ACCESS = ("__getattribute__", "__setattr__", "__delattr__")
 
@@ -351,7 +353,7 @@ def _recorded(original: Callable[[Any, str], Any], standard: bool) -> Callable[[
                 reads.note_absent(self, name)
             raise
         if name not in _OWN:
-            _active.reads = None  # what is asked here is not the function's
+            _active.reads = None  # reads below are not the function's
             try:
                 reads.note(self, name, value, sys._getframe(1))
             finally:
@@ -362,8 +364,9 @@ def _recorded(original: Callable[[Any, str], Any], standard: bool) -> Callable[[
 
 
 class Attributes:
-    """The guard: the attributes have the values that the function found. To be made when what the trace has changed is
-    undone. `slot`: makes of a value that the function replaces what may stand in its place at another call."""
+    """The guard of attributes: they have the values that the function has read. To be created after the changes of the
+    trace were undone. `slot`: returns a slot for a value that the function replaces, which may be another one at each
+    call."""
 
     def __init__(self, reads: Reads, changes: Iterable[Change], written: Collection[int], slot: Any) -> None:
         """`written`: tables that the function does not read, by identity."""
@@ -382,10 +385,11 @@ class Attributes:
             for name, value in guarded.items():
                 if (own_id, name) in changed or (id(owner), name) in changed:
                     guarded[name] = slot(value) or value
-            if not isinstance(owner, torch.nn.Module):  # whose guard has the classes of all
+            if not isinstance(owner, torch.nn.Module):  # the guard of modules includes their classes
                 guarded["__class__"] = owner.__class__
             if guarded:
-                names = [*guarded] if len(guarded) > 1 else [*guarded] * 2  # of several names a getter makes a tuple
+                # an attrgetter of several names returns a tuple
+                names = [*guarded] if len(guarded) > 1 else [*guarded] * 2
                 self._groups.append((attrgetter(*names), owner))
                 self._names += [(owner, name) for name in names]
                 self._expected += [guarded[name] for name in names]

@@ -1,4 +1,4 @@
-"""The arrays of a quantised storage as storages of their own: what a traced program reads, writes and returns."""
+"""The arrays of a quantised storage as separate storages, which a traced program reads, writes and returns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class QuantizedPart(Storage):
         backend: Any = owner.backend
         self.backend: Backend = backend.inner
         self.capture = self.placement = None
-        self.shared = True  # the same codes may be behind other storages
+        self.shared = True  # other storages may have the same codes
 
     def _quantized(self) -> Quantized:
         full_array = self.owner.array
@@ -59,7 +59,8 @@ def owner(cell: Storage) -> Storage:
 
 
 def kind_of(cell: Storage) -> Any:
-    """Return what `storage` needs besides the arrays of a storage; None unless it is quantised."""
+    """Return the information that `storage` needs in addition to the arrays of a quantised storage; None for other
+    storages."""
     return cell.array.kind if cell.backend.compound else None
 
 

@@ -27,7 +27,7 @@ class Slot:
     """One device index."""
 
     index: int
-    name: str  # as in `tg.device(name)`
+    name: str  # the name in `tg.device(name)`
 
     @functools.cached_property
     def device(self) -> torch.device:
@@ -45,8 +45,8 @@ def slots() -> list[Slot]:
 
 
 def start_together() -> None:
-    """Have the devices of all processes of the program made, where it is one of several: a process waits there for the
-    others, which then must not wait for it elsewhere."""
+    """Create the devices of all processes of the program, if it is one of several. A process waits here for the others,
+    which must not wait for it elsewhere meanwhile."""
     if processes.may_be_distributed():
         registry.device_count(registry.parse(slots()[0].name)[0])
 
@@ -104,7 +104,7 @@ def slot_named(name: str) -> Slot:
 
 
 def _numbered(name: str) -> Slot:
-    """The slot with this name, which is made if there is none."""
+    """Return the slot with this name, after creating it if needed."""
     return next((slot for slot in slots() if slot.name == name), None) or _append(name)
 
 
@@ -155,7 +155,7 @@ def slot_at(index: int | None) -> Slot:
     index = _current if index is None or index < 0 else index
     if index in _recording:
         return _recording[index]
-    if index >= len(table):  # asked for by number, whose meaning depends on how many devices come before
+    if index >= len(table):  # a number, whose meaning depends on how many devices precede it
         _number_default()
         _number_others()
     if index >= len(table):
@@ -184,11 +184,11 @@ def slot_of_backend(backend: Backend) -> Slot:
     return known
 
 
-_recording: dict[int, Slot] = {}  # by index: the last ones that PyTorch has, from 127 down
+_recording: dict[int, Slot] = {}  # {index: slot}: PyTorch's last indices, from 127 down
 
 
 def recording_slot(backend: Backend) -> Slot:
-    """A device on which modules are recorded: one that is not counted, nor found by a name."""
+    """Return a device on which modules are recorded: it is not counted, and has no name."""
     if backend not in _by_backend:
         slot = Slot(127 - len(_recording), "a recorded program")
         slot.backend = backend

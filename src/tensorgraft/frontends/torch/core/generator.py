@@ -1,4 +1,4 @@
-"""Random numbers: the device's own state, and what a `torch.Generator` passed by a program means."""
+"""Random numbers: the state of a device, and the meaning of a `torch.Generator` of the program."""
 
 from __future__ import annotations
 

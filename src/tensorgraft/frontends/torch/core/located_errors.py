@@ -1,4 +1,4 @@
-"""Errors that begin with the program's own line, say what is wrong with it, and name ways out."""
+"""Errors whose messages begin with the program's line, followed by the problem and remedies."""
 
 from __future__ import annotations
 
@@ -18,5 +18,6 @@ def current_line() -> str:
 
 
 def refused(problem: str, *remedies: tuple[str, str]) -> TracedValueError:
-    """Return the error for what a compiled function cannot do; `problem` continues after the program's line."""
+    """Return the error for something that a compiled function cannot do; `problem` continues after the program's
+    line."""
     return TracedValueError("\n".join([f"{current_line()} {problem}", *ways_out(remedies)]))

@@ -24,9 +24,9 @@ class Metadata:
     size: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
-    nbytes: int  # of the storage
-    kind: Any = None  # of a storage that is quantised (`codes.kind_of`)
-    placement: Placement | None = None  # of a storage that is kept over a mesh
+    nbytes: int  # bytes of the storage
+    kind: Any = None  # the kind of a quantised storage (`codes.kind_of`)
+    placement: Placement | None = None  # the placement of a storage over a mesh
     conj: bool = False  # a conjugation that is still to be done, where that is noted here
     neg: bool = False
 
@@ -60,9 +60,9 @@ class Metadata:
         cell = cell_of(t)
         slot = slot_of_backend(codes.plain(cell.backend))
         new = attach(cell, slot, self.dtype, (0,), (1,), 0)
-        looks_before = state.looks  # a new tensor is none that anybody has looked at
+        rebindings_before = state.rebindings  # no rebinding: no guard has examined a new tensor
         set_storage(new, t.untyped_storage(), self.offset, self.size, self.stride)
-        state.looks = looks_before
+        state.rebindings = rebindings_before
         return self.lazily(new)
 
     def on(self, cell: Storage) -> Tensor:

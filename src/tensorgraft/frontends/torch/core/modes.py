@@ -18,7 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tensorgraft.frontends.torch.core import state
 
-# Whether a function mode is on and not disabled; what `torch.jit.trace` notes, None where it does not look.
+# True if a function mode is on and not disabled. `tracing`: the state of `torch.jit.trace`, None while it does not
+# record.
 function_mode = torch._C._is_torch_function_mode_enabled
 tracing = torch._C._get_tracing_state
 

@@ -21,11 +21,11 @@ from tensorgraft.hub.straight_line import StraightLine
 
 class Header(NamedTuple):
     address: int
-    nbytes: int  # of the storage of its tensors
+    nbytes: int  # bytes of the storage of its tensors
 
 
 _MOST = 1 << 12
-_NAME = ctypes.c_char_p(NAME)
+CAPSULE_NAME = ctypes.c_char_p(NAME)
 _known: dict[tuple[int, torch.dtype, tuple[int, ...], tuple[int, ...]], Header] = {}
 _FIELDS = struct.Struct("PiiiBBHPPQPP")  # a DLManagedTensor
 _kinds: dict[torch.dtype, tuple[int, int, int, int]] = {}
@@ -33,10 +33,10 @@ _SLAB = 1 << 16  # bytes of memory for headers that are taken at once
 _slabs: list[ctypes.Array[ctypes.c_char]] = []
 _next, _left = 0, 0
 _lock = threading.Lock()
-_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+make_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
     ("PyCapsule_New", ctypes.pythonapi)
 )
-_import = torch._C._from_dlpack
+import_capsule = torch._C._from_dlpack
 
 
 def header(index: int, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...]) -> Header | None:
@@ -83,9 +83,9 @@ def _allocate(n: int) -> int:
 
 def imported(address: int) -> torch.Tensor:
     """A tensor on a new storage, which has neither memory nor an array."""
-    return _import(_capsule(address, _NAME, None))
+    return import_capsule(make_capsule(address, CAPSULE_NAME, None))
 
 
 def write_import(code: StraightLine, address: int) -> str:
     """Return the expression of `imported(address)`."""
-    return f"{code.name(_import)}({code.name(_capsule)}({address}, {code.name(_NAME)}, None))"
+    return f"{code.name(import_capsule)}({code.name(make_capsule)}({address}, {code.name(CAPSULE_NAME)}, None))"

@@ -12,10 +12,10 @@ from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.spec import Spec
 
 INDICES = ("index", "indices", "offsets", "lengths")  # in names of arguments
-# whose kernels for the CPU write beyond an `out=` whose matrices do not follow each other, or that is the matrix:
-# nobody calls them
+# operators whose CPU kernels write out of bounds if the matrices of `out=` are not consecutive, or `out=` is the matrix
+# itself: these kernels are not called
 OUT_OF_BOUNDS = frozenset({"triu.out", "tril.out", "_linalg_eigh.eigenvalues", "_linalg_svd.U"})
-all_plans: list[dict[Any, Any]] = []  # of every operator, and what is known by them
+all_plans: list[dict[Any, Any]] = []  # the plans of every operator, and other tables with their keys
 MOST = 1024  # entries of each; a plan takes 7 KB
 
 
@@ -32,22 +32,23 @@ _COMPUTE_IN_OUT = {"sum", "prod", "cumsum", "cumprod", "any", "all"}
 
 @dataclass
 class Operator:
-    """`kind` says how the kernel serves the overload.
+    """An overload of an ATen operator and its kernel. `kind` is the relation between the two.
 
-    kernel: as it is; inplace and out: the kernel is the functional overload's, whose results go to the written
-    arguments.
+    kernel: the kernel computes the overload; inplace and out: it computes the functional overload, and its results are
+    written to the arguments.
     """
 
     op: schema.Overload
     spec: Spec
     kind: str = "kernel"
-    base: schema.Overload | None = None  # the functional overload behind an inplace or out one
-    plans: dict[Any, Any] = field(default_factory=dict)  # by shapes, strides, dtypes and static arguments
+    base: schema.Overload | None = None  # the functional overload of an inplace or out one
+    plans: dict[Any, Any] = field(default_factory=dict)  # {(shapes, strides, dtypes, static arguments): plan}
     calls: dict[Any, Any] = field(default_factory=dict)  # the plan and the offsets of a call, by these and the offsets
-    outlines: dict[Any, Any] = field(default_factory=dict)  # of plans, by dtypes, ranks and static arguments
-    rehearsed: bool | None = None  # the CPU's kernel can say what it refuses (`rehearsal`); None: not known yet
-    is_explained: bool = False  # and what comes of it
-    accepted: set[Any] = field(default_factory=set)  # dtypes of tensors beside each other that PyTorch takes
+    outlines: dict[Any, Any] = field(default_factory=dict)  # {(dtypes, ranks, static arguments): template of plans}
+    # True if the CPU's kernel can raise its errors for zeros (`rehearsal`); None: not known yet
+    rehearsed: bool | None = None
+    is_explained: bool = False  # True if an explanation also calls it
+    accepted: set[Any] = field(default_factory=set)  # combinations of dtypes that PyTorch accepts
 
     def __post_init__(self) -> None:
         all_plans.extend((self.plans, self.calls, self.outlines))

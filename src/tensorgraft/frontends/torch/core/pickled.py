@@ -27,7 +27,7 @@ def parameter_with_state() -> Rebuild:
 
 @functools.cache
 def sparse() -> Rebuild:
-    """Takes a layout and what is of it."""
+    """Return a sparse tensor of a layout and its parts."""
     none = torch.zeros((1, 0), dtype=torch.int64, device="cpu")
     return _rebuilt_by(torch.sparse_coo_tensor(none, torch.empty(0, device="cpu"), (0,), check_invariants=False))
 

@@ -149,7 +149,7 @@ def _consecutive(
 
 
 def _true_positions(result: Tensor, x: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """The indices without their values; for each mask those of what is true in it, as columns of a matrix."""
+    """Return the indices as meta tensors; for each mask the positions of true elements, as columns of a matrix."""
     index_tensors: list[Tensor | None] = []
     masks = 0
     for index in indices:

@@ -97,7 +97,7 @@ def is_out(op: Overload) -> bool:
 
 
 def derived(op: Overload) -> dict[str, Overload]:
-    """The in-place and `out=` overloads that mean the same as the functional `op`, by kind."""
+    """Return the in-place and `out=` overloads of the functional `op`, by kind."""
     overloads: dict[str, Overload] = {}
     packet, _, overload_name = short_name(op).partition(".")
     shape = _shape_of(op)
@@ -127,7 +127,8 @@ def derived(op: Overload) -> dict[str, Overload]:
 
 
 def functional_of(op: Overload) -> Overload | None:
-    """The overload that returns what the `out=` overload `op` writes: the same arguments but those."""
+    """Return the functional overload of the `out=` overload `op`: it has the same arguments without the written
+    ones."""
     if not is_out(op):
         return None
     outs = tuple(a.name for a in op._schema.arguments if a.kwarg_only and a.alias_info is not None)

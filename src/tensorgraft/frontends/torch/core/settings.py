@@ -20,13 +20,13 @@ from tensorgraft.hub.straight_line import StraightLine
 FLOAT32 = torch.float32
 default_dtype = torch.get_default_dtype
 deterministic = torch.are_deterministic_algorithms_enabled
-_fast_path = torch.backends.mha.get_fastpath_enabled  # as set: what autocast makes of it follows from autocast's state
+_fast_path = torch.backends.mha.get_fastpath_enabled  # as set by the user: autocast changes it while it is on
 _anomaly, _checks_nan = torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled
 _only_warns = torch.is_deterministic_algorithms_warn_only_enabled
 
 
 def settings() -> tuple[Any, ...]:
-    """Return what an operator looks up beside its arguments."""
+    """Return the global settings that operators read."""
     return default_dtype(), deterministic() and (_only_warns(), fills())
 
 
@@ -36,7 +36,7 @@ def fills() -> bool:
 
 
 def _of_functions() -> tuple[Any, ...]:
-    """Return what PyTorch's own functions in Python look up, too, before they come to operators."""
+    """Return the settings that PyTorch's Python functions read before they call operators."""
     return (
         default_dtype(),
         deterministic() and (_only_warns(), fills()),

@@ -20,7 +20,7 @@ from tensorgraft.storage import Storage, is_dense, pin
 
 Tensor = torch.Tensor
 
-moves = 0  # how often storages that were there have been given other placements: what is compiled knows the old ones
+moves = 0  # how often placements of existing storages have changed, which compiled functions depend on
 
 
 def retrace_functions() -> None:
@@ -47,7 +47,7 @@ def place(t: Tensor, placement: Placement) -> None:
     cell = cell_of(t)
     state.touch(cell)
     xp = cell.backend
-    if xp.compound:  # codes and scales, which lie as the tensor does
+    if xp.compound:  # codes and scales have the tensor's placement
         pin(cell, cell.array, placement)
         return
     order = by_strides(t)

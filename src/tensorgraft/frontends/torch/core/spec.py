@@ -23,7 +23,7 @@ Kernel = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Spec:
-    """A kernel and what dispatch has to know of it."""
+    """A kernel and its properties for the dispatch."""
 
     fn: Kernel
     # numbers that are inputs of the compiled program: another value does not compile again
@@ -41,7 +41,8 @@ class Spec:
     random: bool = False  # the kernel takes `key`, a Threefry key of its own
     # the result's shape or type depends on values: never compiled. A function of the arguments says it call by call
     concrete: bool | Callable[..., bool] = False
-    # who knows the result: PyTorch's meta function (True), the kernel's own arrays (False), a function of meta tensors
+    # the source of the result's metadata: PyTorch's meta function (True), the kernel's arrays (False), a function of
+    # meta tensors
     meta: bool | Callable[..., Any] = True
     # raises for what the operator refuses: before every call where numbers are inputs, else once a plan
     check: Callable[..., None] | None = None
@@ -49,7 +50,7 @@ class Spec:
     host: tuple[str, ...] = ()  # tensors that may be on the CPU whatever their shape (indices)
     decomposed: bool = False  # made of a PyTorch decomposition
     contiguous: bool = False  # the kernel takes `contiguous`: whether its first tensor is row-major
-    uncompiled: bool = False  # run as it is, operation by operation
+    uncompiled: bool = False  # run uncompiled, operation by operation
     operation: str = ""  # the one operation of the hub that the kernel is
 
     def moved(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
@@ -69,7 +70,7 @@ class Spec:
 
 
 SPECS: dict[str, Spec] = {}
-# Of a backend that says more than the hub's operations (readable source), kernels of its own, by the names of `SPECS`.
+# Kernels of a backend that has more than the hub's operations (readable source), by the names of `SPECS`.
 OWN: weakref.WeakKeyDictionary[Backend, Mapping[str, Kernel]] = weakref.WeakKeyDictionary()
 
 

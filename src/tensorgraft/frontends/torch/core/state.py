@@ -26,12 +26,12 @@ class _Thread(threading.local):
     raised: BaseException | None = None  # the error of the kernel
     leaves: Sequence[Any] = ()  # the arguments of the compiled function that is being called
     planning: bool = False  # tensors from outside have no memory: nothing is computed, not even on the way
-    computed: dict[Any, list[Any]]  # what the host has computed for that call (`host.HostStep`)
-    # what stands for the results of an operator that would run on the CPU, while a trace is only looked at
+    computed: dict[Any, list[Any]]  # results that the host has computed for that call (`host.HostStep`)
+    # replaces the results of operators that would run on the CPU, while a function is only analysed
     in_place_of_the_cpu: Callable[..., Any] | None = None
     unraised: bool | None = None  # the truth that lets a check in PyTorch's C++ pass, while a trace is in it
     decomposing: bool = False  # one of PyTorch's decompositions is running as a kernel
-    # in our own code, which `__torch_function__` is not told of: the context for functions of the program
+    # inside tensorgraft's code, which `__torch_function__` does not see: the context for functions of the program
     below: Callable[[], AbstractContextManager[None]] | None = None
     resized: bool = False  # room was made in `out=` tensors after PyTorch had taken the call: nothing refuses it now
 
@@ -40,13 +40,14 @@ class _Thread(threading.local):
 
 
 now = _Thread()
-looks = 0  # how often tensors that were there have been given another geometry or storage
+rebindings = 0  # how often existing tensors have been given another geometry or storage
 
 
-def looks_changed() -> None:
-    """A tensor is about to be given another geometry or storage: compiled functions look at theirs again."""
-    global looks
-    looks += 1
+def count_rebinding() -> None:
+    """Called before a tensor is given another geometry or storage: compiled functions then check their tensors
+    again."""
+    global rebindings
+    rebindings += 1
 
 
 def created(cell: Storage) -> Storage:
@@ -100,7 +101,7 @@ class RandomState:
 
 
 random_states: dict[int, RandomState] = {}
-_seed_of_all: int | None = None  # what `torch.manual_seed` said last, for devices that are used later
+_seed_of_all: int | None = None  # the last argument of `torch.manual_seed`, for devices that are used later
 
 
 def random_state(index: int) -> RandomState:

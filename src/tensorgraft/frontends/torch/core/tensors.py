@@ -52,7 +52,7 @@ TO_NUMPY: dict[torch.dtype, np.dtype] = {
     torch.float8_e5m2fnuz: dtypes.float8_e5m2fnuz,
 }
 _E8M0 = torch.float8_e8m0fnu
-MOST_AXES = 64  # of an array of NumPy; tensors may have more
+MOST_AXES = 64  # NumPy's limit; tensors may have more
 FROM_NUMPY = {ours: theirs for theirs, ours in TO_NUMPY.items()}
 
 
@@ -147,8 +147,8 @@ def maker(
 def set_storage(
     tensor: torch.Tensor, storage: torch.UntypedStorage, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
 ) -> torch.Tensor:
-    """Make a tensor look at a storage: metadata only."""
-    state.looks_changed()
+    """Give a tensor a storage and a geometry: metadata only."""
+    state.count_rebinding()
     if state.now.capture is not None:
         state.now.capture.note_rebinding(tensor)
     return _set(CPU_KEY, tensor, storage, offset, size, stride)

@@ -87,7 +87,7 @@ def unraised(x: Tensor) -> bool | None:
     if frame is None or not frame.f_code.co_filename.startswith(_PYTORCH) or _CHECKERS in frame.f_code.co_filename:
         return None
     node: Any = place_of(frame).node
-    answer = True  # of the question, where that of the whole condition is True
+    answer = True  # the value of this part for which the whole condition is True
     while not isinstance(node, ast.If | ast.Assert):
         parent = getattr(node, "parent", None)
         if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not):
@@ -98,7 +98,7 @@ def unraised(x: Tensor) -> bool | None:
         elif not isinstance(parent, ast.BoolOp | ast.Call | ast.Attribute):
             return None
         node = parent
-    if node is place_of(frame).node:  # the last part of a condition to be asked may have the place of the whole
+    if node is place_of(frame).node:  # the last part of a condition may have the location of the whole
         signs = _signs(node.test, True)
         if len(signs) > 1:
             return None
@@ -135,7 +135,7 @@ _PLUMBING = tuple(
     for name in ("_ops.py", "overrides.py", "_tensor.py", "_compile.py", "_dynamo" + os.sep, "utils" + os.sep)
 )
 _CONSTRAINTS = os.path.join("distributions", "constraints.py")
-_CHECKERS = os.sep + "testing" + os.sep  # assert_close: to be told is what its caller asks for
+_CHECKERS = os.sep + "testing" + os.sep  # `assert_close` reads values on behalf of its caller
 
 
 def asked_for_shape(operator: str, tensors: Sequence[Tensor]) -> ShapeError:

@@ -75,7 +75,7 @@ def _by_identity(tree: Any, leaves: list[Any], structure: Structure) -> Structur
 
 
 def flatten_results(tree: Any) -> tuple[list[Any], Structure]:
-    """Flatten what a function returns; sizes are leaves, which otherwise would be tuples."""
+    """Flatten the result of a function; sizes are leaves, which otherwise would be tuples."""
     if not any(type(x) is torch.Size for x in containers(tree)):
         return flatten(tree)
     is_size = lambda x: type(x) is torch.Size  # noqa: E731
@@ -83,8 +83,8 @@ def flatten_results(tree: Any) -> tuple[list[Any], Structure]:
 
 
 def numbers_in(tree: Any) -> list[Any]:
-    """Return the keys of dictionaries that are no strings, and what classes of the program tell of their objects beside
-    the parts, each as it is told apart exactly."""
+    """Return exact keys for dictionary keys that are no strings, and for the static data of the program's pytree
+    classes."""
     values: list[Any] = []
     stack = [tree]
     while stack:

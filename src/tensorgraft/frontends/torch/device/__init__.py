@@ -1,1 +1,1 @@
-"""The device interface of PyTorch besides operators: streams, storages, files, autocast, TorchScript."""
+"""The device interface of PyTorch other than operators: streams, storages, files, autocast, TorchScript."""

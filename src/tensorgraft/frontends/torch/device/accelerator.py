@@ -55,7 +55,8 @@ _OF_CUDA = re.compile(r"\b(nccl|cuda)\b")
 
 @contextlib.contextmanager
 def as_accelerator(on: str, jit: Callable[..., Any]) -> Iterator[None]:
-    """The backend `on` (as in `tg.device(on)`) is CUDA to what runs inside, and `torch.compile` of a function is `jit`.
+    """A context in which the backend `on` (as in `tg.device(on)`) takes the place of CUDA, and `torch.compile` of a
+    function is `jit`.
 
     Raises BackendNotAvailableError for a backend that is unknown or not installed.
     """
@@ -300,7 +301,7 @@ def _translate_groups(patches: Patches, visible: Visible) -> None:
 
     patches.callback(when_imported("torch.distributed.fsdp._init_utils", fsdp))
     patches.wrap(torch.nn.parallel.DistributedDataParallel, "_check_comm_hook", hook_checked)
-    patches.set(torch._utils, "_get_available_device_type", lambda: TYPE)  # which checkpoints copy from
+    patches.set(torch._utils, "_get_available_device_type", lambda: TYPE)  # from which checkpoints copy
     patches.wrap(dist.Backend, "__new__", backend)
     patches.wrap(dist.device_mesh.DeviceMesh, "__init__", mesh)
     for owner in (dist, dist.distributed_c10d):
@@ -312,8 +313,8 @@ def _compile(jit: Callable[..., Any]) -> Callable[..., Any]:
     def compile(model: Any = None, **options: Any) -> Any:
         """Replace `torch.compile` while a script runs on a backend: functions are compiled by `tg.jit`.
 
-        A module, or a method of one, is returned as it is: its gradients are asked for later, outside of what would be
-        compiled. Compiling is a wish that changes no result.
+        A module, or a method of one, is returned unchanged: its gradients are computed later, outside of the compiled
+        function. Compiling is optional and changes no result.
         """
         if model is None:
             return functools.partial(compile, **options)

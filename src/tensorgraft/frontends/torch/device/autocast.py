@@ -42,7 +42,8 @@ WITH_DTYPE = {"norm.Scalar": "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim": "norm
 
 # ---- casts -----------------------------------------------------------------------------------------------------------
 
-Casts = dict[tuple[int, torch.dtype], tuple[weakref.ref[Tensor], Tensor]]  # of weights, by identity and dtype
+# {(id of a weight, dtype): (the weight, its cast)}
+Casts = dict[tuple[int, torch.dtype], tuple[weakref.ref[Tensor], Tensor]]
 _casts: Casts = {}
 
 
@@ -204,7 +205,7 @@ def kernel(name: str, kinds: dict[str, str]) -> Kernel:
 
     def call(keys: Any, *args: Any, **kwargs: Any) -> Any:
         policy = current()
-        if policy not in kinds:  # what the operator is made of may have a row
+        if policy not in kinds:  # operators that it calls may have a row
             return operator().redispatch(keys - _KEYS, *args, **kwargs)
         with _Excluded(_KEYS):
             caster = by_policy.get(policy)
@@ -241,7 +242,7 @@ def groups() -> dict[frozenset[str], list[str]]:
 
 
 def _is_cast(name: str, policy: str) -> bool:
-    """Return True if this version of PyTorch has the operator, and autocast of the policy a kernel for it."""
+    """Return True if this version of PyTorch has the operator, and the policy's autocast has a kernel for it."""
     op = schema.overload(name)
     if op is None:
         return False
@@ -261,7 +262,7 @@ def serve(policies: Iterable[str], only_these: bool) -> None:
             if having == {"cpu"}:
                 library.impl("lstm.input", _lstm, KEY, with_keyset=True)
         elif only_these and having in _libraries and not policy_set & having:
-            del _libraries[having]  # and what is registered in it
+            del _libraries[having]  # with its registrations
 
 
 def _torch_autocast(region: Region) -> torch.autocast:
@@ -271,7 +272,7 @@ def _torch_autocast(region: Region) -> torch.autocast:
 
 
 def clear_cache(original: Callable[[], None]) -> Callable[[], None]:
-    def clear_autocast_cache() -> None:  # which the outermost region of any device calls at its end
+    def clear_autocast_cache() -> None:  # the outermost region of any device calls it at its end
         clear_casts()
         original()
 

@@ -17,7 +17,7 @@ from tensorgraft import warning_filters
 from tensorgraft.frontends.torch.dispatch.autograd import linear_backward
 
 _library = Library("aten", "IMPL")
-# what PyTorch makes of a number
+# {type of a number: the dtype that PyTorch gives it}
 _WIDE = {bool: torch.bool, complex: torch.complex128, float: torch.float64, torch.SymFloat: torch.float64}
 
 

@@ -45,11 +45,11 @@ def new_names(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def exchange(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace `finish`, which writes the metadata beside the files and renames it."""
+    """Replace `finish`, which writes the metadata to another file and renames it."""
     from torch.distributed.checkpoint.filesystem import FileSystem
 
     class Replacing(FileSystem):
-        """A file is there, the old one or the new one, at any time."""
+        """A writer that replaces a file atomically: at any time the old or the new one exists."""
 
         def rm_file(self, path: Any) -> None:
             pass
@@ -88,10 +88,10 @@ def _files_of(metadata: Path) -> set[str]:
 
 
 class _Metadata(pickle._Unpickler):  # the one in C makes room for as many objects as a file says that it has
-    """Reads what PyTorch writes there, and runs nothing: a checkpoint may be anybody's."""
+    """Unpickles PyTorch's metadata without running code: a checkpoint may come from anyone."""
 
     def find_class(self, module: str, name: str) -> Any:
-        module = "pathlib" if module == "pathlib._local" else module  # as Python 3.13 writes it
+        module = "pathlib" if module == "pathlib._local" else module  # the name in Python 3.13
         if (module, name) in _HARMLESS:
             return super().find_class(module, name)
         if module.startswith(("torch.distributed.checkpoint.", "torch.distributed.tensor")):
@@ -158,11 +158,11 @@ def own_group(original: Callable[..., Any]) -> Callable[..., Any]:
     return async_save
 
 
-_thread_groups: dict[str, Any] = {}  # by the name of the program's
+_thread_groups: dict[str, Any] = {}  # {name of the program's group: group}
 
 
 def _is_alive(group: Any) -> bool:
-    """Return whether the process group exists: `destroy_process_group` has not ended it."""
+    """Return True if the process group exists, and was not destroyed by `destroy_process_group`."""
     try:
         dist.get_backend(group)
     except ValueError:

@@ -63,7 +63,7 @@ def _snapshot(module: torch.nn.Module, state_dict: Any) -> list[Undo]:
 
 def _matches_keys(module: torch.nn.Module, state_dict: Any) -> bool:
     """Return True if keys and shapes agree with those of the module. Modules whose hooks change their state, and
-    sharded ones that need collectives for it, are not checked."""
+    sharded ones, whose state requires collectives, are not checked."""
     if any(part._state_dict_hooks or part._state_dict_pre_hooks for part in module.modules()):
         return False
     expected = module.state_dict(keep_vars=True)

@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 from torch.utils.weak import TensorWeakRef
 
-# C++ asks a work's Python object, and does not keep it. Who keeps a work without waiting for it at once is the program,
-# which has the object itself; C++ alone keeps those of functional collectives, until somebody waits for them.
+# C++ calls a work's Python object without a reference to it. A program that keeps a work has the object itself;
+# works of functional collectives are referenced by C++ only, until they are waited for.
 _works: deque[dist.Work] = deque(maxlen=1 << 12)
 _pending: set[TransferredWork] = set()
 _MANY = 256
@@ -33,12 +33,12 @@ class TransferredWork(dist.Work):
         self._copies, self._divisor = copies, divisor
         self._result: list[Any] = result
         self._source: int | None = None
-        if len(_pending) > _MANY:  # of messages sent, for which nobody waits
+        if len(_pending) > _MANY:  # of sent messages that are never waited for
             _pending.difference_update([w for w in _pending if not w._copies and w.is_completed()])
         _pending.add(self)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Raises what gloo raises: the other process is gone, the time is over."""
+        """Wait for the collective. Raises the errors of gloo: another process has ended, or the time is over."""
         if self._inner is not None:
             is_completed = self._inner.wait() if timeout is None or not timeout else self._inner.wait(timeout)
             with torch.no_grad():
@@ -46,7 +46,7 @@ class TransferredWork(dist.Work):
                     if self._divisor > 1:
                         copy.div_(self._divisor, rounding_mode="trunc")
                     tensor.copy_(copy)
-            with contextlib.suppress(RuntimeError):  # of no message
+            with contextlib.suppress(RuntimeError):  # raises for other works than messages
                 self._source = self._inner._source_rank()
             # `_works` keeps the object, which is not to keep tensors
             self._inner, self._copies, self._result = None, [], [*map(TensorWeakRef, self._result)]

@@ -48,7 +48,7 @@ class GroupCall:
         cell = cell_of(t)
         state.touch(cell)
         array = self.xp.reshape(array, tuple(t.shape))
-        if cell.backend.records:  # lazy mode, which goes on from here
+        if cell.backend.records:  # lazy mode, in which the recording continues here
             array = cell.backend.constant(array)
         cell.array = write(cell.backend, cell.array, geometry_of(t), array)
 

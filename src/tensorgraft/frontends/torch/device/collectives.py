@@ -37,7 +37,8 @@ COLLECTIVES = """
 """
 _library = Library("c10d", "IMPL")
 _FLAT = {"_allgather_base_", "_reduce_scatter_base_"}  # one tensor for all processes, of any shape as NCCL takes it
-_READ_ALONE = {"send", "barrier", "monitored_barrier_"}  # of those whose tensors are not called output
+# collectives that only read their tensors, whose names are not `output`
+_READ_ALONE = {"send", "barrier", "monitored_barrier_"}
 
 
 def install() -> None:
@@ -121,7 +122,8 @@ def _of_integers(reduce_op: Any, copies: list[tuple[torch.Tensor, torch.Tensor]]
 
 
 def _on_host(value: Any, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> Any:
-    """Copies on the CPU of the tensors of ours in an argument; each, with its copy, goes to `pairs`."""
+    """Return an argument with copies of its device tensors on the CPU; each pair of a tensor and its copy is added to
+    `pairs`."""
 
     def copied(t: Any) -> Any:
         if not isinstance(t, torch.Tensor) or not on_device(t):
@@ -134,8 +136,8 @@ def _on_host(value: Any, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> Any:
 
 
 class _MapOnHost(TorchDispatchMode):
-    """The reducer's map of unused parameters is made on the CPU: it is brought there through pinned memory, which a
-    device of Python's has none of, and gloo reduces it on the CPU in any case."""
+    """Keeps the reducer's map of unused parameters on the CPU: moving it to the device would require pinned memory,
+    which a Python device lacks, and gloo reduces it on the CPU in any case."""
 
     def __torch_dispatch__(self, func: Overload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -23,7 +23,7 @@ from tensorgraft.frontends.torch.quantized.cpu import QuantizedTensor
 # the devices between which PyTorch itself allows the assignment
 DENSE = frozenset({"cpu", "cuda", "xpu", "mps", "hpu", "mtia", TYPE})
 
-# called with a tensor that has moved, and with what C++ has where it has it as it was
+# called with a tensor that was moved, and with the object that C++ now has for its former state
 on_exchange: list[Callable[[torch.Tensor, torch.Tensor], None]] = []
 
 
@@ -56,7 +56,7 @@ def exchange(x: torch.Tensor, y: torch.Tensor) -> None:
     moved_away = _away.pop(x, None)
     left = None if moved_away is None else moved_away.left()
     if moved_away is not None and left is not None and left.device == y.device and left.dtype == y.dtype:
-        new_data = left  # what the graph knows
+        new_data = left  # the object that the graph refers to
         inherited_data.__set__(new_data, y.detach())
         moved_away.there = True
     else:
@@ -120,7 +120,7 @@ _away: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
 @contextlib.contextmanager
 def _flags_of(x: torch.Tensor, y: Any) -> Iterator[None]:
-    """`x` has the lazy negation and conjugation of `y`, among whose dispatch keys C++ looks for both."""
+    """Give `x` the lazy negation and conjugation of `y`, which C++ reads from the dispatch keys."""
     with torch.DisableTorchFunction():  # a lazy module's parameter would refuse to answer
         before = x.is_neg(), x.is_conj()
         if isinstance(y, torch.Tensor) and (y.is_neg(), y.is_conj()) != before and (x.is_complex() or not y.is_conj()):
@@ -138,7 +138,7 @@ def data(inherited: Any) -> property:
     """Implement `Tensor.data`."""
 
     def assign(self: torch.Tensor, value: torch.Tensor) -> None:
-        state.looks_changed()
+        state.count_rebinding()
         if state.now.capture is not None and self.device.type == TYPE:
             state.now.capture.note_rebinding(self)
         if not (isinstance(value, torch.Tensor) and exchangeable(self, value)):
@@ -153,11 +153,11 @@ def data(inherited: Any) -> property:
 
 
 def swapping(original: Callable[..., None]) -> Callable[..., None]:
-    """`torch.utils.swap_tensors`: compiled functions look at their tensors again."""
+    """Replace `torch.utils.swap_tensors`, after which compiled functions check their tensors again."""
 
     @functools.wraps(original)
     def swap_tensors(*args: Any, **kwargs: Any) -> None:
-        state.looks_changed()
+        state.count_rebinding()
         original(*args, **kwargs)
 
     return swap_tensors

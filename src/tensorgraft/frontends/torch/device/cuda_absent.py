@@ -7,7 +7,7 @@ from collections.abc import Collection
 from types import ModuleType
 from typing import Any
 
-# Right as they are: they say something about no device, or come down to what is answered.
+# Correct without changes: they return values without a device, or call functions that are replaced.
 KEPT = """
     Device DeferredCudaCallError cudaStatus max_memory_cached memory_cached OutOfMemoryError AcceleratorError
     has_half has_magma nvtx.range
@@ -21,7 +21,7 @@ DOCUMENTED = """
     memory._record_memory_history memory._save_memory_usage memory._save_segment_usage memory._set_allocator_settings
     memory._snapshot
 """
-# What to do instead, by module or name.
+# {module or name: advice for the error message}
 INSTEAD = {
     "comm": "tensor.to(device) copies between devices",
     "nccl": "tensor.to(device) copies between devices",
@@ -35,7 +35,7 @@ INSTEAD = {
 def refusals(modules: dict[str, ModuleType], on: str, answered: Collection[str]) -> dict[str, Any]:
     """Return, for each public name without an answer ("name", "module.name"), the function or class in its place."""
     functions: dict[str, Any] = {}
-    refusal_of: dict[int, Any] = {}  # of what modules have from one another
+    refusal_of: dict[int, Any] = {}  # {id of a function that several modules have: its replacement}
     spared = {id(_member_at(modules, path)) for path in (*KEPT.split(), *answered)}
     for module_path, owner in modules.items():
         if module_path.partition(".")[0] in KEPT_MODULES:
@@ -72,6 +72,6 @@ def _refusal(value: Any, path: str, defined_in: str, on: str) -> Any:
     if inspect.isclass(value):
         return type(value.__name__, (), {"__new__": refuse, "__module__": "torch.cuda", "__doc__": message})
     refuse.__name__ = refuse.__qualname__ = value.__name__
-    if hasattr(value, "__wrapped__"):  # Dynamo lists what is inside of context managers (PyTorch 2.14)
+    if hasattr(value, "__wrapped__"):  # Dynamo lists functions inside of context managers (PyTorch 2.14)
         refuse.__wrapped__ = value.__wrapped__  # type: ignore[attr-defined]
     return refuse

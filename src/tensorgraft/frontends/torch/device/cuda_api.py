@@ -37,7 +37,7 @@ NOTHING = """
     reset_max_memory_cached reset_peak_host_memory_stats set_per_process_memory_fraction set_sync_debug_mode
     _lazy_init nvtx.mark nvtx.range_pop nvtx.range_push nvtx.range_end nvtx.range_start profiler.start profiler.stop
 """
-# Scripts read the compute capability to find out whether there is bfloat16: the lowest that has it.
+# The lowest compute capability with bfloat16, for which scripts check it.
 CAPABILITY = (8, 0)
 
 
@@ -70,7 +70,7 @@ def install(patches: Patches, visible: Visible) -> None:
 def _replace(patches: Patches, modules: dict[str, types.ModuleType], replacements: dict[str, Any]) -> None:
     """Put replacements, by "name" or "module.name", into `torch.cuda` and its modules: also where one of them has
     imported the original from another."""
-    originals: dict[int, tuple[Any, Any]] = {}  # by id: what is replaced, and by what
+    originals: dict[int, tuple[Any, Any]] = {}  # {id: (the original, its replacement)}
     for path, replacement in replacements.items():
         module_path, _, name = path.rpartition(".")
         if hasattr(modules[module_path], name):
@@ -154,7 +154,7 @@ class CudaError(RuntimeError):
         super().__init__(f"CUDA error {code}")
 
 
-# what does not depend on the devices that the program sees
+# functions that do not depend on the visible devices
 _CONSTANT: dict[str, Any] = {
     "CudaError": CudaError,
     "StreamContext": streams.StreamContext,
@@ -223,7 +223,7 @@ class DefaultGenerator:
 
 def _install_parallel(patches: Patches, visible: Visible) -> None:
     """Replace PyTorch's own queries of all devices. `DataParallel` keeps to the first (`runtime.on_one_device`)."""
-    # by its full name: the attribute `torch.nn.parallel.data_parallel` is a function
+    # by its full name: the attribute `torch.nn.parallel.data_parallel` is a function, not the module
     parallel = importlib.import_module("torch.nn.parallel.data_parallel")
     for name, value in {
         "_get_available_device_type": lambda: devices.TYPE,

@@ -1,4 +1,4 @@
-"""Types of tensors as PyTorch before 0.4 wrote them, `torch.cuda.FloatTensor`, and what is the default one."""
+"""Tensor types of PyTorch before 0.4, such as `torch.cuda.FloatTensor`, and the default one."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Visible:
     def index(self, ordinal: int) -> int:
         """The index of the `graft` device that is `cuda:ordinal`."""
         devices.start_together()
-        if ordinal == 0:  # how many there are is known once the backend's framework is loaded
+        if ordinal == 0:  # the number of devices is known once the backend's framework is loaded
             return slot_named(self.on).index
         if not 0 <= ordinal < len(self.names):
             raise RuntimeError(
@@ -88,7 +88,7 @@ class Patches(contextlib.ExitStack):
         setattr(owner, name, value)
 
     def replace(self, owner: Any, name: str, value: Any) -> None:
-        """Set an attribute that `owner` has. Raises AttributeError where it has none of this name."""
+        """Set an existing attribute of `owner`. Raises AttributeError if it does not exist."""
         getattr(owner, name)
         self.set(owner, name, value)
 

@@ -1,4 +1,4 @@
-"""DLPack: the array inside a tensor is what is exported, without a copy, and foreign arrays become tensors."""
+"""DLPack: exports share the memory of a tensor's array, without a copy, and foreign arrays become tensors."""
 
 from __future__ import annotations
 

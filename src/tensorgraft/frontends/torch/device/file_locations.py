@@ -1,4 +1,4 @@
-"""Locations of storages in files, recorded beside the file's own tags so that any PyTorch loads it.
+"""Locations of storages in files, recorded in addition to the file's own tags, so that any PyTorch can load it.
 
 PyTorch tags every storage in a file with the device to which `torch.load` brings it back, and refuses a tag that it
 does not know, or whose device is not there. Storages of ours are tagged "cpu": a PyTorch without tensorgraft, or
@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from tensorgraft.frontends.torch.core import devices
 from tensorgraft.frontends.torch_entry.late_loading import ENTRY, RECORD
 
-_MAGIC = torch.serialization.MAGIC_NUMBER.to_bytes(10, "little")  # as it is pickled
+_MAGIC = torch.serialization.MAGIC_NUMBER.to_bytes(10, "little")  # in pickled form
 
 
 class Location(str):
@@ -56,8 +56,8 @@ def restored(storage: Any, location: Any) -> Any:
 
 
 class _Marking:
-    """The pickle module of a `torch.save`, whose picklers tag what is on a device of ours with "cpu" and note where it
-    is. PyTorch derives a class of `Pickler` and calls `dump`."""
+    """The pickle module of a `torch.save`, whose picklers tag storages on the device with "cpu" and record their
+    locations. PyTorch derives a class of `Pickler` and calls `dump`."""
 
     def __init__(self, module: Any) -> None:
         self.module = module
@@ -231,7 +231,7 @@ def _legacy_locations(f: Any, pickle_module: Any, options: dict[str, Any]) -> di
         for _ in range(2):
             pickle_module.load(f, **options)
         return _checked(pickle_module.load(f, **options).get(ENTRY, {}))
-    except Exception:  # a file of another kind, of which PyTorch says what is wrong
+    except Exception:  # a file of another kind, for which PyTorch raises the error
         return {}
     finally:
         f.seek(start)

@@ -1,4 +1,4 @@
-"""`torch.utils.flop_counter` on the device: what operators cost that PyTorch's own devices take apart."""
+"""`torch.utils.flop_counter` on the device: costs of operators that PyTorch decomposes on its own devices."""
 
 from __future__ import annotations
 

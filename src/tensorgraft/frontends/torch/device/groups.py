@@ -49,7 +49,8 @@ class _Members:
         return device
 
     def group(self, own_group: Any) -> Group | None:
-        """Return the group for one of PyTorch's; None where one of its processes has not joined the others."""
+        """Return the group for a process group of PyTorch, or None if one of its processes has not joined the
+        others."""
         process_groups = c10d._world.pg_group_ranks
         if len(process_groups) != self._groups:  # a compiled program has to know all that there are
             self._groups = len(process_groups)
@@ -73,11 +74,11 @@ def _key(rank: int) -> str:
 def _seconds(pg: Any) -> float:
     """Return the timeout of a group: how many seconds a process waits for the others."""
     backend = pg._get_backend(torch.device("cpu"))
-    backend = getattr(backend, "wrapped_pg", backend)  # of TORCH_DISTRIBUTED_DEBUG=DETAIL
+    backend = getattr(backend, "wrapped_pg", backend)  # the wrapper of TORCH_DISTRIBUTED_DEBUG=DETAIL
     return float(backend.options._timeout.total_seconds())
 
 
-_members: weakref.WeakKeyDictionary[Any, _Members] = weakref.WeakKeyDictionary()  # of each default group
+_members: weakref.WeakKeyDictionary[Any, _Members] = weakref.WeakKeyDictionary()  # {default group: its members}
 
 
 def joint(process_group: Any, backend: Backend) -> Group | None:

@@ -21,7 +21,7 @@ from tensorgraft.frontends.torch_entry.classes import Event, Generator, Stream
 
 Device = torch.device | str | int | None
 
-_initialized = True  # `torch.utils.checkpoint` asks before it keeps the random state
+_initialized = True  # `torch.utils.checkpoint` saves random states only if this is True
 
 __all__ = [
     "DeviceProperties",
@@ -140,13 +140,13 @@ class device_of(device):
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    name: str  # what a person calls it
-    backend: str  # as in `tensorgraft.device(name)`
+    name: str  # a readable name
+    backend: str  # the name in `tensorgraft.device(name)`
     total_memory: int  # bytes
 
 
 def get_device_name(device: Device = None) -> str:
-    """The backend and what it computes on, for example "jax (CPU)"."""
+    """Return the backend and its device, for example "jax (CPU)"."""
     slot = _slot(device)
     return f"{slot.name} ({slot.backend.device_name()})"
 
@@ -156,7 +156,7 @@ def get_device_properties(device: Device = None) -> DeviceProperties:
 
 
 def get_device_capability(device: Device = None) -> None:
-    """None: no number says what a backend can do."""
+    """Return None: no number describes the capabilities of a backend."""
     _slot(device)
 
 
@@ -213,7 +213,8 @@ def get_rng_state(device: Device = devices.TYPE) -> torch.Tensor:
 
 
 def set_rng_state(new_state: torch.Tensor, device: Device = devices.TYPE) -> None:
-    """Raises TypeError for what is no uint8 tensor on the CPU, RuntimeError for one of another size."""
+    """Set the random state of a device. Raises TypeError for anything but a uint8 tensor on the CPU, RuntimeError for
+    another size."""
     if not isinstance(new_state, torch.Tensor) or new_state.device.type != "cpu" or new_state.dtype != torch.uint8:
         raise TypeError("RNG state must be a torch.ByteTensor")
     if new_state.numel() != 16:
@@ -246,7 +247,7 @@ def max_memory_allocated(device: Device = None) -> int:
 
 
 def memory_reserved(device: Device = None) -> int:
-    """The same as `memory_allocated`: what a backend keeps beyond that it does not tell."""
+    """Return `memory_allocated`: backends do not report memory that they keep beyond that."""
     return memory_allocated(device)
 
 

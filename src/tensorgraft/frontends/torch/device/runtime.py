@@ -61,8 +61,8 @@ def install() -> None:
 
 
 def capturing(original: Callable[[], bool]) -> Callable[[], bool]:
-    """Libraries ask this before they ask a tensor for its value (transformers, of its masks): the capture of a CUDA
-    graph is to them what a trace of `tg.jit` is here."""
+    """Return True while `tg.jit` traces, which for libraries is like the capture of a CUDA graph: they check it before
+    they read a tensor's value (transformers, for masks)."""
     return functools.wraps(original)(lambda: module.is_current_stream_capturing() or original())
 
 
@@ -96,7 +96,7 @@ def on_one_device(original: Callable[..., Any]) -> Callable[..., Any]:
 # ---- the current device ----------------------------------------------------------------------------------------------
 
 _following: weakref.WeakSet[DeviceContext] = weakref.WeakSet()  # default devices without an index
-_WITHOUT_INDEX = torch.device("privateuseone")  # which has its name only once the device is registered
+_WITHOUT_INDEX = torch.device("privateuseone")  # the device type is renamed only when the device is registered
 
 
 def _follow_current(index: int) -> None:
@@ -106,13 +106,13 @@ def _follow_current(index: int) -> None:
     if not index:
         patches.undo("index")
         return
-    # PyTorch looks a call up in this set to give it the default device. It is filled when it is first asked for, with
-    # what `torch.tensor` is then, and needs the originals.
+    # PyTorch gives the default device to calls of functions in this set. It is filled at its first use, with the
+    # current `torch.tensor`, and has to contain the originals.
     _device_constructors()
     patches.apply("index")
 
 
-@functools.cache  # they are never dropped: whoever has one keeps it, and so does TorchScript's table
+@functools.cache  # wrappers are kept: callers may hold them, and TorchScript's table does
 def resolving(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if "device" in kwargs:

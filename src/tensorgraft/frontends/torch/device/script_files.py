@@ -1,5 +1,5 @@
-"""Files of TorchScript: what `torch.jit.save` writes of the device is read by any PyTorch, on the CPU, and by
-`torch.jit.load` here on the device that it was on.
+"""Files of TorchScript: any PyTorch can load a file that `torch.jit.save` has written with tensors of the device, on
+the CPU, and `torch.jit.load` here loads it on the original device.
 
 A file names devices in pickles, beside each storage, and in code (`torch.device("graft:1")`). No PyTorch without this
 package can read that name. Where a file would say it, it says `cpu:0`, which PyTorch itself does not write, and the
@@ -26,7 +26,7 @@ Rename = Callable[[str], str]
 _MARK = "extra/tensorgraft.device"
 _HERE = "cpu:0"
 _IN_CODE = re.compile(rb'torch\.device\("([^"]+)" *\)')
-_WRITTEN = re.compile(r"\.data/|version$|byteorder$")  # records that the writer makes anew
+_WRITTEN = re.compile(r"\.data/|version$|byteorder$")  # records that the writer creates
 
 # `tensorgraft run`: what a device of the script's is here
 translate: Callable[[Any], Any] | None = None

@@ -25,7 +25,7 @@ ScriptModule = torch.jit.RecursiveScriptModule
 
 
 class _Thread(threading.local):
-    moved: set[int] | None = None  # of the module that is being moved, if any: which parameters have, by identity
+    moved: set[int] | None = None  # ids of the parameters moved so far, while a module is being moved
 
 
 _now = _Thread()
@@ -66,8 +66,8 @@ def _with_text(text: str, cause: BaseException) -> BaseException:
 
 
 def stand_for(replacement: Any, original: Any) -> Callable[[], Any]:
-    """Let a function in the place of one of PyTorch's be that one to TorchScript, which compiles it to an operator.
-    Returns what ends that."""
+    """Let TorchScript treat a replacement of one of PyTorch's functions like the original, which it compiles to an
+    operator. Returns a function that ends this."""
     table = torch.jit._builtins._get_builtin_table()
     if id(original) in table:
         table[id(replacement)] = table[id(original)]
@@ -127,7 +127,7 @@ def with_parts(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Module]:
 
 
 def put_back(table: Any, before: dict[str, Any]) -> None:
-    """Give a dictionary of a module, or what is one for a `ScriptModule`, the content that it had."""
+    """Restore the content of a dictionary of a module, or of the equivalent of a `ScriptModule`."""
     if isinstance(table, dict):
         table.clear()
         table.update(before)

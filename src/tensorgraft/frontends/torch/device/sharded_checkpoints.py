@@ -1,4 +1,4 @@
-"""`torch.distributed.checkpoint` of tensors that are spread over a mesh: each piece by itself.
+"""`torch.distributed.checkpoint` of tensors that are placed over a mesh: each piece is saved separately.
 
 Such a tensor is a plain `torch.Tensor`, for which PyTorch would plan one item: all of it, on the host. Here it has an
 item for each piece that this process holds; what several processes hold, PyTorch's planner writes once. A piece is
@@ -33,7 +33,7 @@ class HeldPieces:
         self._cell, self._order = cell_of(t), by_strides(t)
         xp = self._cell.backend
         with xp.scope():
-            self._array = to_array(t.detach().permute(self._order))  # its axes as they lie
+            self._array = to_array(t.detach().permute(self._order))  # axes in the order of memory
             self._pieces_at = {self._of_tensor(at): piece for at, piece in xp.pieces(self._array).items()}
 
     def _of_tensor(self, by_axis: Offset) -> Offset:
@@ -73,7 +73,8 @@ class StagedPieces:
 
 
 def pieces_of(x: Any) -> HeldPieces | StagedPieces | None:
-    """None for what is not spread over several devices, and for a view of a part of a storage."""
+    """Return the pieces of a tensor, or None if it is not placed over several devices, or is a view of a part of a
+    storage."""
     if type(x) not in (Tensor, torch.nn.Parameter) or state.now.capture is not None:
         return None
     if x.device.type == "meta":
@@ -135,7 +136,7 @@ def _chunk(offset: Offset, size: torch.Size) -> Any:
 
 
 def find_shard(original: Callable[..., Any]) -> Callable[..., Any]:
-    """One of these parts, to be written to a file, or for what is read from one."""
+    """Return a piece of a tensor, for writing it to a file or reading it from one."""
 
     @functools.wraps(original)
     def find_tensor_shard(tensor: Any, index: Any) -> Any:
@@ -146,7 +147,7 @@ def find_shard(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def commit(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A part of a tensor, or of such a part, has been read."""
+    """Called when a tensor, or a piece of one, has been read."""
 
     @functools.wraps(original)
     def commit_tensor(self: Any, read_item: Any, tensor: Tensor) -> Any:

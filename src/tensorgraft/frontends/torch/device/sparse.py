@@ -172,7 +172,8 @@ def _as_tensor(like: Tensor, number: complex) -> Tensor:
 
 @contextmanager
 def _current(device: torch.device | None) -> Iterator[None]:
-    """PyTorch makes a sparse tensor out of empty ones on the current device, and asserts that others are there, too."""
+    """Make the device the current one: PyTorch creates a sparse tensor from empty ones there, and asserts that others
+    are on the same device."""
     before, index = devices.current_index(), devices.slot_of(device).index
     if before == index:
         yield

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 Tensor = torch.Tensor
-KERNELS: dict[str, Callable[..., Any]] = {}  # by operator; None from one means PyTorch's own kernel after all
+# {operator: kernel}; a kernel that returns None leaves the call to PyTorch's
+KERNELS: dict[str, Callable[..., Any]] = {}
 _coo = torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors
 
 
@@ -39,7 +40,7 @@ def coo(indices: Tensor, values: Tensor, size: Sequence[int], coalesced: bool = 
         dtype=values.dtype,
         layout=torch.sparse_coo,
         device=values.device,
-        # one element is always coalesced, as PyTorch has it
+        # PyTorch marks one element as coalesced
         is_coalesced=coalesced or values.size(0) < 2,
     )
 
@@ -69,7 +70,7 @@ def _keys(x: Tensor) -> Tensor:
 
 
 def _matches(table: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the position of each wanted key in a table of ascending keys, and whether it is there at all."""
+    """Return the position of each wanted key in a table of ascending keys, and a mask of those that exist."""
     if not table.numel():
         return torch.zeros_like(keys), torch.zeros_like(keys, dtype=torch.bool)
     at = torch.searchsorted(table, keys).clamp(max=table.numel() - 1)
@@ -343,8 +344,8 @@ def permute(x: Tensor, dims: Sequence[int]) -> Tensor:
 
 @kernel("index_select")
 def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
-    """Nonzeros in the order of `index`. Raises IndexError for what is out of range, of which negative ones count from
-    the end."""
+    """Select nonzeros in the order of `index`; negative indices count from the end. Raises IndexError for indices out
+    of range."""
     if not x.dim():
         raise IndexError("index_select() cannot be applied to a 0-dim tensor.")
     if not -x.dim() <= dim < x.dim():

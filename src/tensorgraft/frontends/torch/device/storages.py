@@ -23,9 +23,9 @@ from tensorgraft.storage import Storage
 UntypedStorage = torch.UntypedStorage
 METHODS: dict[str, Callable[[Any], Any]] = {}  # name -> (PyTorch's method -> it, with ours for storages of ours)
 
-# Addresses are made up: they tell storages apart and lie apart as the storages' sizes say, so that tools which compare
-# them, or look for overlaps, find what they would find on another device. They are outside of what a processor can
-# address: nobody can read there by mistake and get something.
+# Addresses are invented: they are unique, and as far apart as the storages are large, so that tools which compare
+# them or search for overlaps get the same results as on other devices. They are outside of a processor's address
+# space, so that reading there by mistake is an error.
 _next_address = 1 << 60
 _ALIGNMENT = 512
 _address_lock = threading.Lock()
@@ -207,7 +207,7 @@ def _byte(value: Any) -> int:
 
 @method("__getitem__")
 def getitem(self: UntypedStorage, index: Any) -> int:
-    """A byte. A slice would be a storage over part of this one's memory, which two storages here cannot share."""
+    """Return a byte. A slice would be a storage of a part of this one's memory, which storages here cannot share."""
     if isinstance(index, slice):
         raise NotImplementedError(
             f"storages on the device {TYPE!r} cannot be sliced, since a slice shares memory: slice a tensor, or"

@@ -24,4 +24,4 @@ class StreamContext:
 
 @direct("record_stream")
 def record_stream(x: torch.Tensor, stream: Any) -> None:
-    """The backend keeps what it still reads."""
+    """Do nothing: the backend keeps memory that it still reads."""

@@ -1,5 +1,5 @@
-"""Layouts that tensors of the device do not have: compressed sparse, nested and quantised ones; and what there is not
-for sparse ones (COO). Operators on them say so."""
+"""Errors of operators on tensors with layouts that the device does not support: compressed sparse, nested and quantised
+ones, and for unsupported operators on sparse ones (COO)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch.library import Library
 
 from tensorgraft.frontends.torch.core.devices import TYPE
 
-# by PyTorch's dispatch keys of them
+# {PyTorch's dispatch key: name of the layout}
 COMPRESSED = "compressed sparse (CSR, CSC, BSR, BSC)"
 LAYOUTS = {"SparseCsr": COMPRESSED, "NestedTensor": "nested", "Quantized": "quantised (qint8)"}
-# of dense tensors, and of sparse ones
+# conversions of dense and of sparse tensors
 CONVERSIONS = {
     "_to_sparse_csr": COMPRESSED,
     "_to_sparse_csc": COMPRESSED,

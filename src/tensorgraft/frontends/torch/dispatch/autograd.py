@@ -1,7 +1,7 @@
-"""Backward passes on the calling thread, and operators that are taken apart above autograd.
+"""Backward passes on the calling thread, and operators that are decomposed above autograd.
 
-The autograd engine runs the backward pass of another device on a thread of its own, which has no trace of JAX's, and
-knows only device index 0. `set_multithreading_enabled(False)` is per thread and per call, so the one Python function
+The autograd engine runs the backward pass of another device on a thread of its own, which has no JAX trace, and
+supports only device index 0. `set_multithreading_enabled(False)` is per thread and per call, so the one Python function
 through which `backward` and `grad` go is wrapped.
 
 An operator with a kernel has its own derivative formula, where on the CPU those of its parts may count: that of
@@ -70,7 +70,7 @@ def _cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = N
         return composite(x, correction=correction, fweights=fweights, aweights=aweights)
     like = [None if t is None else torch.ones(t.shape, dtype=t.dtype, device="cpu") for t in (x, fweights, aweights)]
     op(like[0], correction=0, fweights=like[1], aweights=like[2])  # raises for shapes and dtypes
-    # what is left of the weights decides whether there are any degrees of freedom
+    # the remaining weights determine whether there are any degrees of freedom
     w = math.prod(weights[1:], start=weights[0])
     total = w.sum()
     rows = x.reshape(1, -1) if x.ndim < 2 else x
@@ -108,7 +108,7 @@ def run_backward(original: Callable[..., Any]) -> Callable[..., Any]:
         if any(isinstance(t, torch.Tensor) and t.device.type == TYPE for t in t_outputs):
             if create_graph:
                 _double_backward()
-            # an interrupt waits: PyTorch aborts the process where one comes as C++ asks for the device's stream
+            # delay interrupts: PyTorch aborts the process if one comes while C++ asks for the device's stream
             with disabled(False), held_back():
                 try:
                     return original(t_outputs, grads, keep_graph, create_graph, *args, **kwargs)
@@ -145,7 +145,7 @@ def _make_dual(original: Callable[..., Any]) -> Callable[..., Any]:
 def _exit_dual_level(original: Callable[..., None]) -> Callable[..., None]:
     def exit_dual_level(*, level: int | None = None) -> None:
         original(level=level)
-        _taken_apart.clear()  # and what is registered in it
+        _taken_apart.clear()  # with its registrations
 
     return exit_dual_level
 

@@ -81,7 +81,7 @@ def key_maker(operator: Operator) -> Callable[[tuple[Any, ...], dict[str, Any]],
                 _add(a, key, cells, inputs, i in numbers)
         if kwargs:
             _add_named(operator, args, kwargs, key, cells, inputs)
-        if writes and len(cells) > 1:  # who shares a storage with what is written is part of the program
+        if writes and len(cells) > 1:  # which tensors share a storage with a written one is part of the program
             key.append(cells[0] is cells[1] if len(cells) == 2 else sharing(cells))
             if local_state.resized:
                 key.append("resized")
@@ -162,7 +162,7 @@ def _host(t: Tensor) -> Any:
 
 
 def _backend_of(cells: list[Storage], kwargs: dict[str, Any]) -> Any:
-    """The backend of a call none of whose positional arguments is a tensor of ours."""
+    """Return the backend of a call without device tensors among its positional arguments."""
     if not cells:
         return slot_of(kwargs.get("device")).backend
     backend: Any = cells[0].backend

@@ -21,12 +21,20 @@ from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_of, slot_of_backend
 from tensorgraft.frontends.torch.core.modes import without_autocast
 from tensorgraft.frontends.torch.core.nested import tensors_in
-from tensorgraft.frontends.torch.core.new_tensors import _NAME, Header, _capsule, _import, header, imported
+from tensorgraft.frontends.torch.core.new_tensors import (
+    CAPSULE_NAME,
+    Header,
+    header,
+    import_capsule,
+    imported,
+    make_capsule,
+)
 from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator, keep
 from tensorgraft.frontends.torch.core.scalars import SYMBOLIC
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, numpy_dtype, numpy_to_cpu, set_storage
 from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.autograd import linear_backward
+from tensorgraft.frontends.torch.dispatch.host_work import elements, host_work
 from tensorgraft.frontends.torch.dispatch.memory import (
     NotLent,
     copied,
@@ -41,7 +49,7 @@ from tensorgraft.frontends.torch.dispatch.meta_results import has_room
 from tensorgraft.frontends.torch.dispatch.plan import Plan
 from tensorgraft.frontends.torch.dispatch.planning import device_error, make_plan
 from tensorgraft.frontends.torch.dispatch.results import conjugated
-from tensorgraft.hub import tiers
+from tensorgraft.hub import host_copies, tiers
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.tiers import tiered
 from tensorgraft.storage import ColdStorage, Storage, is_dense
@@ -53,12 +61,12 @@ MISS = object()  # a call that the cold tier leaves to a plan
 _CPU = torch.device("cpu")
 # classes of arguments that are the same on the CPU
 _PLAIN = frozenset({int, float, bool, complex, str, type(None), torch.dtype, torch.layout, torch.memory_format})
-# whose kernels on the CPU give fewer digits than ours, or leave the result, or a part of it, as the memory was
+# operators whose CPU kernels are less exact than those here, or leave (part of) the result uninitialised
 _PROGRAMMED = frozenset({"_standard_gamma_grad", "_dirichlet_grad", "_grouped_mm", "gelu.out"})
 _autocast = torch._C._is_any_autocast_enabled  # half a microsecond less than to ask for a device's
-# whose one result is a new tensor, as those of elementwise operators are
+# operators whose only result is a new tensor, in addition to elementwise ones
 _FRESH = frozenset({"addmm", "bmm", "cat", "embedding", "linear", "mean.dim", "mm", "silu"})
-# what is called instead of an operator that has no kernel on the CPU, or (zeros without memory) one of another kind
+# {operator without a CPU kernel, or (zeros without memory) with one of another kind: the function to call instead}
 _INSTEAD: dict[str, Callable[..., Any]] = {
     "linear_backward": linear_backward,
     "_efficientzerotensor": torch.zeros,
@@ -84,16 +92,26 @@ def tier_counts() -> tuple[Counter[str], Counter[str]]:
     return cold, Counter(plans)
 
 
+def copy_counts() -> Counter[str]:
+    """Return how many arrays the cold tier has copied "to the host" and "to the device", on devices whose memory the
+    host cannot read. Raises nothing.
+
+    >>> import tensorgraft as tg
+    >>> copies = tg.torch.copy_counts()
+    """
+    return Counter(host_copies.counts)
+
+
 class ColdSignature:
-    """Calls of an operator that look the same."""
+    """Calls of an operator with the same key."""
 
     __slots__ = ("heat", "plan", "slot", "written")
 
     def __init__(self, written_storages: tuple[int, ...], slot: Slot) -> None:
-        self.written = written_storages  # which of the call's storages are written
+        self.written = written_storages  # storages that the call writes
         self.slot = slot
         self.plan: Plan | None = None  # for the cold backend
-        self.heat = tiers.Heat()  # of that
+        self.heat = tiers.Heat()  # the work of that signature
 
 
 class ColdOperator:
@@ -114,11 +132,11 @@ class ColdOperator:
         self._writes = bool(operator.writes)
         sig = operator.signature
         written_positions = [sig.positional.index(n) for n in operator.writes if n in sig.positional]
-        # of an operator that does nothing but write arguments, which
+        # True for an operator that only writes arguments
         writes = returned is not None and not self._out and len(written_positions) == len(operator.writes)
         self.written_positions = tuple(written_positions) if writes and not operator.spec.random else ()
         self._creates = "device" in sig.names and not any("Tensor" in kind for kind in sig.types.values())
-        # of an operator whose result is one new tensor that fills its memory
+        # True for an operator whose result is one new tensor that fills its memory
         self._is_fresh = operator.elementwise or operator.name in _FRESH
         self.is_direct = bool(self.written_positions) or not (self._writes or operator.spec.random)
         self._host = frozenset(i for i, n in enumerate(sig.positional) if n in operator.spec.host)
@@ -153,7 +171,7 @@ class ColdOperator:
         if self._on_cpu:
             out = self.computed(known, cells, args, kwargs)
             calls = self._operator.calls
-            if out is not MISS and key not in calls:  # where the next call finds it first
+            if out is not MISS and key not in calls:  # where the next call looks first
                 keep(calls, key, known)
             return out
         out = self._programmed(known, cells, inputs, args, kwargs)
@@ -163,7 +181,7 @@ class ColdOperator:
 
     def direct(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Compute a call without its key: one that makes new tensors of those of one backend, or that only writes its
-        arguments (at `written_positions`). CPU PyTorch looks at all that a key consists of."""
+        arguments (at `written_positions`). CPU PyTorch itself checks everything that the key contains."""
         lowered: list[Any] = []
         named = kwargs
         try:
@@ -206,7 +224,7 @@ class ColdOperator:
         if self._is_fresh:
             like = _headers.get((backend, out.dtype, out.shape, out.stride()))
             if like is not None:
-                tensor = _import(_capsule(like.address, _NAME, None))  # as `imported` does
+                tensor = import_capsule(make_capsule(like.address, CAPSULE_NAME, None))  # inlined `imported`
                 tensor.untyped_storage().cell = ColdStorage(None, backend, out)  # type: ignore[attr-defined]
                 return tensor
         if self._returned is None:
@@ -233,6 +251,8 @@ class ColdOperator:
         backend = cells[0].backend if cells else None
         if not tiered() or backend is None or backend.cold is None or not self._on_cpu:
             return MISS
+        if not backend.host_visible and any(cell.__class__ is not ColdStorage for cell in cells):
+            return MISS
         if any(cell.backend is not backend for cell in cells):
             return MISS
         return self.computed(
@@ -245,6 +265,9 @@ class ColdOperator:
         self, known: ColdSignature, cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Compute a call by CPU PyTorch if its signature is known to be accepted there, or is not known yet."""
+        backend = known.slot.backend
+        if not backend.host_visible and known.heat.spent(*host_work(self.name, cells, args)):
+            return MISS
         try:
             for at in known.written:
                 ensure_owned(cells[at])
@@ -274,7 +297,7 @@ class ColdOperator:
                     _resized(high, low)
             self.wrote = False
             return self._returned(args, kwargs)
-        return _results(out, known.slot.backend, (*lowered, *named.values()))
+        return _results(out, backend, (*lowered, *named.values()))
 
     def _run_on_cpu(self, lowered: list[Any], named: dict[str, Any]) -> Any:
         try:
@@ -313,7 +336,7 @@ class ColdOperator:
         outs = {}
         for name in self._operator.signature.written:
             low = named.get(name)
-            if isinstance(low, Tensor):  # one without memory gets some that is nobody else's
+            if isinstance(low, Tensor):  # a tensor without memory gets new memory
                 out_and_copy = (
                     low.as_strided(low.size(), low.stride())
                     if low.untyped_storage().nbytes()
@@ -349,10 +372,11 @@ class ColdOperator:
         if plan.run is None or plan.prepare is not None:
             return MISS
         try:
-            sizes = sum(memory(cell).numel() for cell in cells)
+            sizes = sum(map(elements, cells))
             sizes += sum(math.prod(r[1]) for r in plan.results or () if r is not None)
-            # of random numbers, NumPy makes one in the time in which it passes eight others by
-            if known.heat.spent(sizes if operator.spec.random else sizes // 8):
+            # NumPy draws one random number in the time that it takes to copy eight others
+            copies = 0 if backend.host_visible else sum(cell.__class__ is not ColdStorage for cell in cells)
+            if known.heat.spent(sizes if operator.spec.random else sizes // 8, copies):
                 known.plan = None
                 return MISS
             for at in known.written:
@@ -407,9 +431,9 @@ def _lower(a: Any, backend: Backend | None = None, host: bool = False) -> Any:
 
 
 def _lending(backend: Backend, other: Backend | None) -> Backend:
-    """Return the backend of a call's tensors. Raises NotLent where these are of two, where it has no cold tier, and
-    where it records, which counts its operations."""
-    if other is not None or backend.cold is None or backend.records:
+    """Return the backend of a call's tensors. Raises NotLent where these are of two, where it has no cold tier, or one
+    whose work is counted, and where it records, which counts its operations."""
+    if other is not None or backend.cold is None or backend.records or not backend.host_visible:
         raise NotLent
     return backend
 
@@ -448,8 +472,8 @@ def _fills(out: Tensor) -> bool:
 
 
 def _results(out: Any, backend: Backend, operands: Sequence[Any]) -> Any:
-    """Make tensors on the device of what CPU PyTorch has computed. `operands`: what it got, whose memory a result may
-    have."""
+    """Make tensors on the device from the results of CPU PyTorch. `operands`: its operands, whose memory a result may
+    share."""
     if out.__class__ is not Tensor or out.layout is not _STRIDED:
         return _rare_results(out, backend, operands)
     memory = out.untyped_storage()

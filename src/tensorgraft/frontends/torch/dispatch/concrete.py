@@ -101,5 +101,5 @@ def _laid_out(xp: Backend, slot: Slot, out: Any, rule: Rule, args: tuple[Any, ..
         with xp.scope():
             array = lay_out(xp, array, result)
         cell = state.created(stored(array, slot.backend))
-        tensors.append(attach(cell, slot, *result))  # as the program's modes have it
+        tensors.append(attach(cell, slot, *result))  # under the program's modes
     return tensors[0] if structure is None else structure(tensors)

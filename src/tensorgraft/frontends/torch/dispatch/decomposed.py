@@ -40,7 +40,7 @@ def own_trace() -> Iterator[None]:
 
 
 def decomposed_spec(op: schema.Overload, decomposition: Callable[..., Any]) -> Spec:
-    """A kernel out of a function on tensors that does what `op` does."""
+    """Return a kernel made from a function on tensors that is equivalent to `op`."""
     sig = schema.signature(op)
     random = torch.Tag.nondeterministic_seeded in op.tags
     thread_state = threading.local()
@@ -69,7 +69,8 @@ def decomposed_spec(op: schema.Overload, decomposition: Callable[..., Any]) -> S
         def down(a: Any) -> Any:
             return to_array(a) if isinstance(a, torch.Tensor) else a
 
-        # the operator is below autocast, and so is what it is made of: its plan is used in and out of a region
+        # the operator is below autocast, and so are those that it calls: its plan is valid inside and outside of a
+        # region
         with descending(), known_sizes(), without_autocast(), contextlib.nullcontext() if random else own_trace():
             tensors = map_nested(up, args)
             named = {name: map_nested(up, a) for name, a in kwargs.items()}
@@ -145,7 +146,8 @@ class Replayed:
             return results if as_they_come else optree.tree_unflatten(structure, results)
 
         def checked(xp: Backend, *args: Any, **kwargs: Any) -> Any:
-            with contextlib.suppress(Exception):  # computed before it is checked: the kernel says what is wrong
+            # computed before it is checked: errors are raised by the kernel itself
+            with contextlib.suppress(Exception):
                 return replay(xp, *args, **kwargs)
             return self._fn(xp, *args, **kwargs)
 

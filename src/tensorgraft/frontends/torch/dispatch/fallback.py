@@ -105,9 +105,9 @@ def _loss_backward(decomposed: Callable[..., Any], grad: torch.Tensor, x: torch.
 
 
 def on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run an operator on CPU copies; written arguments are written back, results come to the device.
+    """Run an operator on CPU copies; written arguments are copied back, and results are moved to the device.
 
-    Raises FallbackError where the user forbade it, TracedValueError inside a trace.
+    Raises FallbackError if the user forbids it, TracedValueError inside a trace.
     """
     name = schema.short_name(op)
     if state.now.capture is not None and not _of_nothing(op, args, kwargs):

@@ -32,7 +32,7 @@ def written_in_turn(operator: Operator) -> bool:
 
 def in_turn(operator: Operator, at_once: Callable[..., Any]) -> Callable[..., Any]:
     singly = functools.partial(operator.op._op_dk, torch.DispatchKey.CompositeExplicitAutograd)
-    elementwise = not operator.op.name().startswith("aten::_foreach_copy_")  # which does nothing to itself
+    elementwise = not operator.op.name().startswith("aten::_foreach_copy_")  # copying a tensor to itself has no effect
 
     def call(targets: list[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
         operands = [*args, *kwargs.values()] if kwargs else args

@@ -66,7 +66,7 @@ def abstract_call(
     cpu_warnings, cpu_sizes = _resized_on_the_cpu(operator, args, kwargs)
     sizes = {name: cpu_sizes.get(name, size) for name, size in sizes.items()}
     if all(sig.bind(args, kwargs)[name].size() == size for name, (size, _) in sizes.items()):
-        return meta_result, None  # the meta function is mistaken: the CPU leaves it as it is
+        return meta_result, None  # the meta function is wrong: the CPU does not change it
 
     def resize(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         outs = sig.bind(args, kwargs)
@@ -119,7 +119,7 @@ def _iterated(operator: Operator, result: Tensor, operands: list[Tensor]) -> Ten
     return strided(result, strides)
 
 
-_SMALL = 1 << 24  # elements of a call's tensors together: beyond, the CPU is not asked
+_SMALL = 1 << 24  # elements of all tensors of a call: the CPU is not called with more
 
 
 def _is_large(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

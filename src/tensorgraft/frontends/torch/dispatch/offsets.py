@@ -26,12 +26,12 @@ _now = state.now
 
 
 def sited(cell: Storage, offset: Any) -> Any:
-    """Return the part of a call's key for an offset other than 0: the offset itself where the plan has to know it, else
-    a tuple of it and what its form depends on."""
+    """Return the part of a call's key for an offset other than 0: the offset itself if the plan depends on it,
+    otherwise a tuple of it and the properties on which its form depends."""
     xp = cell.backend
     if _now.capture is not None or xp.compound:
         return offset
-    if cell.__class__ is ColdStorage:  # which asks no plan
+    if cell.__class__ is ColdStorage:  # a cold storage needs no plan
         return offset, cell.cold.shape, cell.cold.dtype
     array = cell.array
     if xp.is_traced(array):
@@ -119,7 +119,7 @@ def reaches_of(geometries: Sequence[Geometry], forms: Sequence[Form | None]) -> 
     offsets)."""
     references, at = [], len(geometries)
     for geometry, form in zip(geometries, forms, strict=True):
-        # one that was resized since the form was told lies at the beginning of another storage
+        # a tensor that was resized since the form was determined is at the beginning of another storage
         references.append(StorageReference(geometry, form if geometry.offset else None, at))
         at += form is not None
     return references, at

@@ -55,7 +55,7 @@ def _span(t: Tensor) -> tuple[int, int]:
 def shares_memory(targets: list[Tensor], all_tensors: list[Tensor], grows: bool) -> bool:
     """Return True if an argument that is written shares memory with another one.
 
-    `grows`: what is written may be resized, within its storage too.
+    `grows`: the written tensor may be resized, also within its storage.
     """
     if len(all_tensors) < 2:
         return False

@@ -21,18 +21,19 @@ Maker = Callable[[Array], torch.Tensor]
 class Plan:
     run: Callable[..., tuple[Array, ...]] | None  # None: the backend cannot; the CPU does it
     slot: Slot
-    written: tuple[int, ...] = ()  # which of the call's tensors get the first arrays that `run` returns
+    written: tuple[int, ...] = ()  # positions of the tensors of the call that take the first arrays that `run` returns
     results: list[Result] | None = None  # the tensors made of the arrays that follow
     structure: Structure | None = None  # puts several results together
     prepare: Callable[..., None] | None = None  # before the run: resizes `out=` tensors
     program: Callable[..., tuple[Array, ...]] | None = None  # `run` before it was compiled
     concrete: bool = False  # results' shapes depend on values: there is no program
-    verifiers: tuple[checks.Verifier, ...] = ()  # of the values that `run` returns last
-    xp: Backend | None = None  # where operands are quantised, the backend that knows of such
+    verifiers: tuple[checks.Verifier, ...] = ()  # check the last values that `run` returns
+    xp: Backend | None = None  # if operands are quantised, the backend that supports them
     familiar: bool = False  # its like has run before, at other sizes: nothing is imported for it
-    writing: bool = False  # memory that is written in place may have been, and nobody has been told
-    makers: list[tuple[int, Maker | None]] | None = None  # of its results, once it has run and nothing else is to do
-    make: Maker | None = None  # of its only result, where nothing else comes of it
+    writing: bool = False  # True while memory may have been written in place without counting versions
+    # makers of its results, once it has run and has no other effects
+    makers: list[tuple[int, Maker | None]] | None = None
+    make: Maker | None = None  # the maker of its only result, if it has no other effects
 
     def settle(self) -> None:
         """It has run, and every later call does no more than compute, write, and make its results."""

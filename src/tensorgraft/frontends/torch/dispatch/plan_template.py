@@ -35,24 +35,24 @@ class Leaf:
 @dataclass(slots=True)
 class Outline:
     arguments: dict[str, Any]  # the arguments by name, with leaves
-    targets: list[Leaf]  # that are written
+    targets: list[Leaf]  # written tensors
     common: np.dtype  # to which the arguments `promoted` are converted first, as PyTorch's CPU rounds them
     dtype: np.dtype  # to which they are widened, in which the kernel computes
     promoted: frozenset[str]
     positional: list[str]  # arguments of the kernel
     named: list[str]
     rounded: np.dtype | None = None  # in which PyTorch has the result before it is written, where that is narrower
-    fetches: Any = None  # how a program makes the kernel's arguments (`program`)
+    fetches: Any = None  # how the program makes the kernel's arguments (`program`)
     result_dtype: torch.dtype | None = (
-        None  # of an elementwise operator, whose result has the sizes and strides of `pointwise`
+        None  # for an elementwise operator, whose result has the sizes and strides of `pointwise`
     )
 
 
 def outline_key(
     operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], positions: bool
 ) -> tuple[frozenset[str], Any]:
-    """Return (the names of numbers that are inputs, what an outline is for). `positions`: those of the operator are
-    inputs of the program."""
+    """Return (the names of numbers that are inputs, the key of the plan template). `positions`: numbers at the
+    operator's positions are inputs of the program."""
     spec, sig = operator.spec, operator.signature
     names = spec.dynamic.union(spec.positions) if positions else spec.dynamic
     parts: list[Any] = [positions, settings()]
@@ -93,7 +93,8 @@ def pointwise(tensors: Sequence[Tensor]) -> tuple[Shape, Shape] | None:
     shape = tuple(first.size())
     if all(t.size() == shape for t in tensors):
         strides = contiguous_strides(shape)
-        if 0 not in shape and all(t.stride() == strides for t in tensors):  # beside a number, of nothing, anything
+        # any strides will do in addition to a number, or without elements
+        if 0 not in shape and all(t.stride() == strides for t in tensors):
             return shape, strides
     else:
         try:
@@ -112,7 +113,7 @@ def _part(a: Any, number: bool) -> Any:
     if kind is list or kind is tuple:
         return tuple([_part(x, number) for x in a])
     if isinstance(a, Tensor):
-        # the rule of strides was seen to hold for tensors that lie like these
+        # the rule of strides was verified for tensors with these properties
         return a.dtype, a.dim(), a.device.type == TYPE, a.is_contiguous() or _order(a)
     if number and isinstance(a, int | float | complex):
         return kind
@@ -130,8 +131,8 @@ def _order(t: Tensor) -> tuple[bool, tuple[int, ...]]:
 def held_arguments(
     operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], numbers: frozenset[str]
 ) -> tuple[dict[str, Any], list[Any]]:
-    """Return (the arguments by name, defaults included, with leaves for tensors and inputs, numbered as in a key; the
-    inputs: CPU tensors, and what is called as one of `numbers`)."""
+    """Return (the arguments by name, including defaults, with leaves for tensors and inputs, numbered as in the key;
+    the inputs: CPU tensors, and arguments named in `numbers`)."""
     tensors, inputs = 0, []
 
     def hold(name: str, a: Any) -> Any:

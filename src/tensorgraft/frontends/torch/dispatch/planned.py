@@ -36,7 +36,7 @@ class PlannedOperator:
     def __init__(self, operator: Operator, cold: ColdOperator, returned: Callable[..., Any] | None) -> None:
         self._operator, self._cold, self._returned = operator, cold, returned
         self._writes = bool(operator.writes)
-        # as `Operator.calls`, of traces and of lazy mode: eager calls may be cold
+        # like `Operator.calls`, for traces and lazy mode, because eager calls may be cold
         self._recorded: dict[Any, tuple[Plan, list[Any]]] = {}
         self.call: Callable[..., Any] = self.run_concrete  # the operator's entry, which is made after this
 
@@ -75,7 +75,8 @@ class PlannedOperator:
             keep(operator.plans, full, plan)
             if plan.slot.backend.compiles:
                 compiled_plans[operator.name] += 1
-        else:  # hot ones are asked for whenever they have gone from `calls`: what nobody asks for is the first to go
+        # hot ones are looked up again whenever they were dropped from `calls`, so that unused ones are dropped first
+        else:
             operator.plans[full] = operator.plans.pop(full, plan)
         if offsets and not operator.spec.uncompiled:
             return plan, list(map(plan.slot.backend.place, offsets))
@@ -110,7 +111,7 @@ class PlannedOperator:
     def finish(
         self, plan: Plan, cells: list[Storage], arrays: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Write what a plan has computed, and make the call's results: of a plan that has run before."""
+        """Write the results of a plan that has run before, and return the results of the call."""
         if plan.written:
             _put(plan, cells, arrays)
         if self._returned is not None:
@@ -152,7 +153,7 @@ class PlannedOperator:
         try:
             if plan.familiar:
                 return plan.run(*[c.array for c in cells], *inputs)
-            with warning_filters.remembered():  # what compiles it may import libraries
+            with warning_filters.remembered():  # compiling may import libraries
                 return plan.run(*[c.array for c in cells], *inputs)
         except NoQuantizedRuleError:
             raise
@@ -162,7 +163,7 @@ class PlannedOperator:
         except (TypeError, ValueError, OverflowError):  # the backend's: PyTorch may have a word for it
             refuse(self._operator, args, kwargs, *ABOUT_DTYPES, NO_KERNEL)
             raise
-        except TracedValueError:  # a decomposition that asks for values: operation by operation, then
+        except TracedValueError:  # a decomposition that reads values is run operation by operation
             if not self._operator.spec.decomposed or _now.capture is not None:
                 raise
             return uncompiled(plan)(*[c.array for c in cells], *inputs)
@@ -170,7 +171,7 @@ class PlannedOperator:
     # ---- errors ----------------------------------------------------------------------------------------------------
 
     def failed(self, error: BaseException, plan: Plan | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Note an error for those who ask about it, and what a call may have written before it."""
+        """Record an error for later questions, and the memory that the call may have written before it."""
         if _now.scripted and isinstance(error, Exception):  # C++ loses it
             _now.raised = error
         if plan is None and not self._cold.wrote:

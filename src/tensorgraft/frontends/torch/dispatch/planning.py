@@ -82,7 +82,7 @@ def _make_plan(
         _check_dim(operator, args, kwargs)
         if meta_result is None and operator.kind == "out":  # only the results say how large the `out=` tensors must be
             return Plan(None, slot, concrete=True)
-        if prepare is not None:  # what is resized has another plan
+        if prepare is not None:  # a resized tensor has another plan
             return Plan(None, slot, prepare=prepare)
         results = []
         if operator.signature.returns and not operator.signature.returns_written:
@@ -92,7 +92,7 @@ def _make_plan(
         keep(operator.outlines, key, outline)
         if operator.elementwise and results and results[0] is not None:
             outline.result_dtype = results[0][0]
-            if _elementwise(outline, all_tensors) != results:  # what it does with other sizes is not known
+            if _elementwise(outline, all_tensors) != results:  # the strides for other sizes are not known
                 outline.result_dtype = None
     if operator.kind == "inplace" and operator.spec.promotion is not None:
         made_dtype = outline.dtype if outline.rounded is None else outline.rounded

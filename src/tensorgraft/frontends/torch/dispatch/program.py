@@ -126,7 +126,8 @@ def _kernel(xp: Backend, operator: Operator) -> Callable[..., Any]:
 
 def _layout(xp: Backend, plan: Plan) -> Callable[[list[Any]], list[Array]]:
     """Return a function that lays new results out as their storages keep them."""
-    layers: list[Callable[[Array], Array] | None] = []  # what lays each result out; None: it is undefined
+    # functions that change the layout of each result; None: it is undefined
+    layers: list[Callable[[Array], Array] | None] = []
 
     def laid(new: list[Any]) -> list[Array]:
         assert plan.results is not None
@@ -140,10 +141,10 @@ def _layout(xp: Backend, plan: Plan) -> Callable[[list[Any]], list[Array]]:
 class _Write(NamedTuple):
     """A tensor that an operator writes."""
 
-    tensor: int  # of the call's tensors
+    tensor: int  # the number of the tensor among those of the call
     array: int  # the first one of them with the same storage, whose array is written
     geometry: Geometry
-    steps: list[Step] | None  # what is written one after another; None: all at once
+    steps: list[Step] | None  # steps that are written one after another; None: all at once
 
 
 def _writing(
@@ -180,7 +181,7 @@ def _writing(
                     if has_several and mutable:  # a write may be repeated
                         value = xp.ensure_owned(value)
                     values.append((w, None if w.steps is None else w.steps[turn], value))
-            if turn == rounds - 1:  # what may fail comes before the first write
+            if turn == rounds - 1:  # operations that may fail come before the first write
                 new = laid(list(flatten(out))[len(writes) :])
             plan.writing = mutable
             if has_several and mutable:
@@ -282,7 +283,7 @@ def promoted(xp: Backend, v: Any, common: np.dtype, compute: np.dtype) -> Array:
 def _writes(
     operator: Operator, outline: Outline, geometries: Sequence[Geometry], first: tuple[int, ...]
 ) -> list[_Write]:
-    """Return what an operator writes. `first`: for each tensor of the call, the first one with the same storage."""
+    """Return the writes of an operator. `first`: for each tensor of the call, the first one with the same storage."""
     hidden = operator.writes if operator.kind == "out" else ()
     read = [leaf for name, a in outline.arguments.items() if name not in hidden for leaf in leaves(a) if leaf.tensor]
     read_storages = {first[leaf.index] for leaf in read}
@@ -290,7 +291,7 @@ def _writes(
     for leaf in outline.targets:
         target, at = geometries[leaf.index], first[leaf.index]
         other_geometries = [g for k, g in enumerate(geometries) if k != leaf.index]
-        # where PyTorch computes in another dtype it reads everything first
+        # if PyTorch computes in another dtype, it reads all elements first
         converts = operator.spec.promotion is not None and outline.dtype != target.dtype
         steps = write_steps(operator, target, other_geometries, at in read_storages and not converts)
         writes.append(_Write(leaf.index, at, target, steps))
@@ -298,7 +299,7 @@ def _writes(
 
 
 _MOST = float(dtypes.finfo(dtypes.float32).max)
-_EXACT = frozenset({dtypes.float32, dtypes.float64})  # what rounds a number of Python once, as NumPy does
+_EXACT = frozenset({dtypes.float32, dtypes.float64})  # dtypes for which a Python number is rounded once, as in NumPy
 
 
 def as_dtype(xp: Backend, v: Any, dtype: np.dtype) -> Array:

@@ -1,5 +1,5 @@
-"""Asking PyTorch's meta functions and CPU kernels what they would do, without a word of it reaching the program, and
-without what the program has switched on for its own operators."""
+"""Calls of PyTorch's meta functions and CPU kernels for information only: without warnings, and without modes that the
+program has enabled."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def call_with_warnings(
     return result[0], [text.partition(" (Triggered")[0] for text in texts]
 
 
-# bytes behind zeros that a kernel may make larger: where it reads its `out=`, too, it would read what is freed then
+# additional bytes after zeros that a kernel may enlarge: if it also reads its `out=`, it would read freed memory
 ROOM = 1 << 20
 
 
@@ -63,7 +63,7 @@ def to_meta(args: Any, kwargs: dict[str, Any], device: str = "meta", pad: int = 
                     like = torch.zeros(elements, dtype=a.dtype, device="cpu").as_strided(a.size(), a.stride())
                 stand_ins[id(a)] = like
             return stand_ins[id(a)]
-        if isinstance(a, torch.Generator):  # of another device; what is drawn does not matter
+        if isinstance(a, torch.Generator):  # a generator of another device; the drawn values do not matter
             return None
         return torch.device(device) if isinstance(a, torch.device) else a
 

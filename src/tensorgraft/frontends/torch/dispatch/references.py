@@ -24,7 +24,7 @@ from tensorgraft.compiled.lookups import content_of
 from tensorgraft.importing import when_imported
 
 _MODULES = ("torch._refs", "torch._decomp", "torch._prims", "torch._meta_registrations")
-_MARK = "__dynamo_disable"  # where `torch._disable_dynamo` keeps the function that it calls instead
+_MARK = "__dynamo_disable"  # the attribute in which `torch._disable_dynamo` keeps the function that it calls
 _WRAPPER = torch._disable_dynamo(lambda: None).__code__
 
 
@@ -99,7 +99,8 @@ ANSWERS: list[tuple[str, Callable[..., Any], Callable[[Any], bool]]] = [
 
 
 def answer_for_numbers(name: str, answer: Callable[..., Any], is_known: Callable[[Any], bool]) -> Callable[..., Any]:
-    """Return a function of PyTorch's module of symbolic shapes that asks that module only about what is not known."""
+    """Return a replacement of a function of PyTorch's module of symbolic shapes that calls that module only for values
+    that are not known."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs or not all(map(is_known, args)):

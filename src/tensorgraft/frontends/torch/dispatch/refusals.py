@@ -20,12 +20,12 @@ from tensorgraft.frontends.torch.dispatch.quiet_calls import ROOM, call_with_war
 
 Tensor = torch.Tensor
 
-_LARGEST = 1 << 26  # bytes of a call's storages together: beyond, the CPU is not asked
+_LARGEST = 1 << 26  # bytes of all storages of a call: the CPU is not called with more
 
 
 def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *parts: str) -> bool:
-    """Raises what the CPU raises for tensors that share storages as these do, if its message contains one of `parts`,
-    or is `final`. Returns whether the CPU has taken them."""
+    """Raise the CPU's error for tensors that share storages as these do, if its message contains one of `parts`, or is
+    `final`. Return True if the CPU accepts them."""
     storages: dict[int, torch.UntypedStorage] = {}
     tensors: dict[int, Tensor] = {}
     sizes = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors_in(args, kwargs)}
@@ -50,7 +50,7 @@ def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *p
     if operator.op is torch.ops.graft.assign.default:
         function = torch.ops.aten.copy_.default
     host, named = map_nested(zeros, args), {n: map_nested(zeros, a) for n, a in kwargs.items()}
-    errors: list[Exception] = []  # as in `rehearsal.Unasked`
+    errors: list[Exception] = []  # see `rehearsal.Unasked`
     try:
         call_with_warnings(function, host, named)
     except Exception as refusal:
@@ -63,7 +63,7 @@ def refuse(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], *p
 
 
 def check_numbers(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raises where PyTorch converts none of these numbers to the dtype in which it computes."""
+    """Raise PyTorch's error for numbers that cannot be converted to the dtype of the computation."""
     operands = (*args, *kwargs.values())
     numbers = [v for v in operands if v.__class__ is float or v.__class__ is int]
     for a in operands:
@@ -101,10 +101,10 @@ ABOUT_DTYPES = (
 )
 NO_KERNEL = "not implemented for '"
 _ABOUT_MEMORY = "unsupported operation: "
-# What the CPU has no kernel for CUDA has none for either, but for narrow floats and these operators: the dtypes of each
-# in PyTorch's tables (`torch.testing._internal.common_methods_invocations.op_db`).
+# Dtypes without a CPU kernel have no CUDA kernel either, except for narrow floats and these operators, according to
+# PyTorch's tables (`torch.testing._internal.common_methods_invocations.op_db`).
 ELSEWHERE = frozenset({"_foreach_abs", "abs", "histc", "nanmean", "nansum", "trace"})
-# those of which the tables say that CUDA has none for narrow floats either, and every special function
+# operators for which CUDA has no kernels for narrow floats either, in addition to every special function
 _NOWHERE_NARROW = frozenset({"_cdist_forward", "_cdist_backward", "_ctc_loss", "histogram"})
 _NARROW = ("'Half'", "'BFloat16'", "'Float8", "'ComplexHalf'")
 
@@ -134,7 +134,7 @@ def final(operator: Operator, refusals: list[Exception], args: tuple[Any, ...], 
                 operator.op, map_nested(_widened, zeros), {n: map_nested(_widened, a) for n, a in named.items()}
             )
         except Exception as refusal:
-            return str(refusal) == text  # which is not about the dtype's width
+            return str(refusal) == text  # an error that does not depend on the dtype's width
         return False
 
     of_any = lacking() or _of_any_values(operator, refusals[0])
@@ -187,8 +187,8 @@ _COUNTS = ("pivots", "lengths", "offsets", "batch_sizes", "repeats", "check_erro
 
 
 def _of_any_values(operator: Operator, refusal: Exception) -> bool:
-    """Return whether a refusal of zeros holds for any values: not that of a matrix that cannot be factored, nor those
-    about lengths or masks, which select what is true."""
+    """Return True if an error for zeros holds for any values: not that of a matrix that cannot be factored, nor those
+    about lengths or masks, which select true elements."""
     valued = operator.takes_indices or any(word in name for name in operator.signature.names for word in _COUNTS)
     of_zeros = any(words in str(refusal) for words in _OF_ZEROS)
     return not valued and not of_zeros and not isinstance(refusal, torch.linalg.LinAlgError)
@@ -210,17 +210,17 @@ def check_dtypes(
         (indices if any(word in name for word in INDICES) else numbers).update(dtype for dtype, _ in dtypes_and_names)
     key = tuple(dtypes.values())
     if (len(numbers) > 1 or indices - {torch.int64}) and key not in operator.accepted:
-        # a dtype that the CPU has no kernel for may have one here, but not beside others that it is not converted to
+        # a dtype without a CPU kernel may have one here, but not together with others to which it is not promoted
         public = operator.spec.promotion is None and not operator.name.startswith("_")
         mixed = public and len(numbers) > 1 and not any("target" in name for name in dtypes)
-        # what is refused for its shapes says nothing of its dtypes
+        # an error about shapes says nothing about dtypes
         if refuse(operator, args, kwargs, *ABOUT_DTYPES, *((NO_KERNEL,) if mixed else ())):
             operator.accepted.add(key)
 
 
 def check_in_place(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.dtype) -> None:
-    """Raises where what an elementwise operator makes does not fit into what it writes: by its dtype (`result`), or its
-    shape. Some of PyTorch's meta functions let it pass."""
+    """Raise PyTorch's error if the result of an elementwise operator does not fit into the written tensor: by its dtype
+    (`result`), or its shape. Some of PyTorch's meta functions do not check this."""
     bound = operator.signature.bind(args, kwargs)
     target = tensors_in([bound[operator.writes[0]]], {})[0]
     all_tensors = tensors_in(args, kwargs)

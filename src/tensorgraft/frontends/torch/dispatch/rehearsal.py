@@ -23,7 +23,7 @@ _MOST = 1 << 17  # elements of a call's tensors together
 _MOST_MADE = 1 << 26  # elements of its result, had that one for each pair of its two largest tensors'
 _VALUES = torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output
 with torch.inference_mode(False):
-    _MEMORY = torch.zeros(1 << 19, dtype=torch.uint8, device="cpu")  # nobody writes to it
+    _MEMORY = torch.zeros(1 << 19, dtype=torch.uint8, device="cpu")  # never written
     _ONE = torch.zeros(1, dtype=torch.float32, device="cpu")
 _APART = ("_foreach_", "cat", "stack")  # the result is no larger than the operands together
 _PLAIN = frozenset({int, float, bool, type(None), str, torch.dtype})

@@ -21,9 +21,10 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import ColdStorage, Storage, contiguous_strides, is_dense
 
 Tensor = torch.Tensor
-DIRECT: dict[str, Callable[..., Any]] = {}  # registered as they are, without a plan
-kernels: dict[str, Callable[..., Any]] = {}  # of the operators of our own, for where nothing lies between
-# a class of backends -> how a tensor of their arrays goes to another device, where that is more than its numbers
+DIRECT: dict[str, Callable[..., Any]] = {}  # registered without a plan
+# kernels of tensorgraft's operators, for calls below all other dispatch keys
+kernels: dict[str, Callable[..., Any]] = {}
+# {class of backends: a function that moves a tensor of their arrays to another device, if numbers do not suffice}
 movers: dict[type[Backend], Callable[[Tensor, torch.device], Tensor]] = {}
 
 
@@ -51,7 +52,8 @@ def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
         source = torch.tensor(source, dtype=torch.float64 if isinstance(source, float) else None, device="cpu")
     if source is target:  # whatever its memory
         return target
-    if target.is_conj():  # what a lazy view is to show, written through the view of the same memory without it
+    # the values of a lazy (conjugate) view are written through a view of the same memory that is not lazy
+    if target.is_conj():
         copy_(torch.ops.aten.conj(target), torch.ops.aten.conj(source) if source.is_complex() else source)
         return target
     if target.is_neg():
@@ -120,7 +122,8 @@ def resolved(name: str, signature: Signature, call: Callable[..., Any]) -> Calla
         if not lazy:
             return call(*args, **kwargs)
         conjugates = [t.is_conj() for t in args[:2]] if name in ("dot", "vdot") else []
-        if conjugates and conjugates == [name == "dot", True]:  # as at::dot and at::vdot do: the result is lazy, too
+        # at::dot and at::vdot return a lazy result in this case, too
+        if conjugates and conjugates == [name == "dot", True]:
             x, y = args
             return torch.dot(x.conj() if name == "dot" else x, y.conj()).conj()
         plain = {id(t): t.resolve_conj().resolve_neg() for t in lazy}
@@ -268,7 +271,8 @@ def new_empty(
     xp = slot.backend
     n = 1 + sum((d - 1) * s for d, s in zip(size, stride, strict=True)) if 0 not in size else 0
     rows = _rows(size, stride, n)
-    if tier(xp) and not xp.is_tracing():  # in a decomposition, zeros of the host would be a constant of the program
+    # in a decomposition, zeros of the host would be a constant of the program
+    if tier(xp, n) and not xp.is_tracing():
         numpy_dtype(dtype)  # raises for dtypes that no backend has
         make = torch.empty if filled else torch.zeros
         return attach(
@@ -301,7 +305,7 @@ def zeros_array(xp: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
     if zeros is None:
         with xp.scope():
             zeros = xp.zeros(shape, numpy_dtype(dtype))
-        # by its type: a backend whose arrays can be written may say otherwise of itself while it records a program
+        # by the class: an instance may change `mutable` while it records a program
         if math.prod(shape) <= _FEW and not (type(xp).mutable or xp.is_traced(zeros)):
             if len(_zeros) >= 1024:
                 _zeros.clear()
@@ -363,7 +367,7 @@ def _unwritten(dtype: torch.dtype) -> float | int:
 
 
 def _kaiser_window(*args: Any, device: torch.device | None = None, **options: Any) -> Tensor:
-    """The CPU's, moved: PyTorch's kernel for it cannot be registered from Python."""
+    """Move the CPU's result to the device: PyTorch's kernel cannot be registered from Python."""
     options["pin_memory"] = None
     return from_cpu(torch.kaiser_window(*args, **options, device="cpu"), slot_of(device))
 

@@ -45,7 +45,7 @@ def tensorgraft(
 
 
 def check(options: dict[str, Any] | None = None, mode: str | None = None) -> None:
-    """Raise what does not fit in the options."""
+    """Raise an error for wrong options."""
     if mode is not None and mode not in MODES:
         raise ValueError(f"torch.compile: mode={mode!r} is not one of {', '.join(map(repr, MODES))}")
     options = options or {}

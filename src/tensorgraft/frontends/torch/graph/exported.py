@@ -14,7 +14,7 @@ from tensorgraft.frontends.torch.graph.nodes import CONTROL_FLOW
 
 
 def is_exported(program: Any) -> TypeGuard[torch.export.ExportedProgram | GraphModule]:
-    """An `ExportedProgram`, or what its `module()` gives."""
+    """Return True for an `ExportedProgram`, or the result of its `module()`."""
     return isinstance(program, torch.export.ExportedProgram | GraphModule)
 
 

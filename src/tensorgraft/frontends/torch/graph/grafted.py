@@ -58,7 +58,7 @@ def graft_module(module: Any, onto: str) -> Any:
 
 
 def _make_dense(module: torch.nn.Module, onto: str) -> None:
-    """State is handed over as dense arrays, which is counted; and refused where products would give other numbers."""
+    """Return state as dense arrays, which is counted; raises an error if products would give other numbers."""
     state = [*module.named_parameters(), *module.named_buffers()]
     schemes = {name: quantized.array_of(t).scheme for name, t in state if quantized.is_quantized(t)}
     for name, scheme in schemes.items():

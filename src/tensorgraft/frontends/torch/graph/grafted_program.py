@@ -1,6 +1,6 @@
 """A module as a recorded program: `tg.graft(module, onto="numpy")`.
 
-PyTorch is there while a signature is recorded; what is recorded needs NumPy alone.
+PyTorch is needed while a signature is recorded; recorded programs need only NumPy.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from tensorgraft.frontends.torch.core.devices import recording_slot
 from tensorgraft.frontends.torch.graph.pure_function import PureFunction, state_of
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.recorded.function import SEED, CallSignature, Function, Recorded, specs_of
-from tensorgraft.hub.recorded.structure import flatten, unflatten
-from tensorgraft.hub.recorded.tracing import program_backend, record
+from tensorgraft.hub.recorded.function import CallSignature, Recorded, RecordingFunction
+from tensorgraft.hub.recorded.tracing import program_backend
 
 
-class GraftedFunction(Function):
-    """A module as a function of arrays of `xp`, with its parameters and buffers as they are now. It is recorded when it
-    is called with arguments that look new, or in other modes."""
+class GraftedFunction(RecordingFunction):
+    """A module as a function of arrays of `xp`, with the current values of its parameters and buffers. Programs are
+    recorded again if the module's modes change."""
+
+    weights_label = "buffers"
+    stateless = "call .eval() of the module before, or graft it onto 'tensorflow' or 'jax'"
 
     def __init__(self, module: torch.nn.Module, xp: Backend) -> None:
         recording_slot(program_backend())
@@ -43,36 +45,17 @@ class GraftedFunction(Function):
             self._run.clear()
             self._pure.forget()
             self._modes = modes
-        program = self.programs.get(signature)
-        if program is None:
-            program = self.programs[signature] = self._record(signature)
-        return program
+        return super().recorded(signature)
 
-    def _record(self, signature: CallSignature) -> Recorded:
-        results: Any = None
-
-        def run(xp: Backend, *arrays: Array) -> list[Array]:
-            nonlocal results
-            remaining = iter(arrays)
-            params = {name: next(remaining) for name in self._params}
-            buffers = {name: next(remaining) for name in self._buffers}
-            args, kwargs = unflatten(signature.arguments, remaining)
-            out, new_values = self._pure.call(params, buffers, args, kwargs, next(remaining, None))
-            if new_values:
-                raise ValueError(
-                    f"{self.__name__} writes its buffers ({', '.join(new_values)}), but a plain function has no"
-                    " state: call .eval() of the module before, or graft it onto 'tensorflow' or 'jax'"
-                )
-            results, flat = flatten(_known(out), xp.operand, f"what {self.__name__} returns")
-            return flat
-
-        specs = [*specs_of(self.weights.values()), *signature.specs, *[SEED] * signature.seeded]
-        program = record(run, specs)
-        return Recorded(program, results)
+    def evaluate(self, weights: dict[str, Array], args: Any, kwargs: Any, seed: Array | None) -> tuple[Any, Any]:
+        params = {name: weights[name] for name in self._params}
+        buffers = {name: weights[name] for name in self._buffers}
+        out, new_values = self._pure.call(params, buffers, args, kwargs, seed)
+        return _known(out), new_values
 
 
 def _known(tree: Any) -> Any:
-    """Containers of other classes, which PyTorch knows and files do not, as lists of what is in them."""
+    """Replace containers of other classes that PyTorch registers, and saved files cannot have, by lists."""
     if isinstance(tree, tuple):
         return tuple(map(_known, tree))
     if isinstance(tree, dict):

@@ -40,7 +40,7 @@ class TorchGraph:
     """Called with the list of its inputs, which it empties (the convention that AOTAutograd calls boxed)."""
 
     def __init__(self, module: GraphModule, slot: Slot) -> None:
-        self._boxed_call = True  # of the object: Dynamo's wrapper copies no attributes of its class
+        self._boxed_call = True  # on the instance: Dynamo's wrapper copies no class attributes
         self.module, self.slot = module, slot
         self.random = draws(module)
         self._left_out: dict[Node, str | None] = {}  # nodes for PyTorch; the operator's name where it has no kernel

@@ -19,7 +19,8 @@ from tensorgraft.frontends.torch_entry import patches
 
 
 def install() -> None:
-    """Dynamo is not loaded here, but when a program asks for it. It has been where that was before the first use."""
+    """Apply the change when Dynamo is loaded, which a program may have done before the first use of the device, without
+    loading it here."""
     if "torch._dynamo" in sys.modules:
         patches.apply("compile")
 

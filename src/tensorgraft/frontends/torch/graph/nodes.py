@@ -58,7 +58,7 @@ class GraphCapture(PureCapture):
     def draw(self, source: RandomState | None = None) -> Array:
         xp = self.backend
         assert self._seed is not None, "an operator without the tag nondeterministic_seeded draws random numbers"
-        if self._repeated_draws:  # of one operator: a later draw of it has words of its own
+        if self._repeated_draws:  # a later draw of the same operator has other words
             self._repeated_draws.append(xp.add(self._repeated_draws[-1], xp.asarray(np.array([0, 0, 0, 1], np.uint32))))
             return self._repeated_draws[-2]
         node, number = self._next

@@ -29,10 +29,10 @@ from_capsule = torch._C._from_dlpack
 
 @dataclass(slots=True)
 class Entrance:
-    """The conversion of tensors that look like an example to operands of a program."""
+    """The conversion of tensors with an example's metadata to operands of a program."""
 
     take: Callable[[Tensor], Array]
-    metadata: Metadata  # how they look at the array that `take` gives
+    metadata: Metadata  # the geometry with respect to the array that `take` returns
     lazily: Callable[[Tensor], Tensor]  # conjugates or negates, where that is still to be done
 
     def tensor(self, cell: Storage) -> Tensor:
@@ -54,7 +54,7 @@ def entrance(example: Tensor, slot: Slot) -> Entrance:
     size, stride = tuple(example.size()), example.stride()
     if is_dense(size, stride):
         extent, arranged = example.numel(), _row_major(size, stride)
-    else:  # what lies between the elements comes along
+    else:  # memory between the elements is included
         extent = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if example.numel() else 0
         arranged = lambda t: t.as_strided((extent,), (1,))  # noqa: E731
     metadata = Metadata(example.dtype, size, stride, 0, extent * example.element_size())
@@ -69,9 +69,9 @@ def entrance(example: Tensor, slot: Slot) -> Entrance:
 
 
 class KeptParameter:
-    """The conversion of a parameter, which comes again at every call: the array is kept while it is over the same
-    memory (what the program writes there, the array sees). Copies are not kept, nor anything beyond the parameter's
-    life."""
+    """The conversion of a parameter, which is the same at every call: its array is kept while the parameter has the
+    same memory (the array sees writes of the program). Copies are not kept, and neither is anything after the
+    parameter's life."""
 
     __slots__ = ("_address", "_array", "_over_memory", "_owner", "_take")
 
@@ -139,7 +139,7 @@ def departure(slot: Slot, device: torch.device) -> Callable[[Array], Any]:
         return _resizable(_from_numpy if slot.backend.mutable else _from_dlpack)
     if slot.backend.mutable:
         return lambda array: _from_numpy(array).to(device)
-    return lambda array: torch.from_dlpack(array).to(device)  # which orders the streams of both sides
+    return lambda array: torch.from_dlpack(array).to(device)  # `from_dlpack` orders the streams of both devices
 
 
 def _resizable(depart: Callable[[Array], Tensor]) -> Callable[[Array], Tensor]:
@@ -162,7 +162,8 @@ def _from_numpy(array: Array) -> Tensor:
 
 
 def view_of(result: Tensor, base: Metadata) -> Callable[[Tensor], Tensor]:
-    """Return a function from a tensor with the metadata `base` to the view of its storage that looks like `result`."""
+    """Return a function that takes a tensor with the metadata `base`, and returns the view of its storage with the
+    metadata of `result`."""
     metadata, lazily = Metadata.of(result), _lazily(result)
     size, stride, dtype = metadata.size, metadata.stride, metadata.dtype
     extra_offset = metadata.offset - base.offset

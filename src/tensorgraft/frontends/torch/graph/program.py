@@ -51,7 +51,7 @@ class Piece:
         self.module, self.slot, self.nodes = module, slot, nodes
         self.inputs, self.outputs, self.random = inputs, outputs, random
         self.done = _last_uses([node for _, node in nodes], set(outputs))
-        # what is not the same at every call: Dynamo's guards stand for the rest
+        # inputs that vary between calls; Dynamo guards the others
         self._varying = [i for i, node in enumerate(inputs) if _varies(node)]
         self._programs: dict[Any, FxProgram] = {}
         # PyTorch can compute it as well: no random numbers, which are the backend's, nor branches and loops
@@ -117,7 +117,7 @@ class FxProgram:
                 self.numbers[i] = value
         self._takes = [(i, port.take) for i, port in self.entrances.items()]
         self._run = self.backend.compile(self._traced)
-        self._gives: list[Callable[[Array], Tensor]] = []  # of each result of the program
+        self._gives: list[Callable[[Array], Tensor]] = []  # for each result of the program
         self._exits: list[Exit] = []
 
     def __call__(self, values: Sequence[Any], seed: np.ndarray | None) -> list[Any]:
@@ -135,7 +135,7 @@ class FxProgram:
             # autograd has done its part, and so has autocast: both are in the graph
             with active(capture), torch.no_grad(), without_autocast():
                 environment: dict[Node, Any] = {piece.inputs[i]: value for i, value in self.numbers.items()}
-                inputs: dict[Storage, int] = {}  # which input a storage is
+                inputs: dict[Storage, int] = {}  # {storage: number of the input}
                 for (i, port), array in zip(self.entrances.items(), arrays, strict=False):
                     cell = state.created(Storage(array, self.backend))
                     inputs[cell] = i

@@ -1,4 +1,4 @@
-"""Captures for pure functions: what a module does to tensors around a framework's own tracers."""
+"""Captures for pure functions: modules on tensors around a framework's own tracers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from tensorgraft.storage import Storage
 
 
 class PureCapture(Capture):
-    """Lets a function read what is outside, and draw from the random state that it is given; nothing else."""
+    """Lets a function read tensors from outside, and draw from the random state that it receives; other effects are
+    errors."""
 
     def __init__(self, backend: Backend, words: Array | None, seeding: str = "a seed") -> None:
         """`seeding`: how the caller of the function gives random numbers, in words."""
@@ -62,7 +63,12 @@ class PureCapture(Capture):
         return xp.concat([xp.astype(self._words, dtypes.uint32), start], axis=0)
 
     def feed(
-        self, value: Callable[[], np.ndarray], example: np.ndarray, at_trace: bool = False, what: str = ""
+        self,
+        value: Callable[[], np.ndarray],
+        example: np.ndarray,
+        at_trace: bool = False,
+        what: str = "",
+        is_number: bool = False,
     ) -> Array:
         raise TracedValueError(
             "a pure function cannot read other values from the host than its arguments (such as a generator's state)"

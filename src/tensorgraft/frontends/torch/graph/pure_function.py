@@ -51,7 +51,8 @@ class PureFunction:
         self.buffers = {name: numpy_dtype(b.dtype) for name, b in module.named_buffers()}
         state = [*module.parameters(), *module.buffers()]
         self.on_host = not any(t.device.type == TYPE for t in state) and not isinstance(module, torch.fx.GraphModule)
-        self._known: dict[Any, list[PureSignature]] = {}  # each with what it reads of Python's objects
+        # traced programs, each with the state of Python objects that it reads
+        self._known: dict[Any, list[PureSignature]] = {}
 
     def __call__(
         self, params: Arrays, buffers: Arrays, /, *args: Any, key: Any = None, **kwargs: Any
@@ -110,7 +111,7 @@ class PureFunction:
         return function(arrays)
 
     def holds(self) -> bool:
-        """Return whether Python's objects are what they were in all traces."""
+        """Return True if Python objects have the state that they had in all traces."""
         return all(one.holds() for known in self._known.values() for one in known)
 
     def forget(self) -> None:
@@ -131,23 +132,23 @@ class PureFunction:
 
 
 class PureSignature:
-    """The module's call with arguments that look the same."""
+    """The module's call with arguments of the same key."""
 
     def __init__(self, owner: PureFunction, leaves: list[Any], tensors: list[int], structure: Any, keyed: bool) -> None:
         self.owner, self.positions, self.structure, self.keyed = owner, tensors, structure, keyed
         self.leaves = [None if i in tensors else leaf for i, leaf in enumerate(leaves)]
-        self.run: PureRun | None = None  # the last one that was traced: what is no array in it
+        self.run: PureRun | None = None  # static information of the last trace
         self.taped: PureRun | None = None
         self.states: list[PythonState] = []  # around its traces
         self.reason: str | None = None  # why these cannot serve later calls
-        self.places_new = False  # what the module makes is made on the device
+        self.places_new = False  # the module creates its tensors on the device
         # in the configuration of the user, whom a trace does not ask
         known = {dtypes.int64, *owner.buffers.values(), *(dtype for dtype, _ in owner.parameters.values())}
         self.native_dtypes = {dtype: owner.xp.native_dtype(dtype) for dtype in known}
         self.native = owner.xp.native_function(self._primal, self._forward, self._backward)
 
     def holds(self) -> bool:
-        """Return whether Python's objects are what they were in the traces."""
+        """Return True if Python objects have the state that they had in the traces."""
         return all(state.hold() for state in self.states)
 
     def host_constants(self) -> AbstractContextManager[Any]:
@@ -193,7 +194,7 @@ class PureSignature:
         dy = [_conjugate(xp, xp.astype(cotangents[k], dtype)) for k, dtype in run.roots]
         capture = PureCapture(xp, None, self.owner.seeding)
         try:
-            # what runs again in the backward pass (checkpoints) looks for the parameters in the module
+            # functions that run again in the backward pass (checkpoints) read the parameters from the module
             with active(capture), self.host_constants():
                 seeds = [from_array(a, slot_of_backend(xp)) for a in dy]
                 walk = functools.partial(run.tape.walk, capture, converted, seeds)
@@ -223,16 +224,16 @@ class _Wrapped(torch.nn.Module):
 class PureRun:
     """The outcome of a traced call of the module, other than its arrays."""
 
-    given_dtypes: list[np.dtype]  # of the arguments
-    structure: Any  # of the results
+    given_dtypes: list[np.dtype]  # dtypes of the arguments
+    structure: Any  # the structure of the results
     objects: CopiedObjects  # among the results
-    flat: list[Any]  # the results and what is in these objects, None for tensors
-    where: list[int]  # of the tensors among them
+    flat: list[Any]  # leaves of the results and of these objects, None for tensors
+    where: list[int]  # positions of the tensors among them
     written: list[str]  # the buffers that are results, too, after these
     tape: Tape | None
-    roots: list[tuple[int, np.dtype]]  # which cotangents the tape takes, and in which dtype
+    roots: list[tuple[int, np.dtype]]  # (position, dtype) of the cotangents that the tape takes
     residual_dtypes: list[np.dtype]
-    ends: list[int | None]  # which argument each leaf of the tape is
+    ends: list[int | None]  # for each leaf of the tape, the position of the argument
     state: dict[str, Tensor]  # parameters and buffers
 
 
@@ -244,7 +245,7 @@ def run(call: PureSignature, arrays: Sequence[Array], taped: bool) -> tuple[Pure
     except (RuntimeError, TracedValueError) as error:
         if not _is_tried_again(call, error):
             raise
-        call.places_new = True  # perhaps it writes what it has made on the CPU
+        call.places_new = True  # perhaps it writes tensors that it has created on the CPU
         try:
             return _run_once(call, arrays, taped)
         except Exception:
@@ -297,7 +298,7 @@ def _run(
     with tracking_new_objects() as is_new:
         flat, structure = pytrees.flatten(functional_call(owner.module, state, args, kwargs))
         objects, flat = CopiedObjects.extract(flat, lambda x: isinstance(x, Tensor), lambda x: not is_new(x))
-    # what the module made of nothing, on the CPU
+    # tensors that the module has created on the CPU
     flat = [o.to(slot.device) if on_host(o) else o for o in flat]
     seen_ids: set[int] = set()
     for i, o in enumerate(flat):  # a result that is a parameter, or another result, has a derivative of its own
@@ -344,7 +345,7 @@ def _tensors(
 
     def tensor(k: int, dtype: np.dtype | None, differentiable: bool) -> Tensor:
         array = arrays[k]
-        # floating-point arguments are as narrow as the user's, so that parameters stay so, too
+        # floating-point arguments keep the user's precision, so that parameters do, too
         if dtype is not None and dtype.kind in "iu" and xp.dtype_of(array) == call.native_dtypes[dtype]:
             array = xp.astype(array, dtype)
         t = from_array(array, slot)

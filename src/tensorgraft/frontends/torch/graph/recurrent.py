@@ -61,7 +61,7 @@ def layer_backward(
     has_biases: bool,
     *_: Any,
 ) -> list[Tensor]:
-    """The forward pass is computed again: what it keeps is no output of the operator."""
+    """Compute the gradients. The forward pass is repeated, because its residuals are no outputs of the operator."""
     ends = [t.detach().requires_grad_() for t in (x, w_ih, w_hh, b_ih, b_hh, h, c)]
     with torch.enable_grad():
         results = _run(ends[0], ends[1:5], ends[5], ends[6], has_biases, reverse)

@@ -21,7 +21,8 @@ def out_of_bounds(kind: type[Exception], dim: int, n: int, prefix: str = "") -> 
 
 @with_operators
 def within(xp: Any, index: Value, n: int, refuse: Refusal, wrap: bool = False) -> Value:
-    """Return `index` as int64 in [0, n); negative ones count from the end where `wrap`. Raises what `refuse` gives."""
+    """Return `index` as int64 in [0, n); negative ones count from the end where `wrap`. Raises the error that `refuse`
+    returns."""
     index = xp.astype(index, dtypes.int64)
     if not xp.size(index):
         return index

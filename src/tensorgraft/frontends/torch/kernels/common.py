@@ -47,7 +47,7 @@ def gradients(xp: Any, fn: Callable[..., Array], primals: Sequence[Array], grad:
     return xp.vjp(lambda inner, *xs: (fn(inner, *xs),), *primals)[1]((grad,))
 
 
-# what PyTorch's messages call them
+# names of dtypes in PyTorch's messages
 _C_NAMES = {dtypes.float32: "float", dtypes.float64: "double", dtypes.bfloat16: "c10::BFloat16"} | {
     dtype: f"{dtype.name}_t" for dtype in dtypes.INTEGER
 }
@@ -56,7 +56,7 @@ _C_NAMES[dtypes.int32] = "int"
 
 def check_fits(value: complex, dtype: np.dtype) -> None:
     """Raises where C++ does not convert a number. Integers below zero wrap around in unsigned ones."""
-    if dtype == np.bool_:  # which each number is: whether it is 0
+    if dtype == np.bool_:  # a boolean is whether the number is 0
         return
     fits = True
     if dtypes.is_integer(dtype):

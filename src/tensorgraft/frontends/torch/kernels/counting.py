@@ -169,7 +169,7 @@ def _histc(xp: Any, x: Value, bins: int = 100, min: float = 0, max: float = 0) -
         raise NotImplementedError(f"histc of {dtype}")
     divide = xp.divide
     wide = dtypes.accumulator(dtype)
-    if dtypes.is_integer(dtype):  # as CUDA does, which programs rely on that ask for any device but the CPU
+    if dtypes.is_integer(dtype):  # like CUDA, on which programs rely that ask for any device but the CPU
         min, max, divide, wide = int(min), int(max), xp.floor_divide, dtypes.int64
     x = xp.astype(xp.reshape(x, (xp.size(x),)), wide)
     low, high = _ends(xp, x, (min, max) if min != max else None, 1, "torch.histc: range of")

@@ -81,8 +81,8 @@ def _counted(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **_: Any
 
 
 def _range(start: Any, end: Any, step: Any = 1, *, out: Any = None, dtype: Any = None, **_: Any) -> Any:
-    """The sizes of a range. PyTorch's own meta function is in Python, and imports its compiler: a second of CPU. Raises
-    ValueError for what may be no range: CPU PyTorch has a word for it."""
+    """Return the sizes of a range. PyTorch's meta function is in Python, and imports its compiler, which takes a
+    second. Raises ValueError for arguments that may be invalid, for which CPU PyTorch raises its error."""
     import torch
 
     if any(n.__class__ not in (int, float) for n in (start, end, step)) or not math.isfinite(start + end + step):

@@ -22,7 +22,7 @@ from tensorgraft.frontends.torch.dispatch.program import Conversion
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 
-# the operator behind `_foreach_<name>`, where it is not `<name>`
+# {name: operator of `_foreach_<name>`, if it is not `<name>`}
 BASES = {"maximum": "clamp_min", "minimum": "clamp_max"}
 # overload of `_foreach_<name>` -> overloads of `<name>` that do the same to one tensor, the first that exists
 OVERLOADS = {
@@ -38,11 +38,11 @@ LEFT_OUT = {"_foreach_addcmul.Tensor", "_foreach_addcdiv.Tensor", "_foreach_copy
 
 
 def _kind(xp: Any, v: Any) -> Any:
-    """Return what promotion looks at: the type of a number, or (dtype, has axes)."""
+    """Return the properties on which promotion depends: the type of a number, or (dtype, has axes)."""
     if isinstance(v, bool | int | float | complex):
         return type(v)
     dtype = xp.dtype_of(v)
-    if getattr(v, "weak_type", False):  # stands for a number
+    if getattr(v, "weak_type", False):  # a weakly typed array represents a Python number
         return {"b": bool, "i": int, "u": int, "f": float, "c": complex}[dtype.kind]
     return dtype, bool(xp.shape(v))
 

@@ -27,8 +27,8 @@ def _masks(indices: Any) -> list[Any]:
 
 
 def _mixes_masks(x: Any, indices: Any, *_: Any) -> bool:
-    """Return True if a mask stands beside other indices, and has to be expanded to positions; a mask alone becomes a
-    `where`."""
+    """Return True if there is a mask among several indices, which has to be converted to positions; a single mask
+    becomes a `where`."""
     return bool(_masks(indices)) and sum(i is not None for i in indices) > 1
 
 
@@ -181,7 +181,7 @@ def _index_put(xp: Any, x: Array, indices: Indices, values: Array, accumulate: b
         at, mask = present[0]
         if xp.ndim(mask):
             return _put_masked(xp, x, mask, at, values, accumulate)
-        if xp.size(values) == 1 and xp.ndim(values) <= xp.ndim(x):  # of several the CPU takes none
+        if xp.size(values) == 1 and xp.ndim(values) <= xp.ndim(x):  # the CPU accepts only one value
             return xp.where(xp.astype(mask, dtypes.bool_), xp.add(x, values) if accumulate else values, x)
     positions = _positions(xp, x, indices)
     if not positions:
@@ -190,7 +190,7 @@ def _index_put(xp: Any, x: Array, indices: Indices, values: Array, accumulate: b
     order, rest = _indexed_first(axes, xp.ndim(x))
     batch_shape, shape = _common_shape(xp, arrays), xp.shape(x)
     target_order = _result_order(axes, len(batch_shape), len(rest))
-    target = (*batch_shape, *(shape[a] for a in rest))  # of the values, index axes in front
+    target = (*batch_shape, *(shape[a] for a in rest))  # the shape of the values, index axes first
     values = _expand(xp, values, tuple(target[a] for a in target_order))
     values = xp.permute_dims(values, _inverse(target_order))
     if not math.prod(target):

@@ -140,7 +140,7 @@ def _pixel_unshuffle(xp: Any, x: Array, downscale_factor: int) -> Array:
     r = downscale_factor
     *batch, c, h, w = xp.shape(x)
     n = len(batch)
-    if not xp.size(x):  # as the CPU has it
+    if not xp.size(x):  # as on the CPU
         return x
     parts = xp.reshape(x, (*batch, c, h // r, r, w // r, r))
     parts = xp.permute_dims(parts, (*range(n + 1), n + 2, n + 4, n + 1, n + 3))

@@ -53,7 +53,7 @@ _modes = torch._C._len_torch_dispatch_stack
 
 
 def _as_cpu(name: str) -> Callable[..., None]:
-    """Return a check that raises and warns as the CPU does: it looks at its numbers even with nothing to draw."""
+    """Return a check that raises and warns like the CPU, which checks its parameters even if nothing is drawn."""
 
     def check(x: Any, *args: Any, **kwargs: Any) -> None:
         kwargs.pop("generator", None)

@@ -16,8 +16,8 @@ from tensorgraft.frontends.torch.core.spec import SPECS
 from tensorgraft.frontends.torch.dispatch.fallback import decompositions
 from tensorgraft.frontends.torch.kernels.decomposed import DECOMPOSED
 
-# how many times as long the decomposition takes on NumPy and, compiled, on JAX: the geometric mean of small and large
-# operands, 32 x 32 and 512 x 512, one core, PyTorch 2.9
+# The time of the decomposition relative to the kernel, on NumPy and, compiled, on JAX: the geometric mean for operands
+# of 32 x 32 and 512 x 512, one core, PyTorch 2.9
 SPEED: dict[str, tuple[float, float]] = {
     "_fused_rms_norm _fused_rms_norm_backward": (2.1, 4.0),
     "_log_softmax_backward_data _softmax_backward_data": (2.1, 2.0),
@@ -90,7 +90,7 @@ def _core() -> frozenset[schema.Overload]:
 
 
 def is_decomposed(name: str) -> bool:
-    """Say whether PyTorch itself takes the operator apart before a compiler sees it, into the core of ATen."""
+    """Return whether PyTorch itself takes the operator apart before a compiler sees it, into the core of ATen."""
     op = schema.overload(name)
     return op is not None and torch.Tag.core not in op.tags and op in _core()
 
@@ -103,7 +103,7 @@ def reasons() -> dict[str, str]:
         for name in names.split()
     }
     why_not = by_name | {name: reason for reason, names in REASONS.items() for name in names.split()}
-    return {name: reason for name, reason in why_not.items() if is_decomposed(name)}  # by the installed PyTorch
+    return {name: reason for name, reason in why_not.items() if is_decomposed(name)}  # depends on the installed PyTorch
 
 
 def operators() -> dict[str, str]:

@@ -76,7 +76,7 @@ def _logical(method: str, *names: str) -> None:
     @kernel(*names)
     def reduce(xp: Any, x: Array, dim: Dim = None, keepdim: bool = False, dtype: np.dtype | None = None) -> Array:
         axes = () if isinstance(dim, list | tuple) and not dim else axes_of(dim, xp.ndim(x))
-        if dtype == dtypes.uint8:  # of `out=`: numbers below 1 are none
+        if dtype == dtypes.uint8:  # the dtype of `out=`: numbers below 1 count as 0
             x = xp.astype(x, dtype)
         return getattr(xp, method)(xp.astype(x, dtypes.bool_), axis=axes, keepdims=keepdim)
 

@@ -68,7 +68,7 @@ def _complex_logcumsumexp(xp: Any, x: Array, axis: int) -> Array:
     """One after the other."""
 
     def add(total: Array, x: Array) -> tuple[Array, Array]:
-        out = complex_logaddexp(xp, x, total)  # of equal sizes the CPU takes the new one for the greater
+        out = complex_logaddexp(xp, x, total)  # for equal magnitudes the CPU takes the new one as the greater
         return out, out
 
     moved = xp.moveaxis(x, axis, 0)

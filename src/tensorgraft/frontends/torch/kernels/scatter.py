@@ -133,8 +133,8 @@ def _divide(xp: Any, total: Array, count: Array) -> Array:
 
 
 def _rows(xp: Any, x: Array, dim: int, index: Array, refuse: Refusal, wrap: bool = False) -> tuple[Array, Array]:
-    """Return (`x` with `dim` in front, the indices as a 1-d array). Where rows have no elements, the CPU looks at no
-    index."""
+    """Return (`x` with `dim` first, the indices as a 1-d array). If rows have no elements, the CPU does not check
+    indices."""
     x = at_least_1d(xp, x)
     moved = xp.moveaxis(x, dim % xp.ndim(x), 0)
     index = xp.reshape(index, (xp.size(index),))

@@ -195,7 +195,7 @@ def _segment_reduce_backward(
         size = xp.expand_dims(xp.astype(_sizes(xp, bounds), values.dtype), -1)
         slope = slope / xp.maximum(_gathered(xp, size, segment), 1)
     elif reduce == "prod":
-        special = xp.isnan(values) | (values == 0)  # of the others the product is out / value
+        special = xp.isnan(values) | (values == 0)  # for the others the product is out / value
         plain = xp.where(special, xp.ones_like(values), values)
         start_values = xp.full_like(zeros_of_segments, 1.0 if initial is None else initial)
         product_of_others = _gathered(xp, _summed(xp, plain, segment, start_values, "multiply"), segment)
@@ -205,7 +205,8 @@ def _segment_reduce_backward(
         product_of_others = xp.where(more_nan > 0, xp.full_like(product_of_others, math.nan), product_of_others)
         out = _gathered(xp, output, segment) / plain
         slope = slope * xp.where(special, product_of_others, out)
-    elif reduce != "sum":  # of equal ones each gets a share of what is positive, and all of what is negative
+    # equal extremes share the positive part of the gradient, and each gets all of the negative part
+    elif reduce != "sum":
         is_extreme = xp.isnan(values) | (values == _gathered(xp, output, segment))
         share = slope / xp.maximum(sums(is_extreme), 1)
         slope = xp.where(is_extreme, xp.where(slope > 0, share, slope), xp.zeros_like(slope))

@@ -1,1 +1,1 @@
-"""Quantised tensors of the device and of the CPU, and what builds on them."""
+"""Quantised tensors of the device and of the CPU, and their applications."""

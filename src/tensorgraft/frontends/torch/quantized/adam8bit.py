@@ -25,7 +25,7 @@ _PIECE = 512 * moments.BLOCK  # numbers
 Tensor = torch.Tensor
 Arrays = list[Array]
 
-# what is kept of a parameter: in bytes, or of a small one as Adam keeps it
+# the state of a parameter: in bytes, or for a small one like Adam's
 _IN_BYTES = ("exp_avg", "exp_avg_scale", "root_exp_avg_sq", "root_exp_avg_sq_scale")
 _DENSE = ("exp_avg", "exp_avg_sq")
 
@@ -70,7 +70,7 @@ def _step_all(
     return outputs
 
 
-KERNEL = Spec(_step_all, dynamic=frozenset({"lr"}), meta=False)  # of the operators of ours behind `SCHEMAS`
+KERNEL = Spec(_step_all, dynamic=frozenset({"lr"}), meta=False)  # the kernel of the operators in `SCHEMAS`
 
 
 class Adam8bit(torch.optim.Optimizer):

@@ -105,11 +105,11 @@ def rebuild(
     offset: int,
     requires_grad: bool,
 ) -> torch.Tensor:
-    """A quantised tensor of what a file has of it; without a `device`, where its parts are. Raises ValueError for what
-    makes none, of whatever kind: files may say anything."""
+    """Return the quantised tensor of its parts in a file; without a `device`, on that of its parts. Raises ValueError
+    for any invalid parts, as files cannot be trusted."""
     try:
         original = getattr(parts[0].untyped_storage(), "copied_from", None)
-        if original is not None:  # of `copy.copy`, whose result shares memory as that of any tensor does
+        if original is not None:  # the result of `copy.copy` shares memory, as for any tensor
             return original.requires_grad_(requires_grad)
         parts_device = parts[0].device
         slot = place_of(torch.device(device) if device else parts_device)

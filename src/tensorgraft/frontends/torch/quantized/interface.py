@@ -1,4 +1,4 @@
-"""Behaviour of quantised tensors beside operations: how they print, and which ones optimizers refuse."""
+"""Behaviour of quantised tensors other than operations: printing, and errors of optimizers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Kernels of the device on quantised CPU tensors: PyTorch's own backend computes, whose arrays CPU tensors are.
+"""Kernels of the device on quantised CPU tensors, computed by the PyTorch backend, whose arrays are CPU tensors.
 
-Arguments that look alike have a plan. Products, which ask for no values, are recorded at the second call: what runs
-from then on is the graph of ATen operators alone.
+Arguments with the same metadata share a plan. Products, which read no values, are recorded at the second call; later
+calls run only the graph of ATen operators.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ ON_CODES = (
 
 
 class QuantizedPlan:
-    """A plan for calls whose arguments look alike: their results, and the recorded program if there is one."""
+    """A plan for calls whose arguments have the same metadata: that of their results, and the recorded program, if
+    any."""
 
     def __init__(self, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
         same_device(func, args, kwargs)
@@ -86,7 +87,7 @@ def on_codes(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             return _computed(plan, func, args, kwargs)
         try:
             _record(plan, func, args, kwargs)
-        except TracedValueError:  # a kernel that asks for values after all
+        except TracedValueError:  # the kernel reads values
             plan.recordable = False
             return _computed(plan, func, args, kwargs)
     policy.counted(plan.notes)
@@ -177,7 +178,7 @@ def _kernel(plan: QuantizedPlan, xp: Any, func: Any, args: Any, kwargs: dict[str
 
 
 def _laid_out(xp: Any, array: Any, result: Any) -> Any:
-    """A dense result with the strides that PyTorch gives it; of a quantised one, what its storage will have."""
+    """Return a dense result with PyTorch's strides, and a quantised one in the layout of its storage."""
     array = lay_out(xp, array, result)
     if isinstance(array, Quantized):
         return array
@@ -206,7 +207,7 @@ def _record(plan: QuantizedPlan, func: Any, args: Any, kwargs: dict[str, Any]) -
         array = _array(a)
         if not xp.is_array(array):
             return array
-        if isinstance(array, Quantized):  # no values are asked for, and a record is not to keep any alive
+        if isinstance(array, Quantized):  # values are not read, and a recording must not keep arrays alive
             array = xp.stand_in(array.with_parts([torch.empty_like(part) for part in array.parts]))
         else:
             array = xp.stand_in(torch.empty_strided(array.size(), array.stride(), dtype=array.dtype, device="cpu"))

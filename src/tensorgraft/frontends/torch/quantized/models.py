@@ -36,7 +36,7 @@ def quantize_module(
         method: quantises the weights, and may run the model to measure their inputs.
     """
     names = []
-    known: dict[int, str] = {}  # by the identity of the parameter
+    known: dict[int, str] = {}  # {id of a parameter: name}
     weights: dict[str, Weight] = {}
     for name, module in model.named_modules():
         key = _weight_of(module)

@@ -33,7 +33,7 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     handler = _handlers.get(func)
     if handler is None:
         handler = _handlers[func] = _handler(func)
-    if _any_autocast():  # the operator is cast already; what it comes down to is not to be
+    if _any_autocast():  # the operator is cast already; operators that it calls must not be
         with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
             return handler(func, args, kwargs)
     return handler(func, args, kwargs)
@@ -57,7 +57,7 @@ def _handler(func: Any) -> Handler:
     if torch.Tag.inplace_view in func.tags:
         return _metadata
     views = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
-    if views or name == "_unsafe_view":  # of what nobody else has
+    if views or name == "_unsafe_view":  # PyTorch uses it for tensors without other views
         return _view
     if name.partition(".")[0].endswith("_like") or name.startswith("new_"):
         return _like
@@ -77,8 +77,8 @@ def _key(a: Any) -> Any:
 
 
 def _result_geometry(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[list[Look], bool, int]:
-    """Return (where the results look, whether they are a list, the bytes of the first argument's storage afterwards),
-    as PyTorch says: once for arguments that look the same. Raises PyTorch's own errors."""
+    """Return (the geometries of the results, whether they are a list, the bytes of the first argument's storage
+    afterwards), as PyTorch determines them, once for arguments with the same metadata. Raises PyTorch's own errors."""
     t = args[0]
     nbytes = t.untyped_storage().nbytes()
     key: Any = (func, nbytes, t.dtype, t.shape, t.stride(), t.storage_offset(), _key(args[1:]))
@@ -109,7 +109,8 @@ def _view(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     views, is_list, _ = _result_geometry(func, args, kwargs)
     if is_list:
         return [cpu.view_of(base, *geometry) for geometry in views]
-    return cpu.view_of(base, *views[0]) if views else on_numbers(func, args, kwargs)  # of other numbers: another dtype
+    # in another dtype the numbers differ
+    return cpu.view_of(base, *views[0]) if views else on_numbers(func, args, kwargs)
 
 
 def _metadata(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:

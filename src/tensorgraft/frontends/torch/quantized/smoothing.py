@@ -1,4 +1,5 @@
-"""SmoothQuant: what is hard to round in activations moves into weights (Xiao et al., arXiv 2211.10438)."""
+"""SmoothQuant: moves the outliers of activations, which are hard to round, into weights (Xiao et al., arXiv
+2211.10438)."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from tensorgraft.quantization.quantized import Quantized, dense, with_own_codes
 from tensorgraft.quantization.scheme import Scheme
 from tensorgraft.storage import Storage, contiguous_strides, is_dense
 
-Place = Slot | quantized_cpu.Host  # where arrays are
+Place = Slot | quantized_cpu.Host  # the place of arrays
 
 
 def quantize(
@@ -37,7 +37,7 @@ def quantize(
 
 
 def dequantize(t: torch.Tensor) -> torch.Tensor:
-    if _inside_of(t) is not t:  # of a transform that is under way, which is to see it
+    if _inside_of(t) is not t:  # a tensor of a transform in progress, which has to see the operation
         with policy.allowed():
             return t * 1
     slot, array = read(t)

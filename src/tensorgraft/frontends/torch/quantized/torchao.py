@@ -63,13 +63,14 @@ def _without_repr(module: nn.Module) -> None:
     """Remove the `extra_repr` that torchao has put into a module, which cannot be pickled."""
     method = module.__dict__.get("extra_repr")
     function = getattr(method, "__func__", None)
-    function = getattr(function, "func", function)  # of a partial one
+    function = getattr(function, "func", function)  # the function of a `functools.partial`
     if getattr(function, "__module__", "").partition(".")[0] == "torchao":
         del module.extra_repr
 
 
 def _inputs(module: nn.Module, p: Any) -> torchao_inputs.Inputs | None:
-    """Return what a module does to its inputs because of a weight; None if nothing, as for a lookup of rows."""
+    """Return the preprocessing of a module's inputs that a weight requires; None if there is none, as for a lookup of
+    rows."""
     if not torchao_inputs.has_inputs(p) or isinstance(module, nn.Embedding):
         return None
     if not isinstance(module, nn.Linear | nn.Conv2d):

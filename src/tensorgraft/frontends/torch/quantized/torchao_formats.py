@@ -16,9 +16,9 @@ Reader = Callable[[Any], "TorchaoFormat"]
 
 
 class TorchaoFormat(NamedTuple):
-    """A tensor taken apart: (codes - zeros) * scales, or codes * scales + zeros if these are offsets."""
+    """The parts of a tensor: (codes - zeros) * scales, or codes * scales + zeros if these are offsets."""
 
-    codes: torch.Tensor  # of the tensor's shape, or flat; unpacked
+    codes: torch.Tensor  # in the tensor's shape, or flat; unpacked
     scale: torch.Tensor  # one for each block: its extents divide those of the codes
     encoding: str
     zero: torch.Tensor | None = None

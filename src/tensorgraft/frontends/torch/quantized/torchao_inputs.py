@@ -1,4 +1,4 @@
-"""Scaling and rounding of a Linear's inputs before the product, as weights of torchao ask for it."""
+"""Scaling and rounding of a Linear's inputs before the product, as some weights of torchao require."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _ARRAYS = ("act_pre_scale", "act_quant_scale", "act_quant_zero_point")
 
 
 class Inputs(nn.Module):
-    """Scales what goes into a module, and rounds it where the product does not, with torchao's own functions: as
-    torchao does it; but gradients flow through, straight-through."""
+    """Scales the inputs of a module, and rounds them if the product does not, with torchao's functions, but with
+    gradients, straight-through."""
 
     rule: Any
     act_pre_scale: torch.Tensor | None

@@ -36,7 +36,7 @@ class FakeQuantize(nn.Module):
     def __init__(self, scheme: Scheme) -> None:
         super().__init__()
         self.scheme = scheme
-        self.hook: Any = None  # of the module's inputs
+        self.hook: Any = None  # the hook of the module's inputs
 
     def forward(self, weight: torch.Tensor) -> torch.Tensor:
         return fake_quantize(weight, self.scheme)

@@ -1,1 +1,1 @@
-"""Shapes, places in arrays, and what is put together or searched by them."""
+"""Rules for shapes, indexing, and operations that combine or search arrays."""

@@ -1,4 +1,4 @@
-"""Gather, scatter, segments: on arrays, and on what variables hold."""
+"""Gather, scatter and segments: of arrays, and of the values of variables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 @with_operators
 def _in_bounds(xp: ValueBackend, indices: Value, n: int) -> tuple[Value, Value]:
-    """Return (whether each is an index, the indices held to what there is)."""
+    """Return (a mask of valid indices, the indices clipped to the valid range)."""
     indices = xp.astype(indices, dtypes.int64)
     is_valid = (indices >= 0) & (indices < n)
     return is_valid, xp.where(is_valid, indices, xp.zeros_like(indices))
@@ -54,7 +54,7 @@ def gather_v2(xp: Backend, x: Array, indices: Array, axis: np.ndarray, *, batch_
 def _batched_take(xp: Backend, x: Array, indices: Array, axis: int, batch: int) -> tuple[Array, int]:
     """Leading axes go along."""
     moved = x
-    for _ in range(axis - batch):  # the axes between batch and axis go behind it
+    for _ in range(axis - batch):  # move the axes between batch and axis after it
         moved = xp.moveaxis(moved, batch, axis)
     shape = xp.shape(indices)
     grid = []
@@ -111,13 +111,13 @@ def resource_gather_nd(xp: Backend, cell: VariableCell, indices: Array) -> Array
 
 @with_operators
 def scattered(xp: ValueBackend, x: Value, indices: Value, updates: Value, mode: str) -> Value:
-    """Return `x` with updates at places (the last axis of `indices` is one); what is out of range is left out."""
+    """Return `x` with updates at indices (coordinates are along the last axis); indices out of range are left out."""
     is_valid, index_arrays = _nd(xp, x, indices)
     rest = x.shape[len(index_arrays) :]
     updates = xp.broadcast_to(updates, (*is_valid.shape, *rest))
     if not index_arrays:
         return _update_whole(xp, x, updates, mode)
-    if mode == "subtract" and x.dtype.kind == "b":  # which differ or not
+    if mode == "subtract" and x.dtype.kind == "b":  # a difference of booleans is their exclusive or
         flips = scattered(xp, xp.zeros(x.shape, dtypes.int32), indices, xp.astype(updates, dtypes.int32), "add")
         return x != (xp.fmod(flips, xp.full_like(flips, 2)) == 1)
     if mode == "subtract":
@@ -125,7 +125,7 @@ def scattered(xp: ValueBackend, x: Value, indices: Value, updates: Value, mode: 
     if mode == "divide":
         factors = xp.scatter(xp.ones_like(x), index_arrays, _masked_updates(xp, is_valid, updates, 1), mode="multiply")
         return div(xp, x, factors)
-    # what is out of range goes to a row behind the last one
+    # indices out of range write to an additional last row
     first, n = index_arrays[0], x.shape[0]
     padded = xp.pad(x, 0, [(0, 1, 0), *[(0, 0, 0)] * (x.ndim - 1)])
     first = xp.where(is_valid, first, xp.full_like(first, n))
@@ -218,7 +218,7 @@ def one_hot(xp: Backend, indices: Array, depth: np.ndarray, on: Array, off_value
 
 @rule("Where", folds=False)
 def where(xp: Backend, x: Array) -> Any:
-    """Return the positions of what is true; in a trace as counted rows: how many there are depends on values."""
+    """Return the positions of true elements; in a trace as counted rows, because their number depends on values."""
     dtype = xp.dtype_of(x)
     mask = x if dtypes.is_bool(dtype) else xp.not_equal(x, xp.zeros_like(x))
     if xp.is_traced(x) and xp.size(x):

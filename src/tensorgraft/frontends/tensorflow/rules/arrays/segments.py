@@ -113,7 +113,7 @@ def _lookup_rules(kind: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 def _share(xp: Backend, d: Array, segments: Array, kind: str) -> Array:
-    """Return the share of its segment's gradient that each looked-up row gets."""
+    """Return the fraction of its segment's gradient that belongs to each looked-up row."""
     if kind != "Sum":
         dtype = xp.dtype_of(d)
         weights = _weights(xp, counts_of(xp, segments, xp.shape(d)[0], dtype), kind)

@@ -56,7 +56,7 @@ class SliceMasks:
 @dataclass(frozen=True)
 class Window:
     """A basic index of an array: `start`, `stop`, `step` (positive) and whether reversed, for each axis; and the shape
-    of what it looks at."""
+    of the result."""
 
     start: Ints
     stop: Ints

@@ -1,1 +1,1 @@
-"""Control flow, and what the host or TensorFlow computes."""
+"""Rules for control flow, and operations that the host or TensorFlow computes."""

@@ -55,7 +55,7 @@ KERNELS = (
     "UniqueWithCountsV2",
 )  # fmt: skip
 PRINTS = ("PrintV2", "Print")
-# operation -> what it is that TensorFlow does
+# {operation: a description, for warnings}
 BY_TENSORFLOW = {
     **dict.fromkeys(STRINGS, "it computes on strings"),
     **dict.fromkeys(FUNCTIONS, "it is a function of Python"),
@@ -129,7 +129,7 @@ def by_kernel(xp: Backend, *operands: Any, node: GraphNode) -> Any:
 
 @rule(*PRINTS, either=EVERY, effect=True)
 def show(xp: Backend, *operands: Any, node: GraphNode) -> list[Any]:
-    """Print what TensorFlow prints, where it prints it."""
+    """Print a message to the stream that TensorFlow prints it to."""
     if not _are_traced(xp, operands) and not xp.in_trace() and not xp.is_tracing():
         _hosted(xp, node, operands)
     else:
@@ -165,7 +165,7 @@ def check(xp: Backend, condition: Any, *data: Any, node: GraphNode) -> list[Any]
 
 
 def _message_value(xp: Backend, x: Any) -> np.ndarray:
-    """Return the value that a message shows; nothing is known of what is being traced."""
+    """Return the value that a message shows; a traced value is not known."""
     if _are_traced(xp, [x]):
         return np.asarray("(being traced)", object)
     return _restored(x, iter(on_the_host(xp, a) for a in _arrays(x)))

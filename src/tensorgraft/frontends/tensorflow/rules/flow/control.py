@@ -24,7 +24,7 @@ from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-_UNROLLED = 64  # steps, at most, of a loop whose body asks for the value of its counter
+_UNROLLED = 64  # the largest number of steps of a loop whose body needs the value of its counter
 
 
 def _as_predicate(xp: Backend, x: Any) -> Any:
@@ -46,7 +46,7 @@ def if_(
 
 @rule("Case", "StatelessCase", either=EVERY, folds=False)
 def case(xp: Backend, branch: Any, *operands: Any, branches: Sequence[FunctionGraph]) -> list[Any]:
-    """Run the branch of a number; the last one where there is none of that number."""
+    """Run the branch with the given number, or the last one if the number is out of range."""
     if is_known(branch) or not xp.is_traced(branch):
         number = int(branch if is_known(branch) else xp.to_numpy(branch))
         return plan(branches[number if 0 <= number < len(branches) else -1])(xp, *operands)
@@ -72,7 +72,8 @@ def _branch(
     most: dict[int, int] = {}
     common: dict[int, Any] = {}  # results that are one known value
     if _may_be_counted(on_true[0], operands):
-        with contextlib.suppress(TracedValueError, ShapeError):  # as a shape it cannot be computed: nor is it counted
+        # results whose shapes cannot be computed are not counted, either
+        with contextlib.suppress(TracedValueError, ShapeError):
             sides = [functools.partial(_of_specs, graphs) for graphs in (on_true, on_false)]
             with_number = [*operands, np.asarray(0) if number is None else number]
             specs = [abstractly(xp, side, [of_side(x, k) for x in with_number])[1] for k, side in enumerate(sides)]

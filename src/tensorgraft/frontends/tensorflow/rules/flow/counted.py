@@ -164,7 +164,7 @@ def _scatters(first: int) -> CountedRule:
         """Scatter counted rows: padding gets the index -1, and is left out."""
         pair = operands[first : first + 2]
         rest = [x for i, x in enumerate(operands) if not first <= i < first + 2]
-        if _is_segments(node.op) and isinstance(rest[0], CountedSizes):  # as many segments as rows are counted
+        if _is_segments(node.op) and isinstance(rest[0], CountedSizes):  # the number of segments is the count of rows
             return None if any(isinstance(x, CountedRows) for x in pair) else _counted_segments(xp, plain, operands)
         if any(isinstance(x, CountedRows) for x in rest) or any(_rank(xp, x) == 0 for x in pair):
             return None

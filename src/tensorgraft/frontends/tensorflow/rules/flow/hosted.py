@@ -1,4 +1,5 @@
-"""Operations that the host computes: results have shapes that depend on values, or no array holds what they do."""
+"""Operations that the host computes, because the shapes of their results depend on values, or their data are no
+arrays."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def rgb_to_hsv(xp: ValueBackend, x: Value) -> Value:
     zero = xp.zeros_like(value)
     saturation = xp.where(value > 0, span / _positive(xp, value), zero)
     norm = 1.0 / (_positive(xp, span) * 6)
-    hue = xp.where(  # by what is larger: a compiler that computes a channel twice may round it in two ways
+    hue = xp.where(  # by comparisons: a compiler that computes a channel twice may round it in two ways
         (r >= g) & (r >= b), norm * (g - b), xp.where(g >= b, norm * (b - r) + 2 / 6, norm * (r - g) + 4 / 6)
     )
     hue = xp.where(span > 0, hue, zero)

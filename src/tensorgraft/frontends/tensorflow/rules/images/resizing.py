@@ -129,7 +129,7 @@ def read(xp: Backend, x: Array, axis: int, taps: Taps) -> Array:
         part = xp.take(x, xp.asarray(np.ascontiguousarray(source)), axis)
         if (weights != 1).any():
             column = xp.asarray(np.ascontiguousarray(weights).reshape(shape).astype(xp.dtype_of(x)))
-            # a weight of 0 hides what is not finite
+            # a weight of 0 suppresses infinity and NaN
             part = xp.where(xp.not_equal(column, 0), xp.multiply(part, column), xp.zeros_like(part))
         total = part if total is None else xp.add(total, part)
     return total

@@ -235,7 +235,7 @@ def right_shift(xp: Backend, x: Array, y: Array) -> Array:
 
 
 def _shift(xp: Backend, x: Array, y: Array) -> Array:
-    """Held to what the width of the dtype allows."""
+    """Return a shift, clipped to the width of the dtype."""
     most = xp.dtype_of(x).itemsize * 8 - 1
     return xp.minimum(xp.maximum(y, xp.zeros_like(y)), xp.full_like(y, most))
 

@@ -62,7 +62,7 @@ def einsum(xp: Backend, *operands: Array, equation: str) -> Array:
     for y, other in parts[1:]:
         x, names = _product(xp, x, names, y, other, result)
     distinct = list(dict.fromkeys(result))
-    absent = [name for name in distinct if name not in names]  # of extent 1, which broadcasting has made so
+    absent = [name for name in distinct if name not in names]  # axes that broadcasting has given extent 1
     x = xp.reshape(x, (*xp.shape(x), *[1] * len(absent)))
     names = [*names, *absent]
     return _with_diagonals(xp, xp.permute_dims(x, tuple(names.index(name) for name in distinct)), result)
@@ -105,7 +105,7 @@ def _product(
 ) -> tuple[Array, list[str]]:
     x, x_labels = _summed(xp, x, x_labels, [*other, *result])
     y, other = _summed(xp, y, other, [*x_labels, *result])
-    for name in [n for n in x_labels if n in other]:  # what broadcasts has extent 1 on one side
+    for name in [n for n in x_labels if n in other]:  # an axis that broadcasts has extent 1 in one operand
         at, y_axis = x_labels.index(name), other.index(name)
         m, n = xp.shape(x)[at], xp.shape(y)[y_axis]
         if m != n and m == 1:

@@ -25,37 +25,44 @@ def _fit(xp: Backend, x: Array, sizes: Sequence[int], axes: Sequence[int]) -> Ar
     return x
 
 
-def _complex(xp: Backend, x: Array, rank: int, backwards: bool) -> Array:
-    for axis in range(xp.ndim(x) - rank, xp.ndim(x)):
+def _complex(xp: Backend, x: Array, axes: Sequence[int], backwards: bool) -> Array:
+    for axis in axes:
         x = xp.ifft(x, axis) if backwards else xp.fft(x, axis)
     return x
 
 
+def _from_real(xp: Backend, x: Array, length: np.ndarray, axes: Sequence[int]) -> Array:
+    """Transform a real array, the last axis first."""
+    x = xp.rfft(_fit(xp, x, ints(length), axes), axes[-1])
+    return _complex(xp, x, axes[-2::-1], False)
+
+
+def _to_real(xp: Backend, x: Array, length: np.ndarray, axes: Sequence[int]) -> Array:
+    """Transform back to a real array, the last axis last."""
+    sizes = ints(length)
+    x = _fit(xp, x, (*sizes[:-1], sizes[-1] // 2 + 1), axes)
+    return xp.irfft(_complex(xp, x, axes[:-1], True), sizes[-1], axes[-1])
+
+
 def _register_rank(rank: int, suffix: str) -> None:
+    def last_axes(xp: Backend, x: Array) -> Sequence[int]:
+        return range(xp.ndim(x) - rank, xp.ndim(x))
+
     @rule(f"FFT{suffix}")
     def fft(xp: Backend, x: Array) -> Array:
-        return _complex(xp, x, rank, False)
+        return _complex(xp, x, last_axes(xp, x), False)
 
     @rule(f"IFFT{suffix}")
     def ifft(xp: Backend, x: Array) -> Array:
-        return _complex(xp, x, rank, True)
+        return _complex(xp, x, last_axes(xp, x), True)
 
     @rule(f"RFFT{suffix}", known=("length",))
     def rfft(xp: Backend, x: Array, length: np.ndarray, *, Tcomplex: np.dtype = dtypes.complex64) -> Array:
-        last = xp.ndim(x) - 1
-        x = _fit(xp, x, ints(length), range(last + 1 - rank, last + 1))
-        x = xp.rfft(x, last)
-        for axis in range(last - 1, last - rank, -1):
-            x = xp.fft(x, axis)
-        return xp.astype(x, Tcomplex)
+        return xp.astype(_from_real(xp, x, length, last_axes(xp, x)), Tcomplex)
 
     @rule(f"IRFFT{suffix}", known=("length",))
     def irfft(xp: Backend, x: Array, length: np.ndarray, *, Treal: np.dtype = dtypes.float32) -> Array:
-        last, sizes = xp.ndim(x) - 1, ints(length)
-        x = _fit(xp, x, (*sizes[:-1], sizes[-1] // 2 + 1), range(last + 1 - rank, last + 1))
-        for axis in range(last + 1 - rank, last):
-            x = xp.ifft(x, axis)
-        return xp.astype(xp.irfft(x, sizes[-1], last), Treal)
+        return xp.astype(_to_real(xp, x, length, last_axes(xp, x)), Treal)
 
 
 for _rank, _suffix in ((1, ""), (2, "2D"), (3, "3D")):
@@ -69,37 +76,23 @@ def _positive_axes(axes: np.ndarray, n: int) -> list[int]:
 @rule("FFTND", known=("length", "axes"))
 def fft_nd(xp: Backend, x: Array, length: np.ndarray, axes: np.ndarray) -> Array:
     over = _positive_axes(axes, xp.ndim(x))
-    x = _fit(xp, x, ints(length), over)
-    for axis in over:
-        x = xp.fft(x, axis)
-    return x
+    return _complex(xp, _fit(xp, x, ints(length), over), over, False)
 
 
 @rule("IFFTND", known=("length", "axes"))
 def ifft_nd(xp: Backend, x: Array, length: np.ndarray, axes: np.ndarray) -> Array:
     over = _positive_axes(axes, xp.ndim(x))
-    x = _fit(xp, x, ints(length), over)
-    for axis in over:
-        x = xp.ifft(x, axis)
-    return x
+    return _complex(xp, _fit(xp, x, ints(length), over), over, True)
 
 
 @rule("RFFTND", known=("length", "axes"))
 def rfft_nd(xp: Backend, x: Array, length: np.ndarray, axes: np.ndarray) -> Array:
-    over = _positive_axes(axes, xp.ndim(x))
-    x = xp.rfft(_fit(xp, x, ints(length), over), over[-1])
-    for axis in over[:-1]:
-        x = xp.fft(x, axis)
-    return x
+    return _from_real(xp, x, length, _positive_axes(axes, xp.ndim(x)))
 
 
 @rule("IRFFTND", known=("length", "axes"))
 def irfft_nd(xp: Backend, x: Array, length: np.ndarray, axes: np.ndarray) -> Array:
-    over, sizes = _positive_axes(axes, xp.ndim(x)), ints(length)
-    x = _fit(xp, x, (*sizes[:-1], sizes[-1] // 2 + 1), over)
-    for axis in over[:-1]:
-        x = xp.ifft(x, axis)
-    return xp.irfft(x, sizes[-1], over[-1])
+    return _to_real(xp, x, length, _positive_axes(axes, xp.ndim(x)))
 
 
 @rule("AudioSpectrogram")

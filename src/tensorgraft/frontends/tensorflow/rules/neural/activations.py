@@ -118,7 +118,7 @@ def _conjugate(xp: Any, y: AnyArray) -> AnyArray:
 
 
 def _unless_zero(xp: Any, d: AnyArray, x: AnyArray) -> AnyArray:
-    """0 where the derivative that comes in is, whatever the rest is."""
+    """Return 0 where the incoming gradient is 0, even if the other factor is infinite or NaN."""
     return _zeros_where(xp, xp.equal(d, 0), x)
 
 

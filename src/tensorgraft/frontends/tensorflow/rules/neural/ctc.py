@@ -80,7 +80,7 @@ def _rows(
         before = xp.concat([xp.full((batch, 1), -1, dtypes.int64), xp.take_slice(targets, 1, 0, width - 1)], axis=1)
         is_class = is_class & (targets != before)
     at = xp.cumsum(xp.astype(is_class, dtypes.int64), axis=1) - 1
-    at = xp.where(is_class, at, xp.full_like(at, width))  # those left out: behind the end
+    at = xp.where(is_class, at, xp.full_like(at, width))  # write those that are left out after the end
     row_index = xp.broadcast_to(xp.expand_dims(xp.iota(batch, dtypes.int64), 1), (batch, width))
     packed = xp.scatter(xp.full((batch, width + 1), -1, dtypes.int64), (row_index, at), xp.where(is_class, targets, -1))
     return xp.take_slice(packed, 1, 0, width), label_counts

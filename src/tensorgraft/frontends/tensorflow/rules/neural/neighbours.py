@@ -59,7 +59,7 @@ def lrn_grad(
 
 
 def _sums(xp: Backend, x: Array, weights: Array, strides: Ints, rates: Ints, padding: str) -> Any:
-    """Yield, for each tap, (its position, the sum of it and of what it sees, where that begins)."""
+    """Yield, for each tap, (its position, the sum of it and the elements that it reads, the begin of these)."""
     taps, strides, rates, pad_widths = _layout(xp, x, weights, strides, rates, padding)
     lowest = dtypes.lowest(xp.dtype_of(x))
     padded = xp.pad(x, 0, [(0, 0, 0), *[(a, b, 0) for a, b in pad_widths], (0, 0, 0)])
@@ -131,8 +131,8 @@ def dilation_filter(xp: Backend, x: Array, w: Array, d: Array, *, strides: Ints,
 def _windows(
     xp: Backend, shape: Ints, ksize: Ints, strides: Ints, padding: str, with_batch: bool
 ) -> tuple[np.ndarray, np.ndarray, Pads]:
-    """Return, for each tap and result, (the flat position of what it sees, whether there is something), and the
-    padding."""
+    """Return, for each tap and result, (the flat position of the element that it reads, a mask of existing ones), and
+    the padding."""
     pad_widths = pads(shape, ksize, strides, (1,) * len(shape), padding)
     flat = np.arange(int(np.prod(shape))).reshape(shape)
     flat = flat if with_batch else flat % max(int(np.prod(shape[1:])), 1)
@@ -157,7 +157,7 @@ def max_pool_with_argmax(
     windows = xp.gather(flat, (xp.asarray(np.maximum(positions, 0)),))
     dtype, is_element = xp.dtype_of(x), xp.asarray(in_bounds)
     windows = xp.where(is_element, windows, xp.full_like(windows, dtypes.lowest(dtype)))
-    if dtypes.is_integer(dtype):  # of which the lowest may be meant
+    if dtypes.is_integer(dtype):  # the lowest integer may be a value
         greatest = xp.equal(windows, xp.max(windows, axis=0, keepdims=True))
         winner = xp.argmax(xp.astype(xp.logical_and(greatest, is_element), dtypes.int32), axis=0, keepdims=True)
     else:

@@ -37,8 +37,7 @@ def fused_batch_norm(
     data_format: str = "NHWC",
     is_training: bool = True,
 ) -> list[Value]:
-    """Return (result, running mean, running variance, what the derivative takes: the mean, the variance, and
-    nothing)."""
+    """Return (result, running mean, running variance, and the residuals: mean, variance, an empty array)."""
     axes, shape = _axes(xp, x, data_format)
     wide = xp.astype(x, dtypes.float32)
     batch_mean, batch_variance = mean, variance

@@ -76,8 +76,8 @@ def avg_pool_grad(xp: Backend, shape: np.ndarray, d: Array, *, ksize: Ints, stri
 def max_pool_grad(
     xp: Backend, x: Array, y: Array, d: Array, *, ksize: Ints, strides: Ints, padding: str, explicit_paddings: Ints = ()
 ) -> Array:
-    """Pass derivatives to the first maximum of each window. Not by `y`: a compiler that computes `x` again for it may
-    round it in another way."""
+    """Pass gradients to the first maximum of each window. It is not found by comparing with `y`, since a compiler that
+    recomputes `x` may round it in another way."""
     pad_widths = _pad_widths(xp.shape(x), ksize, strides, padding, explicit_paddings)
     dtype = xp.dtype_of(x)
     lowest = dtypes.lowest(dtype)
@@ -95,7 +95,7 @@ def max_pool_grad(
             better = xp.greater(window_values, greatest)
             if (
                 only_padding is not None and (first := only_padding & in_bounds).any()
-            ):  # integers have nothing below what they may be
+            ):  # integers have no value below all others
                 better = xp.logical_or(better, xp.asarray(first))
             winner = xp.where(better, k, winner)
         greatest = window_values if greatest is None else xp.where(better, window_values, greatest)

@@ -29,7 +29,7 @@ from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
-# Of the oneDNN in TensorFlow 2.22, and of that before it, which multiplies by the product of the scales.
+# True for oneDNN of TensorFlow 2.22 and later; earlier ones multiply by the product of the scales.
 _ONE_AFTER_ANOTHER = tuple(map(int, tf.__version__.split(".")[:2])) >= (2, 22)
 
 

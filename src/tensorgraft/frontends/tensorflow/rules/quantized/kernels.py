@@ -1,5 +1,5 @@
-"""Operations on integers that stand for numbers in a range: TensorFlow's own kernels for them. Sums and products are
-exact, in int32; results come with their range."""
+"""Operations on integers that represent numbers in a range, with the semantics of TensorFlow's kernels. Sums and
+products are exact, in int32; results are returned with their range."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def quantized_convolution(xp: Any, x: Any, w: Any, *ranges: Any, strides: Ints, 
     for n, k, s in zip(xp.shape(x)[1:3], window, (row_stride, column_stride), strict=True):
         out = -(-n // s) if padding == "SAME" else (n - k) // s + 1
         total = (out - 1) * s + k - n
-        low = int((total + int(padding == "VALID")) / 2)  # where not all is seen, the windows are in the middle
+        low = int((total + int(padding == "VALID")) / 2)  # if the windows do not cover everything, they are centred
         pad_widths.append((low, total - low))
     left, right = _centred(xp, x, *ranges[:2]), _centred(xp, w, *ranges[2:])
     return [convolved(xp, left, right, (row_stride, column_stride), pad_widths), *_range_of_products(xp, x, w, *ranges)]

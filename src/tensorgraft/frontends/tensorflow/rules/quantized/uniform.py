@@ -283,7 +283,7 @@ def uniform_convolution_hybrid(
     codes, scale, zero = _rows_in_codes(xp, rows)
     centred = xp.permute_dims(xp.astype(codes, INT32) - zero, tuple(int(i) for i in np.argsort(layout.input)))
     total = layout.apply(xp, centred, _centred(xp, b, zero_b, rhs_quantization_axis))
-    if batch_group_count > 1:  # which group of the batch a channel is of
+    if batch_group_count > 1:  # the batch group of each channel
         batch_size, channels = total.shape[:2]
         per = xp.reshape(scale, (batch_group_count, batch_size))
         per = xp.broadcast_to(

@@ -36,7 +36,7 @@ def _rounded(x: Any) -> int:
 
 
 def _crop(stream: WordStream, width: int, height: int, areas: Sequence[float], ratio: np.float32) -> Box | None:
-    """One of this ratio, with an area between two shares of the image; None where there is none."""
+    """Return a crop of this aspect ratio whose area is between two fractions of the image, or None if there is none."""
     least, most = (F32(F32(F32(a) * F32(width)) * F32(height)) for a in areas)
     if most <= 0 or ratio <= 0 or width <= 0 or height <= 0 or least > most:
         return None
@@ -161,7 +161,7 @@ def _pooled(name: str, reduce: Callable[[np.ndarray], np.ndarray]) -> None:
         xp: Backend, x: Any, cell: VariableCell, *, pooling_ratio: tuple[float, ...], pseudo_random: bool = False,
         overlapping: bool = False, deterministic: bool = False, node: GraphNode,
     ) -> list[Array]:  # fmt: skip
-        """Return (what is pooled, where rows begin, where columns begin)."""
+        """Return (the pooled array, the starts of rows, the starts of columns)."""
         n, height, width, depth = x.shape
         counts = [math.floor(m / F32(r)) for m, r in zip((height, width), pooling_ratio[1:3], strict=True)]
         state = cell.value

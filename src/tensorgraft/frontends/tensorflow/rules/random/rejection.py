@@ -221,7 +221,7 @@ def stateless_poisson(xp: Backend, shape: np.ndarray, seed: Array, rate: Array, 
 
 # ---- binomial --------------------------------------------------------------------------------------------------------
 
-# what Stirling's formula leaves of log(k!), for k up to 9
+# the error of Stirling's formula for log(k!), k from 0 to 9
 _TAILS = (
     0.0810614667953272, 0.0413406959554092, 0.0276779256849983, 0.02079067210376509, 0.0166446911898211,
     0.0138761288230707, 0.0118967099458917, 0.0104112652619720, 0.00925546218271273, 0.00833056343336287,

@@ -17,7 +17,7 @@ from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
 Draw = Callable[[Backend, Array, Array, tuple[int, ...], np.dtype], Array]
-_ALGORITHMS = (1, 3)  # Philox, and what is Philox on the CPU
+_ALGORITHMS = (1, 3)  # Philox, and "auto", which is Philox on the CPU
 
 
 def check_algorithm(algorithm: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""Words of Philox one after the other, on the host, for algorithms that take as many as they need, in turn."""
+"""A stream of Philox words on the host, for algorithms that draw a variable number of them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class WordStream:
         return float(np.uint64((high & 0xFFFFF) << 32 | low | 0x3FF << 52).view(np.float64)) - 1.0
 
     def below(self, n: int, bits: int = 32) -> int:
-        """An integer below `n`: those of the lowest stretch are drawn again, which would be more often than others."""
+        """Return an integer below `n`. Draws in the lowest part of the range are repeated, because they would be more
+        frequent than others."""
         draw = self.word if bits == 32 else self.long
         if n & (n - 1) == 0:
             return draw() & (n - 1)

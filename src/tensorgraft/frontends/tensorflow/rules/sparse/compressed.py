@@ -94,7 +94,7 @@ def sparse_product(
     xp: Backend, a: CompressedMatrix, b: CompressedMatrix, *, transpose_a: bool = False, transpose_b: bool = False,
     adjoint_a: bool = False, adjoint_b: bool = False,
 ) -> CompressedMatrix:  # fmt: skip
-    """Multiply two sparse matrices. Positions are computed on the host; entries that come out as 0 stay."""
+    """Multiply two sparse matrices. Positions are computed on the host; entries that become 0 are kept."""
     if transpose_a or adjoint_a:
         a = a.transposed(xp, adjoint_a)
     if transpose_b or adjoint_b:

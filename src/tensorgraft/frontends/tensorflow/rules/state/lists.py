@@ -1,4 +1,4 @@
-"""Tensor lists: what `tf.TensorArray` is in graphs, and what loops keep for their derivatives."""
+"""Tensor lists: the form of `tf.TensorArray` in graphs, and the residuals of loops."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def empty(xp: Backend, shape: Any, most: Any, *, element_dtype: np.dtype) -> Ten
 
 @rule("TensorListFromTensor", either=EVERY, folds=False)
 def from_tensor(xp: Backend, x: Any, shape: Any, *, element_dtype: np.dtype) -> TensorList:
-    if isinstance(x, tuple):  # of variants
+    if isinstance(x, tuple):  # a variant
         return TensorList(element_dtype, (), x)
     if is_known(x):
         return TensorList(element_dtype, tuple(x.shape[1:]), tuple(x[i] for i in range(x.shape[0])))
@@ -59,7 +59,7 @@ def get_item(xp: Backend, tensor_list: TensorList, index: Any, shape: Any) -> An
 
 
 def _shaped(tensor_list: TensorList, shape: Any) -> TensorList:
-    """Return the list with the element shape that an operand says, where the list has not been written."""
+    """Return the list with the element shape of an operand, if nothing has been written to it."""
     element_shape_ = _element(shape)
     if (
         tensor_list.items is None

@@ -1,4 +1,4 @@
-"""Optionals: what branches keep for their derivatives."""
+"""Optionals: the residuals of branches."""
 
 from __future__ import annotations
 

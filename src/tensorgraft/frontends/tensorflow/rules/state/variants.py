@@ -131,5 +131,5 @@ def size(xp: Backend, tensor_map: TensorMap) -> np.ndarray:
 
 @rule("TensorMapStackKeys", either=EVERY, folds=False)
 def keys(xp: Backend, tensor_map: TensorMap, *, key_dtype: np.dtype) -> np.ndarray:
-    """Return the keys in the order in which they came: TensorFlow promises none."""
+    """Return the keys in the order of insertion: TensorFlow promises no order."""
     return np.stack([key for key, _ in tensor_map.items.values()]) if tensor_map.items else np.zeros((0,), key_dtype)

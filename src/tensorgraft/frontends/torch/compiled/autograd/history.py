@@ -89,7 +89,8 @@ def result_finders(
             return _new_tensor(t, replaceable.get(id(cell)))
         if base is None or leaf or base.grad_fn is not None or capture.is_rebound(base):
             return None
-        if t.requires_grad and not base.requires_grad:  # by an argument between the two
+        # a view between the two requires gradients because of an argument
+        if t.requires_grad and not base.requires_grad:
             return None
         find = argument_finders.get(id(base)) or outside.get(id(base)) or bases.get(id(base))
         if find is None and id(cell) in argument_storages and not base.requires_grad:
@@ -101,8 +102,8 @@ def result_finders(
 
 
 def _new_tensor(t: Tensor, find: Finder | None) -> Finder:
-    """Return what makes a tensor without history like one that the function has made of memory from outside. `find`:
-    what finds a tensor that has this memory at a call."""
+    """Return a function that makes a tensor without history like one that the function has made of memory from outside.
+    `find`: finds a tensor with this memory at a call."""
     metadata, memory, kind, required = Metadata.of_lazy(t), t.detach(), type(t), t.requires_grad
 
     def finder(leaves: Sequence[Any]) -> Tensor:
@@ -115,12 +116,12 @@ def _new_tensor(t: Tensor, find: Finder | None) -> Finder:
 def _base(t: Tensor) -> Tensor | None:
     try:
         return t._base
-    except RuntimeError:  # as in `finder_of`
+    except RuntimeError:  # see `finder_of`
         return None
 
 
 def _base_of(i: int, leaves: Sequence[Any]) -> Tensor:
-    """Return what an argument is a view of, or the argument."""
+    """Return the base of an argument that is a view, or the argument."""
     base = leaves[i]._base
     return leaves[i] if base is None else base
 

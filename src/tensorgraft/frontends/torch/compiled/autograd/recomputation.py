@@ -1,4 +1,5 @@
-"""A checkpointed function that runs again: what it reads from before is guarded, so that nothing of it is kept."""
+"""Recomputation of a checkpointed function: its inputs pass a barrier, so that the compiler does not reuse the first
+results."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`torch.utils.checkpoint` inside compiled functions: what it does not keep is really computed again.
+"""`torch.utils.checkpoint` inside compiled functions: results that it does not save are really recomputed.
 
-A compiler that sees a computation twice keeps the first result, which is the memory that checkpointing was to save.
-Whatever a recomputation reads from before therefore goes through an optimisation barrier, which also says that it
-begins after what was computed last, as `jax.checkpoint` does.
+A compiler that finds a computation twice would keep the first result, and thus use the memory that checkpointing is to
+save. All inputs of a recomputation therefore pass an optimisation barrier, which also orders it after the last
+computation before it, as in `jax.checkpoint`.
 """
 
 from __future__ import annotations

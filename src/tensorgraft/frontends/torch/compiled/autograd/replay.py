@@ -47,8 +47,8 @@ class Backward:
 
     run: Callable[..., tuple[Array, ...]]
     inputs: list[Callable[[Sequence[Array]], Array]]
-    used: list[bool]  # which leaves, and tensors that retain theirs, have a gradient
-    written: list[Storage]  # what checkpointed functions and hooks write, or hold on to
+    used: list[bool]  # for each leaf, and each tensor that retains its gradient, True if it has one
+    written: list[Storage]  # storages that checkpointed functions and hooks write or keep
     draws: list[tuple[RandomState, int]]
     tape: WalkedTape | None
     roots: list[int]  # the gradients that its tape begins at
@@ -68,8 +68,8 @@ class Backward:
         return gradients, residuals
 
     def end(self, leaf: Tensor, ends: Sequence[Tensor], cotangents: Sequence[Tensor]) -> Tensor:
-        """Return what a leaf of the tape is at a call: one of the tape before, a cotangent, or a tensor that a node of
-        the graph has found for itself."""
+        """Return a function that finds a leaf of the tape at a call: a leaf of the tape before, a cotangent, or a
+        tensor that a node of the graph has saved."""
         k = self.leaves.get(id(leaf))
         return leaf if k is None else (*ends, *cotangents)[k]
 
@@ -88,7 +88,7 @@ def trace_backward(
 
 
 class _BackwardTracing:
-    """The run of a tape's backward pass on stand-ins, and what it found."""
+    """The run of a tape's backward pass on stand-ins, with its recorded reads and writes."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class _BackwardTracing:
         self._stand_ins = [backend.stand_in(a) for a in (*residuals, *cotangents) if a is not None]
         self._positions = {id(a): k for k, a in enumerate(self._stand_ins)}
         self._leaves: dict[int, int] = {}
-        self._following_tape: Any = None  # of the backward pass itself
+        self._following_tape: Any = None  # the tape of the backward pass itself
 
     def backward(self) -> tuple[Backward, Any]:
         capture, positions_of = self._capture, self._positions
@@ -142,7 +142,8 @@ class _BackwardTracing:
             self._writes = [t for t in capture.touched if t.cell.array is not t.stand_in]
             outputs += [t.cell.array for t in self._writes]
             del gradients
-            replayed = {id(codes.owner(cell)) for t in tape.chain() for cell, _ in t.replayed}  # as before again
+            # restored before each replay
+            replayed = {id(codes.owner(cell)) for t in tape.chain() for cell, _ in t.replayed}
             survivors = codes.split_quantized([cell for cell in capture.survivors() if id(cell) not in replayed])
             known = {id(a) for a in outputs}
             self._survivors = [cell for cell in survivors if id(cell.array) not in known]

@@ -23,7 +23,7 @@ Tensor = torch.Tensor
 class Residual:
     """A tensor saved by autograd's graph, as keys of residuals and its metadata."""
 
-    keys: tuple[int, ...]  # of its residuals; a quantised tensor has several
+    keys: tuple[int, ...]  # keys of its residuals; a quantised tensor has several
     metadata: Metadata
     conj: bool
     neg: bool
@@ -99,12 +99,12 @@ def next_nodes(node: Any) -> list[Any]:
 
 
 class Parts(NamedTuple):
-    """The parts of a graph that have no node in common, other than leaves. A backward pass through one leaves what the
-    others have saved."""
+    """The parts of a graph that have no node in common, other than leaves. A backward pass through one keeps the saved
+    tensors of the others."""
 
     of_roots: list[int]  # for each tensor at which the graph begins, the number of its part
     saving: set[int]  # parts with saved tensors
-    residuals: dict[int, set[int]]  # by part: keys of the residuals that it alone has saved
+    residuals: dict[int, set[int]]  # {part: keys of residuals that no other part has saved}
 
 
 def separate_parts(roots: Sequence[Tensor], saving: dict[Any, set[int]]) -> Parts | None:

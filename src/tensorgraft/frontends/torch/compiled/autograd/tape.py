@@ -49,10 +49,10 @@ _SavedTensor: Any = torch.autograd.SavedTensor
 
 
 class Surrounded:
-    """Observes what hooks and functions of the program read and change in a backward pass.
+    """Observes the reads and changes of hooks and functions of the program in a backward pass.
 
     Arguments:
-        fn: the function that was traced.
+        fn: the traced function.
     """
 
     def __init__(self, fn: Any = None) -> None:
@@ -82,7 +82,7 @@ class Tape:
         self.arrays: list[Array] = []  # residuals in the traced program, each once
         self._first: int = 0 if before is None else before._first + before._count
         self._count: int = 0
-        self._keys: dict[int, int] = {}  # of the residuals, while the function is traced, by identity
+        self._keys: dict[int, int] = {}  # {id of an array: key of the residual}, during the trace
         self._residual_sources: list[tuple[bool, int] | Callable[[Any], Array]] = []
         self.replayed: list[tuple[Storage, int]] = []  # storages that functions running again may read, with their keys
         self._marks: dict[
@@ -96,12 +96,12 @@ class Tape:
         self.detached: frozenset[int] = frozenset()  # leaves that replace arguments with a history, by identity
         self.hidden = False  # nodes contain other nodes, whose saved tensors are inaccessible
         self.retained: list[Tensor] = []  # tensors with `retain_grad`
-        self.saved: dict[int, tuple[int, ...]] = {}  # by the identity of storages: the keys of their residuals
+        self.saved: dict[int, tuple[int, ...]] = {}  # {id of a storage: keys of its residuals}
         self.originals: set[int] = set()  # identities of tensors that are saved themselves, not as views
         self._watched: list[tuple[Callable[[Sequence[Any]], Tensor], tuple[int, ...], bool]] = []  # from outside
-        self._saved_results: list[tuple[int, tuple[int, ...]]] = []  # of results: which, and the keys
+        self._saved_results: list[tuple[int, tuple[int, ...]]] = []  # (position of a result, keys of its residuals)
         self.saves = False  # nodes have saved tensors, which a backward pass releases
-        self.parts: Parts | None = None  # of the graph, if there are several
+        self.parts: Parts | None = None  # the unconnected parts of the graph, if there are several
         self.packed: tuple[int, ...] = ()  # keys of the tensor that was packed last
         self.python = False  # hooks or functions of the program run in a backward pass
         self.surroundings = Surrounded()
@@ -146,8 +146,8 @@ class Tape:
         return saved.on(state.created(codes.storage(arrays, saved.metadata.kind, cells[0].backend)))
 
     def keep(self, capture: Capture, cells: Sequence[Storage]) -> None:
-        """Keep what functions that run again in a backward pass, and hidden nodes, may read: random states and these
-        storages (of arguments, and of tensors made inside that are alive when the function ends)."""
+        """Keep the state that recomputed functions and hidden nodes may read in a backward pass: random states and
+        these storages (of arguments, and of tensors made inside that are alive when the function ends)."""
         if not (capture.replays or self.hidden or any(ref() is not None for ref in capture.checkpoints)):
             return
         if capture.host is not None and capture.host.roots:
@@ -178,7 +178,7 @@ class Tape:
         return saved_arguments + [Saved(results[k].detach(), keys) for k, keys in self._saved_results]
 
     def outputs(self, inputs: set[int], arrays: Sequence[Array]) -> list[Array]:
-        """Return the residuals that the program returns besides `arrays`: those that are no inputs."""
+        """Return the residuals that the program returns in addition to `arrays`: those that are no inputs."""
         known = inputs | {id(a) for a in arrays}
         return [a for a in self.arrays if id(a) not in known]
 
@@ -314,7 +314,7 @@ class Tape:
                 replay.trace_backward, self, backend, residuals, cotangents, differentiable, batched
             )
             built, changed = self.surroundings.changed(trace) if self.python else (trace(), False)
-            if changed:  # as each backward pass does
+            if changed:  # every backward pass changes it
                 self.surroundings.left()
             elif holds:
                 self._programs[key] = built
@@ -369,7 +369,7 @@ class Tape:
 
         try:
             with OwnMode():  # PyTorch's derivative formulas then read no values
-                # of a result outside autograd retains what comes from there, unless hooks of its own come before
+                # a tensor retains the gradient from outside, unless hooks of its own come first
                 retained = ((t, None if t._backward_hooks else t) for t in self.retained)
                 return [*slopes(self._edges), *(slope for t, but in retained for slope in slopes([t], but))]
         finally:
@@ -388,7 +388,7 @@ def _strides(array: Array) -> Any:
     return stride() if callable(stride) else None
 
 
-# what the CPU saves a view of, which goes on when `.data` is given something else
+# saved tensors that are views on the CPU, which are not affected by later assignments to `.data`
 _VIEWED = {("LinearBackward0", "_raw_saved_weight")}
 
 
@@ -412,7 +412,7 @@ def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape |
         for name in dir(node):
             if name.startswith("_raw_saved_"):
                 try:
-                    with _disable_current_modes():  # which would see numbers where autograd has 0-d tensors
+                    with _disable_current_modes():  # modes would see Python numbers in place of autograd's 0-d tensors
                         for saved, value in saved_of_node(node, name):
                             saved.register_hooks(*tape.hooks())
                             saving.setdefault(node, set()).update(tape.packed)
@@ -438,8 +438,8 @@ def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape |
 
 
 def _used_up(roots: list[Tensor], before: Tape | None, error: RuntimeError) -> Tape | None:
-    """Return the tape of results whose graph a backward pass inside has used up: they require gradients, and another
-    backward pass raises PyTorch's error. Nothing is kept for it."""
+    """Return the tape of results whose graph a backward pass inside has freed: they require gradients, but another
+    backward pass raises PyTorch's error. It has no residuals."""
     tape = Tape(roots, before)
     variables = (getattr(node, "variable", None) for node in nodes(roots))
     tape.leaves = [t for t in variables if t is not None][:1]

@@ -31,13 +31,14 @@ class Body:
 
     def __init__(self, fn: Callable[..., Any], leaves: Sequence[Any], spec: Any) -> None:
         self.fn, self.spec = fn, spec
-        self.leaves = [_TENSOR if isinstance(t, Tensor) else t for t in leaves]  # it outlives what it was called with
+        # without references to the tensors of the call
+        self.leaves = [_TENSOR if isinstance(t, Tensor) else t for t in leaves]
         self.captured: dict[int, Tensor] = {}  # tensors from outside that have gradients, by identity
-        self.structure: Any = None  # of the results
+        self.structure: Any = None  # the structure of the results
         self.described = ""
 
     def values(self, arrays: Sequence[Array]) -> list[Array]:
-        """The results. Notes what has gradients outside."""
+        """Return the results, and record which outside tensors have gradients."""
         flat, inputs, first_node = self._call(arrays)
         input_ids = {id(t) for t in inputs}
         for node in nodes([t for t in flat if t.grad_fn is not None]):

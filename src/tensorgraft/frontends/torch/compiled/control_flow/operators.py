@@ -72,7 +72,7 @@ def _branch(pred: Tensor, branches: Sequence[Body], tensors: Sequence[Tensor]) -
 
 
 def while_loop(original: Callable[..., Any], cond_fn: Any, body_fn: Any, carried_inputs: Any) -> Any:
-    """Implement `torch.while_loop`. Inside a compiled function a carried Python int comes back as a tensor."""
+    """Implement `torch.while_loop`. Inside a compiled function a carried Python int is returned as a tensor."""
     leaves, spec = pytrees.flatten(tuple(carried_inputs))
     if not _on_device(leaves):
         return original(cond_fn, body_fn, carried_inputs)
@@ -200,7 +200,7 @@ class _ScanBackward:
         results: Sequence[Tensor],
         outer: Sequence[Tensor],
     ) -> None:
-        """`n`, `m`: how many carries and rows there are; `outer`: what the step reads from outside."""
+        """`n`, `m`: the numbers of carries and rows; `outer`: the tensors from outside that the step reads."""
         self._step, self._n, self._m, self._reverse, self._outer = step, n, m, reverse, outer
         self._smooth = [i for i, t in enumerate(operands) if differentiable(t)]
         self._like = {i: _zeros_of(t) for i, t in enumerate(results) if differentiable(t)}
@@ -209,7 +209,8 @@ class _ScanBackward:
     def __call__(self, saved: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> list[Tensor]:
         n, m, smooth, first_kept = self._n, self._m, self._smooth, self._first_kept
         constant, fixed = saved[n + m :], [*(saved[i] for i in smooth if i >= n + m), *self._outer]
-        # of the last carry and the results one is needed; of the kept carries only a second derivative has one
+        # cotangents of the last carry and the results are needed; the saved carries have some only in a second
+        # derivative
         dy = {i: zeros() if (c := cotangents[i]) is None else c for i, zeros in self._like.items() if i < first_kept}
         dy |= {i: c for i in self._like if i >= first_kept and (c := cotangents[i]) is not None}
         at_carry, at_row = sum(i < n for i in smooth), sum(i < n + m for i in smooth)

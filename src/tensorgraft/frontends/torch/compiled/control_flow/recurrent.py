@@ -22,7 +22,7 @@ from tensorgraft.frontends.torch.core.modes import below_modes
 from tensorgraft.frontends.torch.dispatch.cold_history import on_the_host
 
 Tensor = torch.Tensor
-# (what comes of the input, of the state h, the carry) -> the carry after, h first
+# (the input's contribution, the state h, the carry) -> the next carry, h first
 Cell = Callable[[Tensor, Tensor | None, Sequence[Tensor]], list[Tensor]]
 
 SHORTEST = 4  # steps: below, taken apart
@@ -99,7 +99,7 @@ def _recurrence(
     def backward(saved: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> list[Tensor]:
         w, *saved_gates = saved[: len(saved) - n]
         before = saved[len(saved) - n :]
-        # only a second derivative has cotangents of what is kept: the states before each step, what the cell was given
+        # only a second derivative has cotangents of residuals (the states before each step, the inputs of the cell)
         extra = {i: c for i, c in enumerate(cotangents[n + 1 :]) if c is not None}
         dy = [c for c in cotangents[n : n + 1] if c is not None]
 

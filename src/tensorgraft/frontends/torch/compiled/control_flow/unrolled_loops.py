@@ -39,7 +39,7 @@ class Loops:
     def __init__(self) -> None:
         self.counts: dict[_Key, int] = {}
         self.lines: dict[_Key, Place] = {}  # the loops of those that are frequent
-        self.here: Place | None = None  # where the program issues an operator now
+        self.here: Place | None = None  # the location of the current operator in the program
 
     def issued(self, operator: str) -> None:
         """Count an operator of the trace by the place of the program that issues it."""

@@ -51,7 +51,7 @@ def attributes_key(attributes: dict[str, Any]) -> Any:
     return tuple((name, exact(v) if is_plain(v) else SameObject(v)) for name, v in named)
 
 
-_NATIVE_COMPILERS = {  # by framework, what is said of its arrays
+_NATIVE_COMPILERS = {  # {framework: description of its arrays, for messages}
     "jax": "JAX is compiled by jax.jit(fn)",
     "tensorflow": "TensorFlow is compiled by tf.function(fn, jit_compile=True)",
 }
@@ -100,8 +100,8 @@ _saved_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 
 
 def modes_around() -> tuple[Any, ...]:
-    """Return the kinds of modes of the program that see, or change, each operator or what autograd saves, or keep the
-    values of parametrizations; a default device is a setting."""
+    """Return the classes of the program's active modes that observe or change each operator or autograd's saved
+    tensors, or cache the values of parametrizations; a default device is a setting."""
     dispatched = [torch._C._get_dispatch_stack_at(i) for i in range(_dispatch_modes())]
     kinds = map(type, (*function_modes(), *dispatched))
     mode_kinds = [
@@ -137,9 +137,22 @@ def surroundings(fn: Callable[..., Any]) -> tuple[Any, ...]:
 # ---- guards ----------------------------------------------------------------------------------------------------------
 
 
-def getter_of(leaf: Tensor, argument_index: dict[int, int]) -> Callable[[Sequence[Any]], Tensor]:
-    at = argument_index.get(id(leaf))
-    return (lambda leaves: leaf) if at is None else (lambda leaves: leaves[at])
+class Getter:
+    """A function that finds a tensor at a call: one from outside, or an argument."""
+
+    __slots__ = ("_at", "_tensor")
+
+    def __init__(self, tensor: Tensor, argument_index: dict[int, int]) -> None:
+        self._at = argument_index.get(id(tensor))
+        self._tensor: Any = tensor if self._at is None else None
+
+    def __call__(self, leaves: Sequence[Any]) -> Tensor:
+        tensor: Tensor = self._tensor if self._at is None else leaves[self._at]
+        return tensor
+
+    def write(self, code: StraightCall) -> str:
+        """Return the expression of this tensor."""
+        return code.name(self._tensor) if self._at is None else code.leaves[self._at]
 
 
 class Guards:
@@ -150,15 +163,15 @@ class Guards:
         modules: Modules,
         attributes: Attributes,
         optimizers: Sequence[OptimizerGuard],
-        gradients: Sequence[tuple[Callable[[Sequence[Any]], Tensor], Tensor | None]],
+        gradients: Sequence[tuple[Getter, Tensor | None]],
         host: Iterable[HostGuard],
         surroundings: Surroundings,
         captured: Captured,
         shared: SharedObjects | None,
-        hooked: Sequence[Callable[[Sequence[Any]], Tensor]],
+        hooked: Sequence[Getter],
         leaves: Sequence[Any],
     ) -> None:
-        """`gradients`: leaves, and what gradient each has before the call. `host`: of the tensors of the host.
+        """`gradients`: leaves, and the gradient that each has before the call. `host`: guards of tensors of the host.
         `hooked`: leaves whose hooks a backward pass inside calls."""
         self.modules = modules
         self.captured = captured if captured else None
@@ -201,17 +214,24 @@ class Guards:
         return self._rest_holds(leaves)
 
     def write(self, code: StraightCall) -> None:
-        """Write what `hold` asks."""
+        """Write the conditions of `hold`."""
         self.modules.write(code)
         self.attributes.write(code)
         if self.captured is not None:
             self.captured.write(code)
         for optimizer_guard in self.optimizers:
-            code.require(f"{code.name(optimizer_guard.holds)}()")
+            optimizer_guard.write(code)
         if self.surroundings is not None:
             self.surroundings.write(code)
-        if self.without or self.gradients or self._hooked or self.shared or self._keys or self.host:
+        if self.gradients or any(self._hooks) or self.shared or self._keys or self.host:
             code.require(f"{code.name(self._rest_holds)}({code.flattened()})")
+            return
+        for get in self.without:
+            code.require(f"{get.write(code)}.grad is None")
+        if self._hooked:
+            tensors = f"({', '.join(get.write(code) for get in self._hooked)},)"
+            for hooks in (_hooks_before, _hooks_after):
+                code.require(f"not any(map({code.name(hooks)}, {tensors}))")
 
     def _rest_holds(self, leaves: Sequence[Any]) -> bool:
         for get in self.without:
@@ -346,8 +366,8 @@ def _device_tensors(values: Iterable[Any]) -> list[Tensor]:
 
 
 class ExactKeys:
-    """Numbers among the keys of a call's dictionaries, and in what classes of the program tell of their objects' parts:
-    1, True and 1.0 are equal, and the structures of calls with them."""
+    """Guards for numbers among dictionary keys of a call, and in the static data of the program's pytree classes: 1,
+    True and 1.0 are equal, and so are the structures of calls with them."""
 
     def __init__(self, leaves: Sequence[Any]) -> None:
         self._keys = numbers_in(call_of(leaves)) if isinstance(leaves, Leaves) else []
@@ -382,8 +402,8 @@ class SharedObjects:
 
 
 class Captured:
-    """Tensors that the function reaches otherwise than by its arguments look as they did, and share memory with the
-    arguments of a call, and with one another, where they did."""
+    """Guards for tensors that the function reaches other than by its arguments: their metadata, and which of them share
+    memory with each other and with the arguments."""
 
     def __init__(
         self,
@@ -398,10 +418,11 @@ class Captured:
         by_arguments = world.finders.keys() | slots.tensors.keys()
         tensors = [t for t in _device_tensors(world.visited.values()) if id(t) not in by_arguments]
         self._tensors = [t for t in tensors if id(cell_of(t)) in touched]
-        self._polled = [t for t in tensors if id(t) not in watched]  # whether it is touched or only asked
+        # tensors whose use is only known by comparing their state
+        self._polled = [t for t in tensors if id(t) not in watched]
         self._requires_grad = [t.requires_grad for t in self._polled]
         self._geometry_keys = [_geometry_key(t) for t in self._tensors]
-        self.geometry_count = state.looks
+        self.geometry_count = state.rebindings
         self._slots = slots
         self._arguments = [i for i, t in enumerate(leaves) if _is_ours(t)]
         self._cells = {id(cell_of(t)) for t in self._tensors}
@@ -415,10 +436,10 @@ class Captured:
     def hold(self, leaves: Sequence[Any]) -> bool:
         if self._polled and list(map(requires_grad_of, self._polled)) != self._requires_grad:
             return False
-        if state.looks != self.geometry_count:
+        if state.rebindings != self.geometry_count:
             if [_geometry_key(t) for t in self._tensors] != self._geometry_keys:
                 return False
-            self.geometry_count = state.looks
+            self.geometry_count = state.rebindings
         if self._compares:
             cells, cells_now = self._cells, [id(cell_of(leaves[i])) for i in self._arguments]
             if [c if c in cells else None for c in cells_now] != self._shared:
@@ -426,14 +447,14 @@ class Captured:
         return not self._slots.entries or self._slots_hold(leaves)
 
     def write(self, code: StraightCall) -> None:
-        """Write what `hold` asks."""
+        """Write the conditions of `hold`."""
         if self._slots.entries or (self._compares and any(self._shared)):
             code.require(f"{code.name(self.hold)}({code.flattened()})")
             return
         code.require_equal(requires_grad_of, self._polled, self._requires_grad)
         if self._tensors:
-            me, looks = code.name(self), code.name(state)
-            code.require(f"{looks}.looks == {me}.geometry_count or {me}.hold({code.flattened()})")
+            me, state_name = code.name(self), code.name(state)
+            code.require(f"{state_name}.rebindings == {me}.geometry_count or {me}.hold({code.flattened()})")
         if self._compares:
             for i in self._arguments:
                 code.require(f"id({code.cell(i)}) not in {code.name(self._cells)}")

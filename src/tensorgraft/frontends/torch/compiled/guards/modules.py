@@ -1,4 +1,4 @@
-"""The guard of modules: what they hold, their modes, classes and hooks."""
+"""The guard of modules: their attributes, modes, classes and hooks."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ class Modules:
         self._requires_grad = [t.requires_grad for t in self._tensors]
         self._device_tensors = [t for t in self._tensors if t.device.type == TYPE]
         for t in self._device_tensors:
-            cell_of(t)  # says what is wrong with those that have none
+            cell_of(t)  # raises for those without one
         self._storages = storages_of(self._device_tensors)
-        self.looks = state.looks
+        self.rebindings = state.rebindings
 
     @property
     def tensors(self) -> set[int]:
@@ -130,14 +130,14 @@ class Modules:
 
     def have_storages(self) -> bool:
         """Return whether the tensors have the storages that they had."""
-        if state.looks != self.looks:
+        if state.rebindings != self.rebindings:
             if storages_of(self._device_tensors) != self._storages:
                 return False
-            self.looks = state.looks
+            self.rebindings = state.rebindings
         return True
 
     def write(self, code: StraightLine) -> None:
-        """Write what `hold` asks."""
+        """Write the conditions of `hold`."""
         if self._scripted or any(table.__class__ is _ValuesWithout for table in self._full):
             raise NotStraight
         code.require_empty(self._empty)
@@ -158,10 +158,12 @@ class Modules:
             code.require_empty(_GLOBAL_HOOKS)
         code.require_equal(requires_grad_of, self._tensors, self._requires_grad)
         if self._device_tensors:
-            code.require(f"{code.name(state)}.looks == {code.name(self)}.looks or {code.name(self)}.have_storages()")
+            code.require(
+                f"{code.name(state)}.rebindings == {code.name(self)}.rebindings or {code.name(self)}.have_storages()"
+            )
 
     def failure(self, names: dict[int, str]) -> str:
-        """Describe what has changed in the modules since the trace."""
+        """Describe a change in the modules since the trace."""
         for m, d, mode in zip(self._modules, self._training, self._modes, strict=True):
             if d.get("training") is not mode:
                 return f"{names.get(id(m)) or type(m).__name__}.training is {d.get('training')}, was {mode}"

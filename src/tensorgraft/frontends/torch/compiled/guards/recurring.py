@@ -39,7 +39,7 @@ class Counts:
 
     def waits(self, backend: Backend, signature: Any, programs: int, most: int | None = None) -> bool:
         """Count a call, and say whether it is to run cold. `programs`: how many there are, of at most `most`."""
-        if not programs or backend.cold is None or not tiers.tiered():
+        if not programs or backend.cold is None or not backend.host_visible or not tiers.tiered():
             return False
         if self.comes_before(max(2, programs), signature, programs == most):
             return True
@@ -54,7 +54,7 @@ class Counts:
         return always or self._calls[signature] < number
 
     def new(self, signature: Any) -> bool:
-        """Say whether the signature has been called once."""
+        """Return whether the signature has been called once."""
         return self._calls[signature] == 1
 
 
@@ -72,13 +72,14 @@ class Recurring:
         """Count a call that there is no program for, and say whether it is to run cold. `programs`: how many there are,
         of at most `most`; `call`: gives what history keeps of it; `sure`: the backend is the function's."""
         if self.when == "background":
-            if _now.cold:  # what is around it is to be compiled with it
+            if _now.cold:  # it is compiled with the outer function
                 return True
             waits = self._counts.comes_before(TRACED, signature, programs == most)
         else:
             if self.when == "first" or not sure:
                 return False
-            if _now.cold and backend.cold is not None:  # what is around it has not come back yet
+            # the outer function has not recurred yet
+            if _now.cold and backend.cold is not None and backend.host_visible:
                 return True
             waits = self._counts.waits(backend, signature, programs, most)
         if not waits:
@@ -89,7 +90,7 @@ class Recurring:
         return True
 
     def _warn(self) -> None:
-        """Warn once of what keeps changing."""
+        """Warn once of values that keep changing."""
         text = self.history.keeps_changing(self.name, program_place()) if len(self.history.cold) >= _MANY else None
         if text is not None:
             self._warned = True

@@ -37,7 +37,7 @@ _WAYS_OUT = (
     "  a number that changes:  pass it as a tensor on the device",
     "  a shape that changes:   pad to a few sizes, and mask what was added",
 )
-_FOLLOW_SHAPE = ("strides", "offset", "array inside")  # not told where the shape has changed, too
+_FOLLOW_SHAPE = ("strides", "offset", "array inside")  # not reported if the shape has changed, too
 
 
 # The parts of the key of a trace by the program's names for them, of each its properties: "" where it has but one.
@@ -68,7 +68,7 @@ class History:
         return parts
 
     def why(self, call: NamedKey, known: Sequence[Guards], leaves: Sequence[Any]) -> list[str]:
-        """Describe what is new in a call. `known`: guards of the traces that have its key."""
+        """Describe the differences of a call from earlier ones. `known`: guards of the traces with its key."""
         if known:
             return [known[-1].failure(leaves, self.names(leaves))]
         differing = [differences(before, call) for before in reversed(self.calls)]
@@ -220,4 +220,4 @@ def leaf_names(fn: Callable[..., Any], leaves: Sequence[Any], structure: Structu
     for kind, argument, *rest in paths:
         name = argument if kind == 1 else known[argument] if argument < len(known) else f"args[{argument}]"
         names.append(name + "".join(f"[{key!r}]" for key in rest))
-    return names + [f"args, part {k}" for k in range(len(leaves) - len(names))]  # of objects
+    return names + [f"args, part {k}" for k in range(len(leaves) - len(names))]  # parts of objects

@@ -1,4 +1,4 @@
-"""The key of a call in straight line: modes, settings and what the arguments look like."""
+"""The key of a call in straight-line code: modes, settings, and the metadata of the arguments."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _is_leaf(t: Tensor) -> bool:
 
 
 def _geometry(code: StraightCall, variable: str, t: Tensor) -> str:
-    """Return the condition that a tensor looks at its storage as `t` does."""
+    """Return the condition that a tensor has the geometry of `t`."""
     dtype, shape, stride = code.name(t.dtype), code.name(tuple(t.shape)), code.name(t.stride())
     conj = f" and {variable}.is_conj() is {t.is_conj()}" if t.is_complex() else ""
     return (
@@ -98,9 +98,9 @@ def _write_geometries(code: StraightCall, geometries: Sequence[tuple[str, str]])
     weak references)."""
     n = len(geometries)
     no_tables: list[Any] = [None] * n
-    last_tables = [*no_tables, state.looks]
-    looks, known, count = f"{code.name(state)}.looks", code.name(last_tables), code.name(getrefcount)
-    code.check(f"if {looks} != {known}[{n}]: {known}[:] = {code.name(no_tables)} + [{looks}]")
+    last_tables = [*no_tables, state.rebindings]
+    rebindings, known, count = f"{code.name(state)}.rebindings", code.name(last_tables), code.name(getrefcount)
+    code.check(f"if {rebindings} != {known}[{n}]: {known}[:] = {code.name(no_tables)} + [{rebindings}]")
     for i, (attributes, condition) in enumerate(geometries):
         code.check(f"if {known}[{i}] is not {attributes} or {count}({attributes}) != {_COUNT}:")
         code.check(f"  if not ({condition}): return MISSED")
@@ -108,7 +108,7 @@ def _write_geometries(code: StraightCall, geometries: Sequence[tuple[str, str]])
 
 
 def _count_of_kept_table() -> int:
-    """Return the count of references to what one object, a list and the function itself hold."""
+    """Return the reference count of a table that one object, a list and the function itself refer to."""
     code = StraightLine()
     code.do(f"return {code.name(getrefcount)}({code.let('x.__dict__')})")
     count: int = code.function("x")(lambda: None)

@@ -22,7 +22,7 @@ set_raw_gradient: Callable[[torch.Tensor, torch.Tensor | None], None] = torch.Te
 
 
 def on_host(x: Any) -> bool:
-    """Say whether `x` is a tensor that some device other than ours computes with."""
+    """Return whether `x` is a tensor that some device other than ours computes with."""
     return isinstance(x, Tensor) and x.device.type not in (TYPE, "meta")
 
 
@@ -171,7 +171,7 @@ def written_by(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
     if not names and func is not torch.ops.aten.native_batch_norm.default:
         return []
     bound = sig.bind(args, kwargs)
-    if not names and bound["training"]:  # which its schema does not say
+    if not names and bound["training"]:  # a write that its schema does not declare
         names = ("running_mean", "running_var")
     return [t for name in names for t in pytrees.leaves_of(bound.get(name)) if on_host(t)]
 
@@ -301,7 +301,7 @@ def _bits(t: Tensor) -> tuple[Any, ...]:
 
 
 class HostTensors(Protocol):
-    """The interface to what follows the tensors of the host through a traced function (`HostWatch`)."""
+    """The interface of `HostWatch`, which follows tensors of the host through a traced function."""
 
     may_write: bool
     roots: dict[int, tuple[Tensor, LiveTensor]]

@@ -30,7 +30,7 @@ class OnCpu:
     def __init__(self, fn: Callable[..., Any], report: Report) -> None:
         self._fn, self._report = fn, report
         self._compiled: Callable[..., Any] | None = None
-        # what grafted functions in its graphs read of Python's objects, of which Dynamo knows nothing
+        # the state of Python objects that grafted functions in its graphs read, which Dynamo does not guard
         self._states: list[PythonState] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -48,7 +48,7 @@ class OnCpu:
             return fn(*args, **kwargs)
 
         fn = self._fn
-        # Dynamo keeps what it compiles by code object, and leaves out those in files of ours
+        # Dynamo caches by code object, and skips code in tensorgraft's files
         code = call.__code__.replace(co_name=self._report.name.rpartition(".")[2], co_filename="<tg.jit>")
         function = types.FunctionType(code, call.__globals__, code.co_name, None, call.__closure__)
         patches.apply("compile")

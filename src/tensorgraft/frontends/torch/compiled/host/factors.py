@@ -21,7 +21,7 @@ Tensor = torch.Tensor
 
 
 def _beside(x: Any, number: Any) -> Any:
-    """Return a traced number as an operand beside `x`, anything else as it is."""
+    """Return a traced number as an operand in a call with `x`, anything else unchanged."""
     return beside(number, [x]) if is_scalar(number) and isinstance(x, Tensor) else number
 
 

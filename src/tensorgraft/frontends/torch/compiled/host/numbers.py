@@ -124,7 +124,7 @@ def _foreach_lerp(method: str, writes: bool) -> Callable[..., Any]:
 
 
 def _powers(base: Any, exponents: Sequence[Tensor]) -> Any:
-    if not all(x.ndim or (_is_float(x) and _is_float(base)) for x in exponents):  # as a tensor its dtype would count
+    if not all(x.ndim or (_is_float(x) and _is_float(base)) for x in exponents):  # the dtype of a tensor would count
         return NotImplemented
     return tuple(torch.pow(base if x.ndim else base.to(x.dtype), x) for x in exponents)
 

@@ -232,7 +232,7 @@ def _rank(dtype: torch.dtype) -> int:
 
 
 def beside(number: Any, tensors: list[Tensor]) -> Tensor:
-    """Return a number as a tensor that promotes beside others as the number does, and is rounded as it is."""
+    """Return a number as a tensor that has the same type promotion and rounding in operations with others."""
     t = tensor_of(number)
     same = [x for x in tensors if _rank(x.dtype) >= _rank(t.dtype)]
     if not same:
@@ -334,7 +334,7 @@ def _item(calls: Any, x: Any) -> Any:
 
 
 def _is_readable(capture: Any, x: Any) -> bool:
-    """Say whether numbers can stand for the values of a tensor."""
+    """Return whether numbers can stand for the values of a tensor."""
     if not isinstance(x, Tensor) or x.layout is not torch.strided or type(x) not in _PLAIN:
         return False
     if x.dtype is torch.bool or x.dtype.is_complex or torch._C._functorch.is_functorch_wrapped_tensor(x):
@@ -345,7 +345,7 @@ def _is_readable(capture: Any, x: Any) -> bool:
 def _tolist(calls: Any, x: Any) -> Any:
     if not _is_readable(calls.capture, x) or x.device.type != TYPE or x.numel() > _MOST:
         return NotImplemented
-    if any(cell_of(x).array is constant for constant in calls.capture.constants):  # whose values are there
+    if any(cell_of(x).array is constant for constant in calls.capture.constants):  # its values are known
         return NotImplemented
     return scalar_of(x) if x.ndim == 0 else [_tolist(calls, row) for row in x.detach().unbind()]
 
@@ -355,7 +355,7 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def _converted(calls: Any, x: Any) -> Any:
-    """Python makes a number of its own of a tensor (`float(x)`, `int(x)`): none can stand for it."""
+    """Refuse conversions of a tensor to a Python number (`float(x)`, `int(x)`), which no traced number can replace."""
     capture = calls.capture
     if not isinstance(x, Tensor) or x.device.type != TYPE or type(x) not in _PLAIN or x.numel() != 1:
         return NotImplemented
@@ -365,7 +365,7 @@ def _converted(calls: Any, x: Any) -> Any:
 
 
 def decides() -> bool:
-    """Say whether the program's line is a condition or a loop, or the expression in it is an extent."""
+    """Return whether the program's line is a condition or a loop, or the expression in it is an extent."""
     frame = program_frame()
     if source_line(program_place()).startswith(("for ", "while ", "if ", "elif ", "assert ")):
         return True

@@ -1,4 +1,4 @@
-"""CPU tensors in a function that `tg.jit` traces: those from outside, and what the host computes of them.
+"""CPU tensors in a function that `tg.jit` traces: tensors from outside, and results that the host computes from them.
 
 None of their values is a constant of the program. What goes into it is fed at every call, computed again by the host
 from the arguments and the tensors of outside as they are then; what Python asks for is guarded by its value, or
@@ -50,16 +50,16 @@ _ASKING = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 
 
 class OnlyTheHost(BaseException):
-    """Raised where a function that has used nothing of the device so far does what a trace cannot. `Compiled` catches
-    it and leaves the function to PyTorch (`cpu_functions`)."""
+    """Raised for an operation that a trace does not support, if the function has not used the device so far. `Compiled`
+    catches it and lets PyTorch compile the function (`cpu_functions`)."""
 
 
 # ---- while a function is traced --------------------------------------------------------------------------------------
 
 
 class HostWatch(OwnMode):
-    """Follows the tensors of the host through a traced function, and refuses what its first call alone would do: draw
-    random numbers on the CPU, and, unless `may_write`, write tensors from outside."""
+    """Follows tensors of the host through a traced function, and refuses effects that only its first call would have:
+    drawing random numbers on the CPU, and, unless `may_write`, writing tensors from outside."""
 
     def __init__(self, capture: Capture, may_write: bool = False) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class HostWatch(OwnMode):
         self.guards: list[HostGuard] = []
         self.written: dict[int, Any] = {}  # copies of storages from outside that are written, by their identity
         self.roots: dict[int, tuple[Tensor, LiveTensor]] = {}  # the tensors from outside that look at these
-        self.computing: dict[int, LiveTensor] = {}  # what the operator that runs is given
+        self.computing: dict[int, LiveTensor] = {}  # {id of an operand of the current operator: its value at a call}
 
     supports_higher_order_operators = True
 
@@ -78,9 +78,10 @@ class HostWatch(OwnMode):
         kwargs = kwargs or {}
         host = [t for t in pytrees.leaves_of((args, kwargs)) if self._follows(t)]
         if func is torch.ops.aten.lift_fresh.default and host and host[0].untyped_storage().resizable():
-            self._constant(host[0])  # of Python's numbers: `torch.tensor` has just made it
+            self._constant(host[0])  # a Python number that `torch.tensor` has just wrapped
         live = {id(t): live_value for t in host if (live_value := self.live(t)) is not None}
-        writes = bool(live) and func is not torch.ops.aten.detach_.default  # which is an operator in inference mode
+        # `detach_` is an operator only in inference mode
+        writes = bool(live) and func is not torch.ops.aten.detach_.default
         targets = written_by(func, args, kwargs) if writes else []
         before = self._begin_write(func, args, kwargs, targets, live) if targets else None
         if torch.Tag.inplace_view in func.tags and args[0].device.type == TYPE:  # t_, squeeze_, set_, ...
@@ -111,12 +112,12 @@ class HostWatch(OwnMode):
         return out
 
     def _follows(self, t: Any) -> bool:
-        """Say whether a tensor is the program's, on the host, and not what the backend on PyTorch traces with."""
+        """Return True for a tensor of the program on the host, False for one with which the PyTorch backend traces."""
         backend = self.capture.backend
         return on_host(t) and not (type(t) is not Tensor and backend.is_array(t) and backend.is_traced(t))
 
     def live(self, t: Tensor) -> LiveTensor | None:
-        """Return what gives a tensor at each call; None for a constant."""
+        """Return a function that computes a tensor at each call; None for a constant."""
         known = self.capture.fed_tensors.get(id(t))
         if known is not None:
             return known[1]
@@ -142,7 +143,7 @@ class HostWatch(OwnMode):
         return self.live(t)
 
     def _live_view(self, t: Tensor) -> LiveTensor | None:
-        """The same for one that no operator has made: one from outside, or another view of what is known."""
+        """Return the same for a tensor that no operator has made: one from outside, or another view of a known one."""
         if (alias := self._alias(t)) is not None:
             return alias[0]
         self.guards.append(GeometryGuard(t))
@@ -184,7 +185,7 @@ class HostWatch(OwnMode):
         def stand_in(x: Any) -> Any:
             if not on_host(x):
                 return x
-            return live[id(x)] if id(x) in live else copied(x, copies)  # a constant, as it is now
+            return live[id(x)] if id(x) in live else copied(x, copies)  # a constant, with its current value
 
         with _disable_current_modes():
             args, kwargs = pytrees.mapped(stand_in, (args, kwargs))
@@ -201,8 +202,8 @@ class HostWatch(OwnMode):
     def _begin_write(
         self, func: Any, args: Any, kwargs: Any, targets: Sequence[Tensor], live: dict[int, LiveTensor]
     ) -> HostStep:
-        """Keep what an operator is about to overwrite, and return the step that writes copies. Raises TracedValueError
-        where later calls could not repeat the write."""
+        """Save the memory that an operator is about to overwrite, and return the step that writes copies. Raises
+        TracedValueError if later calls could not repeat the write."""
         all_tensors = [t for t in pytrees.leaves_of((args, kwargs)) if isinstance(t, Tensor)]
         random, moves = (tag in func.tags for tag in (torch.Tag.nondeterministic_seeded, torch.Tag.inplace_view))
         outs = {a.name for a in func._schema.arguments if a.kwarg_only and a.alias_info is not None}
@@ -248,7 +249,8 @@ class HostWatch(OwnMode):
         return [tensor for tensor in (*fed_tensors, *constants) if _memory(tensor) == _memory(t)]
 
     def _write(self, step: HostStep, targets: Sequence[Tensor], results: Sequence[Tensor]) -> None:
-        """An operator has written: from now on all that look at this memory are made of what the step gives."""
+        """Called after an operator has written: all tensors with this memory are computed from the step's results from
+        now on."""
         self._feed_all(results, step, first=len(targets))
         for k, w in enumerate(targets):
             for t in self._looking_at(w):
@@ -256,7 +258,7 @@ class HostWatch(OwnMode):
                 self._feed(t, _view(t, Computed(step, k)))
 
     def writes(self) -> list[HostWrite]:
-        """Return what a call copies to tensors from outside when it is over."""
+        """Return the writes to tensors from outside that a call applies at its end."""
         first = {t.untyped_storage()._cdata: (t, live) for t, live in reversed(self.roots.values())}
         return [HostWrite(live, self.capture.fed_tensors[id(t)][1]) for t, live in first.values()]
 
@@ -266,7 +268,7 @@ class HostWatch(OwnMode):
             storage.copy_(self.written[storage._cdata])
 
     def ask(self, t: Tensor) -> None:
-        """A tensor's values go to Python. Raises TracedValueError where they cannot be guarded."""
+        """Called when Python reads a tensor's values. Raises TracedValueError if they cannot be guarded."""
         live = self.live(t) if on_host(t) else None
         if live is None:
             return
@@ -288,14 +290,15 @@ class HostWatch(OwnMode):
             self.guards.append(ValueGuard(live, t))
 
     def refused(self, problem: str, *remedies: tuple[str, str]) -> BaseException:
-        """The error for what a trace cannot do; where nothing of the device is in it, what leaves it to PyTorch."""
+        """Return the error for an operation that a trace does not support; if the function does not use the device, the
+        exception that leaves it to PyTorch."""
         return OnlyTheHost() if self.capture.idle else refused(problem, *remedies)
 
     def at_the_end(self, results: Sequence[Any]) -> None:
-        """Check what the function leaves on the host when it has ended.
+        """Check the state in which the function leaves the host.
 
-        Raises OnlyTheHost if it has computed on the host alone, TracedValueError where what it leaves there would be
-        that of its first call.
+        Raises OnlyTheHost if it has computed only on the host, TracedValueError if later calls could not leave the same
+        state.
         """
         if self.capture.idle and self.capture.fed_tensors:
             raise OnlyTheHost
@@ -327,7 +330,7 @@ class HostWatch(OwnMode):
                 )
             if any(leaf.tensor is t for t in results):
                 raise RunsUncompiled("returns a CPU tensor together with its gradient")
-            del self.capture.leaves[key]  # made inside: it goes, and its gradient is computed as any other tensor
+            del self.capture.leaves[key]  # made inside: its gradient is an ordinary tensor
 
     def refuse_left(self, results: Sequence[Any]) -> None:
         """Refuse tensors of the host that outlive the function; called when its frames are gone.
@@ -336,7 +339,8 @@ class HostWatch(OwnMode):
         later call would leave it as it is.
         """
         fed_tensors = self.capture.fed_tensors
-        outside = self.capture.all_from_outside([t for t, _ in fed_tensors.values()])  # views of what is written
+        # among these are views of written tensors
+        outside = self.capture.all_from_outside([t for t, _ in fed_tensors.values()])
         allowed = {id(t) for t in results if on_host(t)} | outside
         refs = {key: (weakref.ref(t), live) for key, (t, live) in fed_tensors.items() if isinstance(live, Computed)}
         for key in refs.keys() - allowed:
@@ -360,7 +364,7 @@ class HostWatch(OwnMode):
 
 
 def _reads_values(func: Any, args: Any) -> bool:
-    """Say whether the result of an operator, or its shape, depends on values."""
+    """Return whether the result of an operator, or its shape, depends on values."""
     if func is torch.ops.aten.index.Tensor:
         return any(t.dtype in (torch.bool, torch.uint8) for t in args[1] if t is not None)
     return any(tag in func.tags for tag in _ASKING)
@@ -370,7 +374,7 @@ def _memory(t: Tensor) -> int | None:
     """Return the identity of a tensor's memory; None for a tensor that has no plain storage."""
     try:
         return t.untyped_storage()._cdata if t.layout is torch.strided else None
-    except (NotImplementedError, RuntimeError):  # of a wrapper
+    except (NotImplementedError, RuntimeError):  # a wrapper subclass
         return None
 
 

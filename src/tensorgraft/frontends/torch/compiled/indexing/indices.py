@@ -144,8 +144,8 @@ def _unknown(i: Any) -> bool:
 
 
 def _split_index(x: Any, index: Any) -> tuple[Tensor, list[Tensor | None], list[Any]] | None:
-    """Return (the view of `x` that the rest of an index gives, its indices that are not known, what is left of the
-    index where these are taken), None where PyTorch knows all of it, or what it would say is not ours to say."""
+    """Return (the view of `x` by the known part of an index, the indices that are not known, the remaining index for
+    the view), or None if all is known, or PyTorch raises an error."""
     items = list(index) if isinstance(index, tuple) else [index]
     if not (isinstance(x, Tensor) and _has_storage(x) and x.device.type == TYPE) or not any(map(_unknown, items)):
         return None
@@ -209,7 +209,7 @@ def _getitem(calls: TracedCalls, x: Any, index: Any) -> Any:
 
 
 def _selected(calls: TracedCalls, x: Any, mask: Any, choose: Callable[[], Any]) -> Any:
-    """Return what a mask chooses: a tensor where its values are known, else a selection."""
+    """Return the selection by a mask: a tensor if the mask's values are known, otherwise a `MaskedSelection`."""
     if isinstance(mask, tuple) and len(mask) == 1:
         (mask,) = mask
     on_device = all(isinstance(t, Tensor) and _has_storage(t) and t.device.type == TYPE for t in (x, mask))
@@ -222,7 +222,7 @@ def _selected(calls: TracedCalls, x: Any, mask: Any, choose: Callable[[], Any]) 
     except TracedValueError as error:
         if mask.shape != x.shape[: mask.ndim]:
             raise
-        error.__context__ = None  # whose frames hold tensors
+        error.__context__ = None  # its frames hold tensors
         return selected(x, mask, error.with_traceback(None))
 
 
@@ -314,7 +314,7 @@ def _is_leaf(calls: TracedCalls, x: Any) -> Any:
 
 
 def _text(calls: TracedCalls, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """Refuse to say in a trace what the values of a tensor are."""
+    """Refuse to format the values of a tensor in a trace."""
     if x.device.type != TYPE or calls.capture.values is not None or calls.capture.world is None:
         return NotImplemented
     raise RunsUncompiled("converts a tensor to text (print, str, an f-string), which needs its values")
@@ -339,5 +339,5 @@ _REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     torch.select: _select,
     torch.select_scatter: _select_scatter,
 }
-# by PyTorch's own functions: `printed` and others stand in the places of some, and a trace replaces more
+# keyed by PyTorch's own functions: `printed` and others replace some of them, and a trace replaces more
 _CALLS = {inspect.unwrap(fn): replacement for fn, replacement in _REPLACEMENTS.items()}

@@ -112,8 +112,8 @@ class MaskedSelection(torch.Tensor):
 
 
 def selected(x: Tensor, mask: Tensor, error: TracedValueError) -> MaskedSelection:
-    """Return what `x[mask]` is in a trace. Elsewhere stands the first element that is chosen, so that no operation
-    makes anything infinite that PyTorch does not."""
+    """Return `x[mask]` in a trace. Unselected positions have the first selected element, so that no operation makes
+    anything infinite that is finite in PyTorch."""
     k = mask.ndim
     rest = x.shape[k:]
     with torch.no_grad():
@@ -277,7 +277,8 @@ def _loss(func: Any, first: MaskedSelection, *args: Any, reduction: str = "mean"
 def _class_loss(
     func: Any, first: MaskedSelection, operands: Sequence[Any], reduction: str, ignore_index: int = -100, **kwargs: Any
 ) -> Any:
-    """Return a loss of scores (count, classes) and class numbers: what is not chosen has the number that is ignored."""
+    """Return a loss of scores (count, classes) and class numbers: unselected positions have the number that is
+    ignored."""
     scores, target = operands
     is_supported = type(scores) is MaskedSelection and type(target) is MaskedSelection and scores.like(target)
     if not is_supported or len(scores.rest) != 1 or target.rest or target.full.is_floating_point():

@@ -31,7 +31,7 @@ def scalers_traced() -> Iterator[None]:
 
 
 def _made_outside(original: Any) -> Any:
-    """The scale, which a program reads and writes, is there before it."""
+    """Create the scale before the trace, because a program reads and writes it."""
 
     def lazy_init(self: GradScaler, device: torch.device) -> None:
         with paused():
@@ -41,7 +41,7 @@ def _made_outside(original: Any) -> Any:
 
 
 def _unfused(original: Any) -> Any:
-    """A fused optimizer, which would look for infinities itself, is not fused in a trace."""
+    """Run a fused optimizer unfused in a trace, since it would search for infinities itself."""
 
     def step(self: GradScaler, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
         fused = vars(optimizer).pop("_step_supports_amp_scaling", None)

@@ -31,6 +31,8 @@ from tensorgraft.frontends.torch.core.attributes import step_hooks
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.located_errors import refused
 from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, storages_of
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.straight_line import StraightLine
 from tensorgraft.storage import Storage
 
 Optimizer = torch.optim.Optimizer
@@ -39,15 +41,17 @@ _READ = (
     "defaults",
     "state",
 )  # attributes of optimizers, which are constants where the program reads them
+_OWN_HOOKS = "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"
+_HOOKS_OF_ALL = "_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"
 Counter = tuple[dict[str, Any], str, torch.Tensor]  # entries of an optimizer's state, a name, and the tensor of it
 
 
 class OptimizerGuard:
-    """An optimizer whose `step` was traced, and what the trace took for granted of it."""
+    """The guard of an optimizer whose `step` was traced: the state that the trace assumes."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
-        self.grown = False  # a step inside has made some of its state: what it then put into it, no other call does
+        self.grown = False  # a step inside has created part of its state, which later calls do not
         self._numbers = [_numbers(group) for group in optimizer.param_groups]
         self._params = [list(group["params"]) for group in optimizer.param_groups]
         self._pick = [itemgetter("params", *numbers) for numbers in self._numbers]
@@ -87,8 +91,27 @@ class OptimizerGuard:
                 return False
         return self._untouched() or self._is_unchanged()
 
+    def write(self, code: StraightLine) -> None:
+        """Write what `holds` asks."""
+        me, attributes = code.name(self), code.name(vars(self.optimizer))
+        if self._hooks or not vars(self.optimizer).keys() >= {*_READ, *_OWN_HOOKS}:
+            code.require(f"{me}.holds()")
+            return
+        of_all = vars(sys.modules[Optimizer.__module__])
+        code.require(f"not {me}.grown and 'step' not in {attributes}")
+        for table, names in ((attributes, _OWN_HOOKS), (code.name(of_all), _HOOKS_OF_ALL)):
+            code.require(" and ".join(f"not {table}['{name}']" for name in names))
+        groups = code.let(f"{attributes}['param_groups']")
+        code.require(f"len({groups}) == {len(self._params)}")
+        for k, (pick, params) in enumerate(zip(self._pick, self._params, strict=True)):
+            group = code.let(f"{groups}[{k}]")
+            code.require_objects(f"{group}['params']", params)
+            same = f"all(map({code.name(is_)}, {code.name(pick)}({group}), {code.name(self._picked[k])}))"
+            code.require(f"{same} or {code.name(_numbers)}({group}) == {code.name(self._numbers[k])}")
+        code.require(f"{me}._untouched() or {me}._is_unchanged()")
+
     def failure(self, name: str) -> str:
-        """Describe what has changed in the optimizer, called `name`, since the trace."""
+        """Describe a change in the optimizer, called `name`, since the trace."""
         groups = self.optimizer.param_groups
         if step_hooks(self.optimizer) != self._hooks:
             return f"{name} has other hooks"
@@ -113,7 +136,7 @@ class OptimizerGuard:
         state, entries = self.optimizer.state, self._entries
         if state is not self._table or len(state) != len(entries) or not all(map(is_, state.values(), entries)):
             return False
-        values = [v for e in entries if isinstance(e, dict) for v in e.values()]
+        values = [*chain.from_iterable([e.values() for e in entries if isinstance(e, dict)])]
         if len(values) != len(self._values) or not all(map(is_, values, self._values)):
             return False
         return storages_of(self._device_tensors) == self._storages
@@ -143,7 +166,7 @@ def _numbers(group: dict[str, Any]) -> dict[str, Any]:
 def optimizers_traced(capture: Capture, schedule: Schedule, optimizer_guards: list[OptimizerGuard]) -> Iterator[None]:
     """Inside the context, steps of optimizers are traced, and added to `optimizer_guards`."""
     steps = _TracedSteps(capture, schedule, optimizer_guards)
-    capture.undos.append(partial(_undo, steps.counters, steps.known))  # which do not hold the capture
+    capture.undos.append(partial(_undo, steps.counters, steps.known))  # closures without a reference to the capture
     handles = [register_optimizer_step_pre_hook(steps.before), register_optimizer_step_post_hook(steps.after)]
     try:
         with (
@@ -172,9 +195,9 @@ class _TracedSteps:
         self.numbers = Numbers()
         self._saved: list[tuple[dict[str, Any], dict[str, Any]]] = []  # entries of groups that a step under way changes
         self._counts: list[dict[int, dict[str, Any]]] = []
-        self.counters: list[list[Counter]] = []  # of steps under way
+        self.counters: list[list[Counter]] = []  # counters of the steps in progress
         self.known: list[tuple[Optimizer, set[int]]] = []  # parameters that had a state before
-        self._rates: dict[tuple[int, int], torch.Tensor] = {}
+        self._rates: dict[tuple[int, int], Array] = {}
         self._entered: list[Optimizer] = []  # made inside, with all of their state
 
     def before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -224,14 +247,14 @@ class _TracedSteps:
             def current_rate() -> np.ndarray:
                 lr = optimizer.param_groups[n]["lr"]
                 if isinstance(lr, torch.Tensor):
-                    with _disable_current_modes():  # a CPU tensor: read anew at every call, no constant
+                    with _disable_current_modes():  # a CPU tensor: an input of every call, no constant
                         lr = float(lr)
                 return np.asarray(lr, np.float64)
 
             label = f"learning rate of {type(optimizer).__name__}, group {n}"
-            stand_in = self._capture.feed(current_rate, current_rate(), at_trace=True, what=label)
-            self._rates[at] = from_array(stand_in, slot_of_backend(self._capture.backend))
-        return self._rates[at]
+            rate = current_rate()
+            self._rates[at] = self._capture.feed(current_rate, rate, at_trace=True, what=label, is_number=True)
+        return from_array(self._rates[at], slot_of_backend(self._capture.backend))  # a tensor that ends with the step
 
     def restore(self) -> None:
         torch.compiler._is_compiling_flag = False
@@ -240,7 +263,7 @@ class _TracedSteps:
             group.update(values)
 
     def noting(self, init: Any) -> Any:
-        """Return `Optimizer.__init__` that notes what is made inside."""
+        """Return an `Optimizer.__init__` that records optimizers created inside."""
 
         def __init__(optimizer: Optimizer, /, *args: Any, **kwargs: Any) -> None:
             self._entered.append(optimizer)
@@ -283,7 +306,7 @@ class Groups:
         self._before = [(o.param_groups, [(group, dict(group)) for group in o.param_groups]) for o in optimizers]
 
     def changed(self) -> bool:
-        """Say whether a group was added, or has another hyper-parameter."""
+        """Return whether a group was added, or has another hyper-parameter."""
         for groups, before in self._before:
             if len(groups) != len(before):
                 return True
@@ -331,7 +354,7 @@ class Numbers(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._products: list[torch.Tensor] = []  # that are kept in float32, and are float64 for a step
+        self._products: list[torch.Tensor] = []  # products that are kept in float32, and are float64 during a step
 
     def widen(self, optimizer: Optimizer, counters: list[Counter]) -> None:
         """Let the counters of one of PyTorch's optimizers be float64, and add those that it had to `counters`."""
@@ -362,7 +385,7 @@ class Numbers(TorchFunctionMode):
         if factor is not None and isinstance(kwargs.get(factor), torch.Tensor) and len(args) > 1:
             args = (args[0], args[1] * kwargs.pop(factor), *args[2:])
         elif name == "_foreach_mul_" and any(t is product for t in args[0] for product in self._products):
-            for t, f in zip(*args, strict=True):  # as the tensor that is kept, which takes the number in its dtype
+            for t, f in zip(*args, strict=True):  # like a kept tensor, which takes numbers in its dtype
                 t.copy_(t.float() * f.float())
             return None
         elif name == "where" and torch.compiler._is_compiling_flag and all(type(a) is float for a in args[1:]):
@@ -378,7 +401,7 @@ def _cell(value: Any) -> Storage | None:
 
 
 def prepare(optimizer: Optimizer) -> None:
-    """Make the state that the first step would make, so that it is there before the trace, and put step counters on
+    """Create the state that the first step would create, so that it exists before the trace, and move step counters to
     the device."""
     for group in optimizer.param_groups:
         if "capturable" in group:
@@ -395,7 +418,7 @@ def prepare(optimizer: Optimizer) -> None:
         for p in group["params"]:
             entries = optimizer.state.get(p)
             if entries is None or p.grad is None or p.device.type not in (TYPE, "meta"):
-                continue  # the step leaves it as it is
+                continue  # the step does not change it
             for name, value in entries.items():
                 if isinstance(value, torch.Tensor) and value.device.type == "cpu":
                     with torch.inference_mode(value.is_inference()):

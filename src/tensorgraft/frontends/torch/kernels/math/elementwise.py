@@ -345,7 +345,7 @@ def _check_parts(real: torch.Tensor, imag: torch.Tensor, out: torch.Tensor | Non
 @kernel("complex", promotion=None, check=_check_parts)
 def _complex(xp: Any, real: Array, imag: Array) -> Array:
     if xp.dtype_of(real) == dtypes.float16:
-        numpy_dtype(torch.complex32)  # no backend has it: raises TypeError
+        numpy_dtype(torch.complex32)  # raises TypeError: no backend has this dtype
     return xp.complex(real, imag)
 
 
@@ -366,7 +366,8 @@ def _polygamma(xp: Any, n: int, x: Array) -> Array:
 
 @with_operators
 def _trigamma(xp: ValueBackend, x: Value) -> Value:
-    """PyTorch's sum, in its dtype: at poles it is what the sine of a multiple of pi is rounded to."""
+    """Compute PyTorch's sum, in its dtype: at poles the result depends on the rounding of the sine of a multiple of
+    pi."""
     left = x < 0.5
     sine = xp.sin(x * math.pi)
     reflected = xp.where(left, (math.pi * math.pi) / (sine * sine), xp.zeros_like(x))
@@ -448,7 +449,8 @@ _OF_NUMBERS = ("default", "Tensor", "Scalar", "Tensor_Scalar", "Scalar_Tensor", 
 
 
 def _overloads(name: str) -> Iterator[schema.Overload]:
-    """Yield overloads of tensors and numbers (others are TorchScript's) neither taken apart nor registered above."""
+    """Yield overloads of tensors and numbers (others are TorchScript's) that are neither decomposed nor registered
+    above."""
     packet = getattr(torch.ops.aten, name, None)
     for overload in packet.overloads() if packet is not None else ():
         if overload in _OF_NUMBERS and (name if overload == "default" else f"{name}.{overload}") not in SPECS:
@@ -465,7 +467,7 @@ for _name, _kinds in ELEMENTWISE.items():
     _promotion = BOOL if _name in PREDICATES or _name in COMPARISONS else FLOAT
     if ("i" in _kinds and _promotion is FLOAT) or _name in _REFUSES_INTEGERS:
         _promotion = DEFAULT
-    if _name == "nextafter":  # of the dtype itself
+    if _name == "nextafter":  # depends on the dtype itself
         _promotion = PROMOTION.NO_OPMATH
     for _op in _overloads(ATEN.get(_name, _name)):
         _operands = schema.signature(_op).names

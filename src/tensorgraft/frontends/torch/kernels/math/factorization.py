@@ -21,7 +21,7 @@ def adjoint(xp: Any, x: AnyArray) -> AnyArray:
 
 
 def refuse_narrow(xp: Any, *arrays: Array) -> None:
-    """Factorisations are for single and double precision; of other dtypes the CPU says what it thinks."""
+    """Raise the CPU's error for dtypes other than single and double precision."""
     for x in arrays:
         if dtypes.real_dtype(xp.dtype_of(x)) not in (dtypes.float32, dtypes.float64):
             raise NotImplementedError(f"linear algebra in {xp.dtype_of(x)}")
@@ -94,7 +94,7 @@ def cholesky(xp: Any, x: Array, upper: bool) -> tuple[Array, Array]:
     """Return (factor, info). Where a matrix is not positive definite its factor is NaN."""
     refuse_narrow(xp, x)
     batch = xp.shape(x)[:-2]
-    if not xp.size(x):  # of any shape
+    if not xp.size(x):  # without elements, any shape
         return x, xp.zeros(batch, dtypes.int32)
     x = adjoint(xp, x) if upper else x
     lower = xp.cholesky(x)

@@ -42,8 +42,8 @@ def _entry(xp: Any, v: AnyArray, k: AnyArray) -> AnyArray:
 
 
 def _pivot(xp: Any, a: Value, k: Value, at: Value) -> tuple[Value, Value, Value]:
-    """Return (column k has nothing to divide by, the pivot is one of two rows, which row comes to its place), as Bunch
-    and Kaufman choose it."""
+    """Return (column k is zero below the diagonal, the pivot is a block of two rows, the row to swap with), as in the
+    method of Bunch and Kaufman."""
     dtype = a.dtype
 
     def size(v: Value) -> Value:  # LAPACK compares complex numbers by the sum of their parts' moduli
@@ -79,7 +79,7 @@ def _factor(xp: Any, a: Value, hermitian: bool) -> tuple[Value, Value, Value]:
         next_ = xp.minimum(k + 1, n - 1)
         last = xp.where(pair, next_, k)
 
-        # rows and columns `last` and `pivot` of what is left change places
+        # swap rows and columns `last` and `pivot` of the remaining matrix
         order = xp.where(at == last, pivot, xp.where(at == pivot, last, at))
         left = (rows >= k) & (columns >= k)
         a = xp.where(left, xp.take(xp.take(a, order, 0), order, 1), a)
@@ -92,7 +92,7 @@ def _factor(xp: Any, a: Value, hermitian: bool) -> tuple[Value, Value, Value]:
         e, divisor = xp.where(pair, e, one_value), xp.where(zero, one_value, d)
         low, high = d / conj(e), f / e
         scale = xp.where(pair, low * high - 1, one_value)
-        # of a pair (x y) times the inverse of ((d, e'), (e, f))
+        # (x y) times the inverse of ((d, e'), (e, f))
         v = (x * high - y) / (conj(e) * scale)
         w = (y * low - x) / (e * scale)
         v = xp.where(pair, v, x / divisor)

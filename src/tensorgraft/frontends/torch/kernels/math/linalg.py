@@ -70,7 +70,7 @@ def _solve_ex(
     info = first_zero(xp, packed)
     if check_errors:
         _check(xp, info, "torch.linalg.solve_ex", a)
-    # PyTorch's rule for what is a batch of vectors: one axis less, and the shape of A without its last axis
+    # PyTorch's definition of a batch of vectors: one axis less, and the shape of A without its last axis
     vector = xp.ndim(b) == 1 or (xp.ndim(b) == xp.ndim(a) - 1 and xp.shape(b) == xp.shape(a)[:-1])
     right = xp.expand_dims(b, -1) if vector else b
     x = _solve_left_or_right(xp, packed, order, right, left or vector, False)
@@ -170,7 +170,7 @@ def _cholesky_inverse(xp: Any, factor: Array, upper: bool = False) -> Array:
 def _lstsq(
     xp: Any, a: Value, b: Value, rcond: float | None = None, driver: str | None = None
 ) -> tuple[Value, Value, Value, Value]:
-    """Solve by singular value decomposition with any driver, on which what is returned beside the solution depends."""
+    """Solve by singular value decomposition with any driver; the driver determines the other results."""
     refuse_narrow(xp, a, b)
     driver = driver or "gelsy"
     known = driver in ("gelsy", "gels", "gelsd", "gelss") and a.dtype == b.dtype

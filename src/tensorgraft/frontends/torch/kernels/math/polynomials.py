@@ -44,7 +44,8 @@ TABLE = {
 
 
 def _recur(xp: Any, x: Value, n: Value, rule: Recurrence) -> Value:
-    """P_n(x); n int64, as many steps as the greatest n asks for whose polynomial is a number still."""
+    """Compute P_n(x) by recurrence; n is int64, and the number of steps that of the greatest n whose polynomial is
+    finite."""
     dtype = x.dtype
 
     def not_done(carry: tuple[Value, Value, Value]) -> Value:

@@ -33,7 +33,7 @@ def _glu_backward_jvp(
     (a, b), (da, db), (grad_a, _) = (_halves(xp, v, dim) for v in (x, dx, grad_x))
     s = xp.sigmoid(b)
     rest = 1 - s
-    slope = rest * db  # of log s
+    slope = rest * db  # the derivative of log s
     first = wide(xp, dgrad_glu) * s + grad_a * slope
     inner = da * rest - a * s * slope
     second = first * (a * rest) + grad_a * inner

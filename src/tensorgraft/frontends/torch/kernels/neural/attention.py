@@ -21,7 +21,8 @@ from tensorgraft.frontends.torch.dispatch.decomposed import decomposed_spec
 from tensorgraft.hub.array import Array
 
 Tensor = torch.Tensor
-SOURCE, PADDING = 0, 1  # what a mask is of: pairs of places (L, S), or places of each sample (N, S); else (N, H, L, S)
+# axes of a mask: pairs of positions (L, S), or positions of each sample (N, S); otherwise (N, H, L, S)
+SOURCE, PADDING = 0, 1
 
 
 def _hidden(mask: Tensor | None, mask_type: int | None) -> Tensor | None:
@@ -50,7 +51,8 @@ def _attention(
     mask_type: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     weights, biases = qkv_weight.chunk(3), qkv_bias.chunk(3)
-    wide = torch.promote_types(query.dtype, torch.float32)  # of low precision, products are rounded before the biases
+    # in low precision, products are rounded before biases are added
+    wide = torch.promote_types(query.dtype, torch.float32)
     scale = (1 / math.sqrt(embed_dim // num_head), 1, 1)
     heads = [
         ((F.linear(x, w).to(wide) + b.to(wide)) * s).to(x.dtype).unflatten(-1, (num_head, -1)).transpose(1, 2)

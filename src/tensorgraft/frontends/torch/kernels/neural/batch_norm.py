@@ -81,7 +81,8 @@ def _batch_norm_meta(
     momentum: float,
     eps: float,
 ) -> tuple[torch.Tensor, ...]:
-    """Return what the CPU does: evaluation saves no statistics; their dtype is that of the running ones, else `x`'s."""
+    """Return the CPU's metadata: evaluation saves no statistics; their dtype is that of the running ones, else that of
+    `x`."""
     saved = x.new_empty((x.shape[1] if training else 0,), dtype=(x if running_mean is None else running_mean).dtype)
     return torch.empty_like(x), saved, torch.empty_like(saved)
 
@@ -178,5 +179,5 @@ kernel("native_batch_norm_backward", meta=masked(_gradients_meta))(_batch_norm_g
 
 @kernel("batch_norm_backward", meta=masked(_gradients_meta))
 def _batch_norm_backward(xp: Any, *arguments: Any) -> tuple[Array | None, ...]:
-    """The same arguments, and last what the forward pass kept for its backend."""
+    """Compute the gradients. The last argument is what the forward pass has reserved for its implementation."""
     return _batch_norm_gradients(xp, *arguments[:-1])

@@ -1,4 +1,4 @@
-"""Convolutions: `F.conv*` and `F.conv_transpose*` come to `convolution`, its gradient is `convolution_backward`."""
+"""Convolutions: `F.conv*` and `F.conv_transpose*` call `convolution`, and their gradients `convolution_backward`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ints = tuple[int, ...]
 
 
 def _meta(x: torch.Tensor, w: torch.Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, *rest: Any) -> Any:
-    """Raises what PyTorch raises, and its meta function does not."""
+    """Return the metadata. Raises PyTorch's errors that its meta function omits."""
     for is_invalid, message in (
         (any(s <= 0 for s in stride), "non-positive stride is not supported"),
         (any(p < 0 for p in padding), "negative padding is not supported"),
@@ -66,7 +66,7 @@ def _convolution(
 ) -> Array:
     n = xp.ndim(w) - 2
     stride, padding, dilation = (_per_dimension(v, n) for v in (stride, padding, dilation))
-    if not xp.shape(x)[1] and not transposed:  # of no channels PyTorch makes none
+    if not xp.shape(x)[1] and not transposed:  # without input channels PyTorch's result has no channels
         return xp.zeros(
             (xp.shape(x)[0], 0, *xp.shape(_forwards(xp, x, w, stride, padding, dilation, groups))[2:]), xp.dtype_of(x)
         )
@@ -79,14 +79,14 @@ def _convolution(
     return out
 
 
-# what `torch._convolution` comes to on a device that is none of PyTorch's own
+# `torch._convolution` calls this on a device of an extension
 kernel("convolution_overrideable", meta=_meta)(_convolution)
 
 
 def _backward_meta(grad: torch.Tensor, x: torch.Tensor, w: torch.Tensor, *rest: Any) -> tuple[torch.Tensor | None, ...]:
     dx, dw, db = torch.ops.aten.convolution_backward.default(grad, x, w, *rest)
     geometry = rest[1], rest[4], rest[5], rest[6]
-    # of some masks PyTorch's meta function leaves out what is not asked for
+    # for some masks PyTorch's meta function omits gradients that are not requested
     dx, dw = (None if gradient is None else _laid_out(gradient, x, w, *geometry) for gradient in (dx, dw))
     return dx, dw, db
 

@@ -117,14 +117,14 @@ def _loss_meta(
     if isinstance(input_lengths, torch.Tensor):  # whatever their values: some that fit
         first = targets.shape[0] if targets.ndim == 1 else 0
         input_lengths, target_lengths = [0] * input_lengths.numel(), [first, *[0] * (target_lengths.numel() - 1)]
-    torch.ops.aten._ctc_loss.default(log_probs, targets, input_lengths, target_lengths, *rest)  # raises what it raises
+    torch.ops.aten._ctc_loss.default(log_probs, targets, input_lengths, target_lengths, *rest)  # raises PyTorch's error
     return log_probs.new_empty((n,)), log_probs.new_empty((n, t, 2 * targets.shape[-1] + 1))
 
 
 LENGTHS = ("input_lengths", "target_lengths")
 
 
-@kernel("_ctc_loss.Tensor", host=LENGTHS, meta=_loss_meta)  # what tg.jit meets: lengths without values
+@kernel("_ctc_loss.Tensor", host=LENGTHS, meta=_loss_meta)  # called under tg.jit, where lengths have no values
 @kernel("_ctc_loss", dynamic=LENGTHS, meta=_loss_meta)
 def _ctc_loss(
     xp: Any,

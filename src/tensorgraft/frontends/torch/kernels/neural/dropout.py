@@ -16,7 +16,7 @@ def _inner(xp: Any, x: Array) -> Any:
 
 @kernel("native_dropout", random=True)
 def _dropout(xp: Any, x: Array, p: float, train: bool | None, key: Array) -> tuple[Array, Array]:
-    """Return (x / (1 - p) where kept, what is kept)."""
+    """Return (x / (1 - p) where kept and 0 elsewhere, the mask of kept elements)."""
     if train is False or p == 0:
         return x, xp.ones(xp.shape(x), dtypes.bool_)
     if p == 1:

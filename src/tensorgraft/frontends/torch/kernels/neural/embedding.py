@@ -100,7 +100,7 @@ def _largest(xp: Any, rows: Value, real: Value, bag_of: Value, bags: int) -> tup
     """Return (the greatest numbers of each bag (bags, width), the first row that has them, or the number of rows for
     none)."""
     n, column = rows.shape[0], xp.expand_dims(real, 1)
-    # what is greater takes the place of what comes before it: NaN counts where it is the first of its bag, there alone
+    # a greater element replaces earlier ones: NaN counts only if it is the first of its bag
     at = xp.where(real, xp.iota(n, dtypes.int64), xp.full((), n, dtypes.int64))
     is_first = at == xp.take(xp.scatter(xp.full((bags,), n, dtypes.int64), (bag_of,), at, mode="min"), bag_of, 0)
     is_nan = xp.isnan(rows)
@@ -227,8 +227,10 @@ def _bag_backward(
     if scale_grad_by_freq:
         occurrences = _counts(xp, indices, num_weights)
         row_index = indices
-        if _divides_by_another_row():  # by that of the n-th of the sorted indices, for the n-th row that occurs
-            number = xp.cumsum(xp.astype(xp.greater(occurrences, 0), dtypes.int64), 0)  # of rows that occur, from 1 on
+        # the n-th row that occurs is divided by the frequency of the n-th of the sorted indices
+        if _divides_by_another_row():
+            # for each row, the number of rows that occur up to it
+            number = xp.cumsum(xp.astype(xp.greater(occurrences, 0), dtypes.int64), 0)
             row_index = xp.take(xp.sort((indices,), 0)[0], xp.subtract(xp.take(number, indices, 0), 1), 0)
         scale = xp.divide(scale, xp.astype(xp.take(occurrences, row_index, 0), dtypes.float64))
     if mode == MEAN:

@@ -55,7 +55,7 @@ def _padded(xp: Any, x: AnyArray, n: int, padding: int, align_corners: bool) -> 
 
 
 def _tap(xp: Any, at: Value, weight: Value, n: int) -> Tap:
-    """A pixel at an integral place; outside of the image there is none."""
+    """Return the pixel at an integral position, 0 outside of the image."""
     in_bounds = (at >= 0) & (at <= n - 1)
     position = xp.astype(xp.where(in_bounds, at, xp.zeros_like(at)), dtypes.int64)
     return Tap(position, weight, in_bounds)
@@ -70,12 +70,12 @@ def _cubic(xp: Any, t: Value, offset: int) -> Value:
     return (inner * d - 4) * a
 
 
-_NOWHERE = -100.0  # where the CPU puts places of volumes that are no numbers, outside of every image
+_NOWHERE = -100.0  # the CPU replaces NaN coordinates of volumes by this, outside of every image
 _MOST = 2.0**31 - 2
 
 
 def _pixel_coordinates(xp: Any, x: Value, n: int, padding: int, align_corners: bool, nan_position: float) -> Value:
-    """Places in a volume: NaN is `nan_position`, and so what is far away where nothing is padded."""
+    """Return positions in a volume; NaN becomes `nan_position`, and so do far positions without padding."""
     padded = _padded(xp, x, n, padding, align_corners)
     if padding == ZEROS:
         return xp.where(abs(x) <= _MOST, padded, xp.full_like(x, _NOWHERE))
@@ -86,7 +86,8 @@ def _pixel_coordinates(xp: Any, x: Value, n: int, padding: int, align_corners: b
 def _taps(
     xp: Any, g: Value, n: int, mode: int, pad: int, align_corners: bool, nan_at: float | None = None
 ) -> list[Tap]:
-    """Return what grid coordinates `g` (-1 ... 1) read along an axis of extent n. `nan_at`: NaN's in a volume."""
+    """Return the taps that grid coordinates `g` (-1 ... 1) read along an axis of extent n. `nan_at`: the position for
+    NaN in a volume."""
     by = (n - 1) / 2 if align_corners else n / 2
     x = (g + 1) * by if align_corners else (g + 1) * by - 0.5
     if mode == CUBIC:

@@ -1,4 +1,4 @@
-"""Losses whose values are checked, or that would be several programs."""
+"""Losses that check values, or would otherwise be several programs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _bce(xp: Any, x: Value, y: Value, weight: Value | None = None, reduction: in
         (_unit(xp, y), "all elements of target should be between 0 and 1"),
     )
     x, y, weight = _to_common_dtype(xp, x, y, weight)
-    low = -100.0  # as PyTorch, so that log(0) times 0 is 0
+    low = -100.0  # like PyTorch, so that log(0) times 0 is 0
     if_one = y * xp.maximum(xp.log(x), low)
     if_zero = (1 - y) * xp.maximum(xp.log1p(-x), low)
     return reduced(xp, _weighted(xp, -(if_one + if_zero), weight), reduction)
@@ -82,7 +82,7 @@ def _bce_with_logits(
 def _class_weights(
     xp: Any, x: AnyArray, target: AnyArray, weight: AnyArray | None, ignore_index: int, axis: int
 ) -> tuple[AnyArray, AnyArray]:
-    """Return (positions safe to look up, the weight of each target: 0 where ignored)."""
+    """Return (valid positions to look up, the weight of each target: 0 for ignored ones)."""
     dtype = dtypes.accumulator(xp.dtype_of(x))
     target = xp.astype(target, dtypes.int64)
     ignored = xp.equal(target, ignore_index)

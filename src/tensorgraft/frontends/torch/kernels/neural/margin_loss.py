@@ -108,7 +108,8 @@ def _label_sets(xp: Any, target: Value) -> tuple[Value, Value]:
 
 @with_operators
 def _multilabel_margins(xp: Any, x: Value, target: Value) -> tuple[Value, Value, Value]:
-    """Return (1 - (x[label j] - x[class i]) (N, j, i), where that counts, the labels (N, j), 0 where there is none)."""
+    """Return (1 - (x[label j] - x[class i]) (N, j, i), a mask of the terms that count, the labels (N, j), 0 for
+    none)."""
     valid, named = _label_sets(xp, target)
     safe = xp.where(valid, xp.astype(target, dtypes.int64), xp.zeros(target.shape, dtypes.int64))
     z = xp.expand_dims(x, 1) - xp.expand_dims(xp.take_along_axis(x, safe, 1), 2) + 1
@@ -118,7 +119,7 @@ def _multilabel_margins(xp: Any, x: Value, target: Value) -> tuple[Value, Value,
 
 @kernel("multilabel_margin_loss_forward", meta=_meta(torch.ops.aten.multilabel_margin_loss_forward))
 def _multilabel_margin(xp: Any, x: Array, target: Array, reduction: int) -> tuple[Array, Array]:
-    if not xp.size(x):  # of any dtype
+    if not xp.size(x):  # without elements, any dtype
         dtype = xp.dtype_of(x)
         return xp.zeros(xp.shape(x)[:-1] if reduction == NONE else (), dtype), xp.zeros(xp.shape(target), dtype)
     rows, targets = widened(xp, _rows(xp, x)), _rows(xp, target)

@@ -1,4 +1,4 @@
-"""Fused optimizer steps over all parameters in one program, and what `GradScaler` asks for.
+"""Fused optimizer steps over all parameters in one program, and operators of `GradScaler`.
 
 The step size is an input of the program: a schedule does not compile again.
 """

@@ -1,4 +1,4 @@
-"""One step of an LSTM or a GRU after its matrix products. `nn.LSTM` and `nn.GRU` come to these, step by step."""
+"""One step of an LSTM or a GRU after its matrix products. `nn.LSTM` and `nn.GRU` call these operators for each step."""
 
 from __future__ import annotations
 

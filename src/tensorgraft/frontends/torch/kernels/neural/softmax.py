@@ -21,7 +21,7 @@ def _wide(xp: Any, x: AnyArray) -> AnyArray:
 
 @kernel("_softmax")
 def _softmax(xp: Any, x: Array, dim: int, half_to_float: bool) -> Array:
-    if not xp.size(x):  # of any dtype: integers have no minus infinity to begin with
+    if not xp.size(x):  # without elements, any dtype: integers have no minus infinity as initial value
         return x
     return xp.reshape(xp.softmax(_wide(xp, x), dim), xp.shape(x))
 
@@ -71,7 +71,7 @@ def _masked_meta(
     return torch.empty_like(x)
 
 
-# what the mask of `_masked_softmax` is of: (L, L) pairs of places, (B, L) places, all elements
+# axes of the mask of `_masked_softmax`: (L, L) pairs of positions, (B, L) positions, all elements
 PAIRS, PLACES, ELEMENTS = 0, 1, 2
 
 
