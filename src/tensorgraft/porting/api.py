@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.codegen.program import error_line
-from tensorgraft.porting.comparison import TracedProgram, compared, compared_gradients, gradients, outputs
+from tensorgraft.porting.comparison import ProgramAtSizes, compared, compared_gradients, gradients, outputs
 from tensorgraft.porting.graph import ProgramGraph
 from tensorgraft.porting.mapping import Entry, Mapping
 from tensorgraft.porting.matching import UNKNOWN, Matcher
@@ -114,11 +114,11 @@ def diff(a: Any, b: Any, *example: Any, target_example: Sequence[Any] | None = N
     return report
 
 
-def _traced(program: Any, example: tuple[Any, ...]) -> TracedProgram:
+def _traced(program: Any, example: tuple[Any, ...]) -> ProgramAtSizes:
     if isinstance(program, tuple) and len(program) == 2 and callable(program[0]):
         program, example = program[0], (program[1], *example)
     args = tuple(_array_for(program, x) for x in example)
-    return TracedProgram(source_program(program, (args, {})), args)
+    return ProgramAtSizes(source_program(program, (args, {})), args)
 
 
 def _array_for(program: Any, x: Any) -> Any:
@@ -130,7 +130,7 @@ def _array_for(program: Any, x: Any) -> Any:
     return x
 
 
-def random_weights(traced: TracedProgram, seed: int) -> dict[str, np.ndarray]:
+def random_weights(traced: ProgramAtSizes, seed: int) -> dict[str, np.ndarray]:
     """Weights of the size that the program's have, which tell its arrays and their elements apart: positive where the
     program's are (variances, scales), since it may take their roots."""
     rng = np.random.default_rng(seed)
@@ -144,7 +144,7 @@ def random_weights(traced: TracedProgram, seed: int) -> dict[str, np.ndarray]:
     return out
 
 
-def _mapping(matcher: Matcher, of_source: TracedProgram, of_target: TracedProgram) -> Mapping:
+def _mapping(matcher: Matcher, of_source: ProgramAtSizes, of_target: ProgramAtSizes) -> Mapping:
     recognize = Recognizer({n: p.shape for n, p in of_source.graph.parameters.items()})
     entries = {}
     for name, node in of_target.graph.parameters.items():
@@ -171,8 +171,8 @@ def _mapping(matcher: Matcher, of_source: TracedProgram, of_target: TracedProgra
 def _compare(
     report: PortReport,
     mapping: Mapping,
-    of_source: TracedProgram,
-    of_target: TracedProgram,
+    of_source: ProgramAtSizes,
+    of_target: ProgramAtSizes,
     weights: AbstractMapping[str, np.ndarray],
 ) -> None:
     """Add the results of both programs, where every weight is known, and their gradients."""
@@ -192,7 +192,7 @@ def _compare(
 
 
 def _sizes(
-    report: PortReport, of_source: TracedProgram, of_target: TracedProgram
+    report: PortReport, of_source: ProgramAtSizes, of_target: ProgramAtSizes
 ) -> list[tuple[str, ProgramGraph, ProgramGraph]]:
     """Both graphs at the example's size, and with one more in the batch."""
     found = [("as the example", of_source.graph, of_target.graph)]

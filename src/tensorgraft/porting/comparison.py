@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +11,7 @@ import numpy as np
 
 from tensorgraft.codegen.program import SourceProgram
 from tensorgraft.hub.recorded.block import mapped
-from tensorgraft.porting.expressions import Concatenation, Expression, View
+from tensorgraft.porting.expressions import Concatenation, Expression, View, views
 from tensorgraft.porting.graph import ProgramGraph, ValueNode, evaluate, numpy_backend
 from tensorgraft.porting.report import Comparison
 from tensorgraft.porting.values import layouts, relative_difference
@@ -17,7 +19,7 @@ from tensorgraft.porting.values import layouts, relative_difference
 FORWARD, GRADIENT = 1e-5, 1e-4  # of the largest value, as for generated source
 
 
-class TracedProgram:
+class ProgramAtSizes:
     """A program with an example of its arguments, and graphs of it at several sizes."""
 
     def __init__(self, program: SourceProgram, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> None:
@@ -101,23 +103,18 @@ def compared_gradients(
     of_source: Mapping[str, np.ndarray],
     of_target: Mapping[str, np.ndarray],
 ) -> Comparison:
-    """Gradients of target parameters that are moved elements of source parameters, each of one."""
-    uses: dict[str, int] = {}
+    """Gradients of target parameters that are moved elements of source parameters, of which no other is one."""
+    taken: Counter[str] = Counter()
     for e in expressions.values():
-        for name in dict.fromkeys(e.sources()) if e is not None else ():
-            uses[name] = uses.get(name, 0) + 1
-    largest, detail, largest = (
-        0.0,
-        "",
-        max((float(np.max(np.abs(g), initial=0.0)) for g in of_source.values()), default=0.0),
-    )
+        for view in views(e):
+            taken[view.source] += math.prod(view.shape)
+    tied = {name for name, g in of_source.items() if taken[name] > g.size}
+    scale = max((float(np.max(np.abs(g), initial=0.0)) for g in of_source.values()), default=0.0) or 1.0
+    largest, detail = 0.0, ""
     for name, e in expressions.items():
-        if not _moves(e) or any(n not in of_source for n in e.sources()):  # type: ignore[union-attr]
+        if e is None or not _moves(e) or tied.intersection(e.sources()):
             continue
-        if any(uses[n] > 1 for n in e.sources()) and not isinstance(e, View):  # type: ignore[union-attr]
-            continue
-        moved = e(of_source.__getitem__)  # type: ignore[misc]
-        d = float(np.max(np.abs(moved - of_target[name]), initial=0.0)) / (largest or 1.0)
+        d = float(np.max(np.abs(e(of_source.__getitem__) - of_target[name]), initial=0.0)) / scale
         if d > largest:
             largest, detail = d, name
     return Comparison("gradients", "as the example", largest, GRADIENT, detail)

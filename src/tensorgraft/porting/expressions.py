@@ -1,7 +1,7 @@
 """Expressions: how an array of the target is made of arrays of the source, in NumPy's words.
 
-`View` moves elements of one array, `Concatenation` puts arrays together, `Sum` adds them, `Constant` is a constant. They
-are written as NumPy, stored as JSON, and computed one array at a time.
+`View` moves elements of one array, `Concatenation` puts arrays together, `Sum` adds them, `Constant` is one number.
+They are written as NumPy, stored as JSON, and computed one array at a time.
 """
 
 from __future__ import annotations
@@ -155,6 +155,14 @@ class Constant:
 
 
 Expression = View | Concatenation | Sum | Constant
+
+
+def views(expression: Expression | None) -> Iterator[View]:
+    """The views in an expression."""
+    if isinstance(expression, View):
+        yield expression
+    for part in getattr(expression, "parts", getattr(expression, "terms", ())):
+        yield from views(part)
 
 
 def from_json(data: Mapping[str, Any]) -> Expression:

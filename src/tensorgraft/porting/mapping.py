@@ -14,7 +14,7 @@ import numpy as np
 from tensorgraft import files
 from tensorgraft.porting.checkpoints import Checkpoint, write
 from tensorgraft.porting.converter import converter
-from tensorgraft.porting.expressions import Concatenation, Expression, View, from_json
+from tensorgraft.porting.expressions import Concatenation, Expression, View, from_json, views
 
 FORMAT = 1
 
@@ -178,7 +178,7 @@ class _Reader:
 def _dtype_of(entry: Entry, arrays: Checkpoint, get: _Reader, wanted: Any) -> np.dtype:
     """The dtype of a result. Raises ValueError for other shapes, and where digits would be lost."""
     found = []
-    for view in _views(entry.expression):
+    for view in views(entry.expression):
         shape, dtype = get.shape_and_dtype(view.source)
         if shape != view.source_shape:
             raise ValueError(
@@ -193,13 +193,6 @@ def _dtype_of(entry: Entry, arrays: Checkpoint, get: _Reader, wanted: Any) -> np
     if np.result_type(dtype, wanted) != wanted and dtype != wanted:
         raise ValueError(f"{entry.target} would lose digits: the checkpoint has {dtype}, not {wanted}")
     return wanted
-
-
-def _views(expression: Expression | None) -> Iterator[View]:
-    if isinstance(expression, View):
-        yield expression
-    for part in getattr(expression, "parts", getattr(expression, "terms", ())):
-        yield from _views(part)
 
 
 def _parts(expression: Expression | None, get: _Reader) -> Iterator[np.ndarray]:
