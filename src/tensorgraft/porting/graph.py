@@ -529,7 +529,8 @@ def _dot_general(
     if _is_zero(x):
         return graph.constant(np.zeros(result.shape, widened(np.dtype(result.dtype))))
     (ca, cb), at = contract, 0
-    if x.op == "concat" and len(ca) == 1 and x.args[1] % len(x.shape) == ca[0]:
+    axis = x.kwargs.get("axis", x.args[-1]) if x.op == "concat" else None
+    if axis is not None and len(ca) == 1 and axis % len(x.shape) == ca[0]:
         total: Any = None
         for part in x.args[0]:
             n = part.shape[ca[0]]
