@@ -1,8 +1,10 @@
-"""Inverse trigonometric functions of float32 in operations that XLA vectorises: its own, on a CPU, calls a function for each element.
+"""Inverse trigonometric functions of float32 in operations that XLA vectorises. For its own, XLA calls a function of
+the C library for each element on a CPU.
 
 The quotient of the smaller by the larger operand is in [0, 1], where atan(t) / t is a polynomial of t^2 (a minimax fit,
 relative error 2.4e-9); the quadrant says which multiple of pi / 2 it is added to, or subtracted from. Results are off
-by at most 1.6 units in the last place (arccosine and arcsine: 3). Denormal operands count as zero, as elsewhere in XLA on a CPU.
+by at most 1.6 units in the last place (arccosine and arcsine: 3). Denormal operands count as zero, as elsewhere in XLA
+on a CPU.
 """
 
 from __future__ import annotations
