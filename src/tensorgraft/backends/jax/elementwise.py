@@ -205,8 +205,8 @@ def _inverse(fn: Fn, negate_imag: bool = False) -> Fn:
     return _unary(_in_float32(_by_sign_of_zero(fn, negate_imag)))
 
 
-def _by_platform(on_cpu: Fn, elsewhere: Fn) -> Fn:
-    for_cpus, for_others = operation(on_cpu), operation(elsewhere)
+def _by_platform(on_cpu: Fn, on_others: Fn) -> Fn:
+    for_cpus, for_others = operation(on_cpu), operation(on_others)
 
     def method(self: Any, /, *xs: Array) -> Array:
         return (for_cpus if self.for_cpu else for_others)(self, *xs)
