@@ -30,7 +30,8 @@ def _unit_nodes() -> np.ndarray:
 
 
 def _half_line_nodes() -> np.ndarray:
-    """Rows (y, weight) for integrals over y > 0 of what falls off like exp(-y): y = exp(u - exp(-u))."""
+    """Return rows (y, weight) for integrals over y > 0 of functions that decrease like exp(-y): y = exp(u -
+    exp(-u))."""
     y = np.exp(_GRID - np.exp(-_GRID))
     return np.stack([y, _STEP * y * (1 + np.exp(-_GRID))], axis=1)
 

@@ -34,7 +34,7 @@ DEFERRED = {"jax": "tensorgraft.backends.jax.deferred:deferred"}
 
 @dataclass(frozen=True)
 class BackendInfo:
-    """The facts that are known of a backend without importing its framework."""
+    """Properties of a backend that are known without importing its framework."""
 
     name: str
     entry: str  # "module:Class"
@@ -64,7 +64,8 @@ def backends() -> list[str]:
 
 
 def lookup(name: str) -> BackendInfo:
-    """Raises BackendNotAvailableError, which lists what there is, for a backend unknown or not installed."""
+    """Return the `BackendInfo` of a backend. Raises BackendNotAvailableError, with the available ones, for an unknown
+    or missing backend."""
     info = known().get(name)
     names = ", ".join(backends())
     if info is None:
@@ -132,7 +133,8 @@ def default_or_none() -> str | None:
 
 
 def set_default(device: str) -> None:
-    """Raises BackendNotAvailableError for a backend unknown or not installed, ValueError for what is no device."""
+    """Set the default device. Raises BackendNotAvailableError for an unknown or missing backend, ValueError for a name
+    that is no device."""
     global _chosen
     lookup(parse(device)[0])
     _chosen = device

@@ -140,8 +140,8 @@ class Runtime:
         return self.constrain(part, placement)
 
     def same_everywhere(self, action: str, arrays: Mapping[str, Array], /) -> None:
-        """Raises RuntimeError, on every process, where arrays by their names, which each has whole, are not the same on
-        all; `action` says in the message what this process does."""
+        """Raise RuntimeError, on every process, if named arrays that each process has in full differ between processes;
+        `action` describes the call in the message."""
 
     def placement(self, x: Array, /) -> Placement | None:
         """Return where the pieces of `x` lie; None for an array that is not spread over a mesh, or is being traced."""
@@ -161,19 +161,19 @@ class Runtime:
         return self.asarray(piece)
 
     def joined_as(self) -> int | None:
-        """The number of this device among those of all processes of the program, where the framework has joined these
-        for collectives; None where it has not."""
+        """Return the number of this device among those of all processes of the program, if the framework has joined
+        them for collectives; otherwise None."""
         return None
 
     def collective(self, call: CollectiveCall, arrays: Sequence[Array], group: Group, /) -> tuple[Array, ...]:
-        """Return what the processes of a group compute together (`hub.collectives`), of arrays in each, or its part of
-        a program that is being traced.
+        """Compute a collective of the processes of a group (`hub.collectives`) on arrays of each; in a trace, add it to
+        the program.
 
-        Raises RuntimeError where they call different ones."""
+        Raises RuntimeError if the processes call different ones."""
         raise TypeError(f"the backend {self.name} does not support several processes")
 
     def place(self, n: int, /) -> Any:
-        """An index as an argument of compiled functions, for many calls: what costs the least to hand over."""
+        """Return an index as an argument of compiled functions that is cheap to pass in many calls."""
         return n
 
     def observe(self, fn: Callable[[np.ndarray], None], x: Array, /) -> None:
@@ -186,8 +186,8 @@ class Runtime:
     # ---- the memory of the host, which a cold tier computes on -----------------------------------------------------
 
     def over_memory(self, x: np.ndarray, /) -> Array | None:
-        """An array over the memory of a host array, which the host may write later and read what is new; None where
-        that cannot be (another device's memory, or memory that does not suit)."""
+        """Return an array over the memory of a host array, which sees later writes of the host; None if that is not
+        possible (another device's memory, or an unsuitable layout)."""
         return None
 
     def lend(self, x: Array, /) -> Any | None:

@@ -16,9 +16,11 @@ from tensorgraft.transforms.module import Module, field
 
 def dot_product_attention(query: Array, key: Array, value: Array, mask: Array | None = None) -> Array:
     """Compute softmax(query key^T / sqrt(size)) value, of (..., q, size), (..., kv, size) and (..., kv, width). `mask`,
-    which broadcasts to (..., q, kv), is true where a query may look (Vaswani et al. 2017, arXiv 1706.03762).
+    which broadcasts to (..., q, kv), is true for keys that a query may attend to (Vaswani et al. 2017, arXiv
+    1706.03762).
 
-    Returns (..., q, width). Raises TypeError for what are no floating-point arrays, ValueError for other shapes.
+    Returns (..., q, width). Raises TypeError for operands that are no floating-point arrays, ValueError for other
+    shapes.
     """
     return xp.matmul(attention_weights(query, key, mask), value)
 

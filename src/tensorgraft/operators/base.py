@@ -1,4 +1,4 @@
-"""`LinearOperator`: what is applied to a vector, a pytree of arrays."""
+"""`LinearOperator`: a linear function of a vector, which is a pytree of arrays."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class LinearOperator(ABC):
 
     @property
     def tags(self) -> tags_.Tags:
-        """The tags that are known of it, with what follows from them."""
+        """The known tags of the operator, and those that follow from them."""
         return tags_.closed(self._tags, self.dtype, name=type(self).__name__)
 
     @property

@@ -68,7 +68,7 @@ class DiagonalLinearOperator(LinearOperator):
     """Multiplies by a diagonal, an array (n,) or a pytree of arrays of any shapes.
 
     Arguments:
-        tags: what is known besides, for example "positive_semidefinite".
+        tags: further properties, for example "positive_semidefinite".
     """
 
     _fields = ("values", "_given")

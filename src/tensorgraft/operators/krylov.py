@@ -217,7 +217,7 @@ class GMRES(Iterative):
         return Solved(s["x"], s["error"] <= goal, s["step"])
 
     def _cycle(self, operator: LinearOperator, r: Array, goal: Array, size: int, left: Array) -> tuple[Array, Array]:
-        """Return (what is to be preconditioned and added, the steps). Arrays have the column's axis first."""
+        """Return (the correction before preconditioning, the steps). Arrays have the column's axis first."""
         n, k = r.shape
         dtype, device = r.dtype, r.device
         row_index = xp.arange(size + 1, device=device)

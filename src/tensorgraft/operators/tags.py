@@ -1,4 +1,4 @@
-"""Tags of linear operators, which say what is known of one, and a table of the rules by which they are passed on."""
+"""Tags of linear operators, which declare properties, and the table of rules by which they propagate."""
 
 from __future__ import annotations
 

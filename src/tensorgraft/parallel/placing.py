@@ -83,8 +83,8 @@ def shard_batch(batch: Any, mesh: Mesh, axis: str | tuple[str, ...] | None = Non
 
 
 def batch_part(mesh: Mesh, axis: str | tuple[str, ...] | None = None) -> tuple[int, int]:
-    """Return (which part, of how many) of a batch this process gives to `shard_batch`; (0, 1) in a program of one
-    process.
+    """Return (number of the part, number of parts) of a batch that this process passes to `shard_batch`; (0, 1) in a
+    program of one process.
 
     It is what `DistributedSampler(data, rank=part, num_replicas=parts)` wants to know. Processes between which the axis
     does not run have the same part, and give the same. Raises ValueError for an axis that the mesh has not.
@@ -163,7 +163,8 @@ def constrain(x: Any, spec: Spec, mesh: Mesh | None = None) -> Any:
 
 
 def placement(x: Any) -> Placement | None:
-    """Return where the pieces of an array lie; None for one that is on one device. (XLA chooses for what it computes.)
+    """Return the placement of an array; None for an array on one device. (XLA chooses placements of intermediate
+    results.)
 
     Raises TypeError for what is no array, and TracedValueError inside a compiled function, where that is not known.
     """
@@ -209,8 +210,8 @@ def note_mesh(mesh: Mesh) -> None:
 
 
 def front_end(name: str, x: Any) -> ModuleType:
-    """Return the module that places arrays of the kind of `x`. Raises TypeError, with the caller's name, for what is no
-    array."""
+    """Return the module that places arrays of the kind of `x`. Raises TypeError, with the caller's name, for anything
+    but an array."""
     framework = framework_of(x)
     if framework == "torch":
         from tensorgraft.parallel import of_torch

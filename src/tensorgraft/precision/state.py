@@ -25,7 +25,7 @@ SUPPORTED = (dtypes.bfloat16, dtypes.float16)
 
 @dataclass(frozen=True)
 class Region:
-    """The settings of an autocast region. Hashable: what is compiled inside is found again by it."""
+    """The settings of an autocast region. Hashable, as a part of the keys of compiled programs."""
 
     policy: str
     dtype: np.dtype  # the dtype of kind `lower_precision_fp`

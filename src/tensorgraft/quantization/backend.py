@@ -138,7 +138,8 @@ class QuantizingBackend(_Operations):
         return self.inner.from_dlpack(x)
 
     def astype(self, x: Array, dtype: np.dtype, /) -> Array:
-        """Another floating dtype is what the numbers are rounded to; any other makes an array dense."""
+        """Convert: to another floating dtype by changing that to which numbers are dequantised; to any other dtype as a
+        dense array."""
         if not isinstance(x, Quantized):
             return self.inner.astype(x, dtype)
         if dtypes.is_floating(dtype) and x.dtype == dtypes.float32:

@@ -112,7 +112,7 @@ class _Run:
             )
 
     def ranges(self, names: Iterable[str], weights: Mapping[str, Quantized]) -> dict[str, Quantized]:
-        """Fixed ranges of what multiplies weights, measured in the model as it is."""
+        """Return fixed ranges of the inputs of weights, measured in the unquantised model."""
         watches = {name: self._watch(name) for name in names}
         self._measure({}, watches)
         return {name: self._with_range(weights[name], watch) for name, watch in watches.items()}
@@ -140,7 +140,7 @@ class _Run:
         return _Watch(name, observed, sink)
 
     def _measure(self, watched: Mapping[str, Quantized], watches: Mapping[str, _Watch]) -> list[str]:
-        """Run all batches. Returns the names of what is watched in the order in which it was reached."""
+        """Run all batches. Returns the names of the observed weights in the order of their first use."""
         order: list[str] = []
         relays, watching = [], {}
         for name, watch in watches.items():

@@ -1,4 +1,4 @@
-"""Ranges that a fixed scale for what multiplies a weight covers, found batch by batch, on the host."""
+"""Ranges of the inputs of weights for fixed scales, determined batch by batch, on the host."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LEAST = float(np.finfo(np.float32).tiny)  # scales below it have no reciprocal
 
 
 class InputRange:
-    """The range of numbers that come in batches.
+    """The range of the numbers of several batches.
 
     Arguments:
         observer: "minmax", all of them; "percentile" (99.9) or, for example, "percentile_99.5", all but the outermost,
@@ -60,7 +60,7 @@ class InputRange:
 
 
 def range_of(scheme: Scheme, observer: str) -> InputRange | None:
-    """Return a range for what multiplies an array of a scheme; None where the scheme keeps none."""
+    """Return an `InputRange` for the inputs of an array of a scheme, or None if the scheme has no fixed range."""
     return InputRange(observer, scheme.parts[-1] == "input_zero") if scheme.is_static else None
 
 
@@ -113,7 +113,7 @@ class _Histogram:
         return (half - below) * width, (above - half) * width
 
     def error(self, scale: float, zero: float) -> float:
-        """The sum of squares of what rounding to int8 codes changes."""
+        """Return the sum of squared errors of rounding to int8 codes."""
         middles = (np.arange(_BINS) + 0.5) * (2 * self.reach / _BINS) - self.reach
         rounded = (np.clip(np.round(middles / scale) + zero, LOW, HIGH) - zero) * scale
         return float((self.counts * (rounded - middles) ** 2).sum())

@@ -102,7 +102,7 @@ def counting(run: Callable[..., Any], notes: Notes) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def allowed() -> Iterator[None]:
-    """Context in which dequantisation is intended, and so neither counted nor forbidden."""
+    """A context in which dequantisation is intended, and neither counted nor forbidden."""
     before, _now.counting = _now.counting, False
     try:
         yield

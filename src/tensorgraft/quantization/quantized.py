@@ -1,7 +1,7 @@
-"""`Quantized`: codes and scales as one array, seen through a geometry.
+"""`Quantized`: codes and scales as one array, with a geometry.
 
-The codes have a shape of their own, the base. A view (transposed, sliced, reshaped) is the same codes seen through
-other strides, so what it dequantises to is, bit for bit, that view of what the base dequantises to.
+The codes have the shape of the base. A view (transposed, sliced, reshaped) has the same codes with other strides, so
+that its dequantised numbers equal, bit for bit, the view of those of the base.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def check_numbers(parts: Mapping[str, np.ndarray], label: str) -> None:
 
 
 def check_fit(parts: Mapping[str, np.ndarray], base: Shape, geometry: Geometry, scheme: Scheme, label: str) -> None:
-    """Raises ValueError where arrays of the host are not those of a quantised array of that base, or a view looks
-    beyond it: of files, which may say anything."""
+    """Raise ValueError if arrays of the host are not those of a quantised array of that base, or a view exceeds it: for
+    files, which cannot be trusted."""
     codes, scale = parts["codes"], parts["scale"]
     encoding, count = scheme.codes, math.prod(base)
     expected = (-(-count // encoding.packed),) if encoding.packed > 1 else base
@@ -236,7 +236,7 @@ def with_own_codes(xp: Backend, q: Quantized) -> Quantized:
 
 
 def blocks(xp: Backend, scale: Any, shape: Shape) -> tuple[int, ...]:
-    """The extents of what shares a scale."""
+    """The extents of the blocks that share a scale."""
     return tuple(max(n, 1) // max(s, 1) for n, s in zip(shape, xp.shape(scale), strict=True))
 
 

@@ -82,18 +82,19 @@ class Scheme:
 
     @property
     def is_static(self) -> bool:
-        """Return whether what it quantises keeps how the other operand of products is quantised."""
+        """Return True if arrays of the scheme store how the other operand of products is quantised."""
         return self.activation in ("int8_static", "int8_static_asymmetric")
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names of the arrays that make up what it quantises."""
+        """The names of the arrays of which a quantised array consists."""
         zero = ("zero",) if self.has_zero_points else ()
         inputs = ("input_scale",) if self.is_static else ()
         return ("codes", "scale", *zero, *inputs, *(("input_zero",) if self.activation == _WITH_ZERO else ()))
 
     def blocks(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The extents, in a tensor of `shape`, of what shares a scale. Raises ValueError where they do not divide."""
+        """Return the extents, in a tensor of `shape`, of the blocks that share a scale. Raises ValueError if they do
+        not divide it."""
         if self.granularity == "tensor":
             return tuple(max(n, 1) for n in shape)
         if self.granularity == "channel":

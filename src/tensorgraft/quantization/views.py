@@ -92,7 +92,7 @@ def gather(xp: Backend, q: Quantized, indices: Sequence[Array]) -> Quantized | N
 
 @rule("dynamic_slice")
 def dynamic_slice(xp: Backend, q: Quantized, start: Sequence[Array], sizes: Sequence[int]) -> Quantized | None:
-    """Slice from a start that is not known, so that blocks along these axes are taken apart."""
+    """Slice from a traced start, for which blocks along these axes have to be split."""
     sliced_axes = [axis for axis, (n, size) in enumerate(zip(q.shape, sizes, strict=True)) if size != n]
     if not sliced_axes:
         return q

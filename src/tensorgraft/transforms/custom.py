@@ -50,8 +50,8 @@ def custom_vjp(fn: Callable[..., Any], backward: Callable[[Any, Any, Any], Any])
 
 
 def _flat(fn: Any, cotangents: Any, arguments: tuple[Any, ...]) -> list[Any]:
-    """The cotangents of the arrays among the arguments, one after another. Raises TypeError and ValueError where a rule
-    has not given them."""
+    """Return the cotangents of the arrays among the arguments in order. Raises TypeError and ValueError if a rule has
+    returned others."""
     import optree
 
     from tensorgraft.frontends.array_api import Array

@@ -1,4 +1,4 @@
-"""`filter_eval_shape`: the shapes and dtypes of what a function returns, without computing it."""
+"""`filter_eval_shape`: the shapes and dtypes of a function's results, without computing them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tg.explain`: what `tg.jit` makes of a call, and what that needs."""
+"""`tg.explain`: the program of a call under `tg.jit`, and its requirements."""
 
 from __future__ import annotations
 

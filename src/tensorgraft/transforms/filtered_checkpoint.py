@@ -1,4 +1,4 @@
-"""`filter_checkpoint`: derivatives that compute again what they need, instead of keeping it."""
+"""`filter_checkpoint`: derivatives that recompute intermediate results instead of saving them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class _Checkpoint(WrappedFunction):
 
 @contextlib.contextmanager
 def _as_new_values(call: Any, cells: Sequence[Any], cotangent: Any) -> Iterator[Any]:
-    """The arguments, and what the cells hold, as values that a compiler takes for others: it would find that everything
-    was computed before, and keep it."""
+    """Return the arguments, and the values of captured variables, behind a barrier: a compiler would otherwise find
+    that all results were computed before, and keep them."""
     from tensorgraft.frontends.array_api.core.array import Array
     from tensorgraft.storage import Storage
 

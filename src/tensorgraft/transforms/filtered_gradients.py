@@ -106,8 +106,8 @@ def filter_jvp(fn: Callable[..., Any], primals: Any, tangents: Any, **kwargs: An
 
 
 def _like(leaves: list[Any], structure: Any, tree: Any, label: str, owner: str) -> list[Any]:
-    """Return for each leaf what is given in its place: zeros for None, which may stand for a part of the tree, and for
-    what has no derivative."""
+    """Return for each leaf its cotangent: zeros for None, which may represent a subtree, and for leaves without a
+    derivative."""
     matched: list[Any] = []
 
     def below(v: Any, part: Any) -> None:

@@ -1,5 +1,5 @@
-"""Attention and its gradients (Vaswani et al. 2017, arXiv 1706.03762; the softmax's parts as in Dao et al. 2022,
-arXiv 2205.14135): what is kept for the backward pass is one number a query."""
+"""Attention and its gradients (Vaswani et al. 2017, arXiv 1706.03762; the softmax's parts as in Dao et al. 2022, arXiv
+2205.14135): the residual of the backward pass is one number for each query."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Attention:
         self: Any, grad: Array, q: Array, k: Array, v: Array, out: Array, norm: Array, mask: Array | None = None,
         causal: bool = False, scale: float | None = None,
     ) -> tuple[Array, Array, Array]:  # fmt: skip
-        """The gradients in q, k and v from that in `out`; `out` and `norm` are what `attention` returned."""
+        """Return the gradients of q, k and v from that of `out`; `out` and `norm` are the results of `attention`."""
         dtype = self.dtype_of(q)
         wide = dtypes.accumulator(dtype)
         factor = 1 / math.sqrt(self.shape(q)[3]) if scale is None else scale

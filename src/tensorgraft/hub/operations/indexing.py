@@ -44,7 +44,7 @@ class Indexing:
         return self.permute_dims(moved, order)
 
     def _grid(self, indices: Array, axis: int) -> tuple[Array, ...]:
-        """One index array an axis that says where `indices`, used along `axis`, look."""
+        """Return an index array for each axis, for `indices` along `axis` and all positions along the others."""
         shape = self.shape(indices)
         axis %= len(shape)
         grid = []

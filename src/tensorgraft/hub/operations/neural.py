@@ -313,8 +313,8 @@ class Neural:
     def attention_weights(
         self: Any, q: Array, k: Array, mask: Array | None = None, causal: bool = False, scale: float | None = None
     ) -> Array:
-        """softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E), zeros for a query that sees nothing. The
-        mask is added to the scores, or says what is seen (Vaswani and others 2017)."""
+        """softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E), zeros for a query without visible keys. The
+        mask is added to the scores, or, if boolean, is true for visible keys (Vaswani et al. 2017)."""
         scores = self.multiply(
             self.matmul(q, self.matrix_transpose(k)), self.shape(q)[3] ** -0.5 if scale is None else scale
         )

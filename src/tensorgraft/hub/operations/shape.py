@@ -169,7 +169,7 @@ class ShapeOps:
         return self.reshape(repeated, tuple(r * s for r, s in zip(repeats, shape, strict=True)))
 
     def repeat(self, x: Array, times: int, axis: int) -> Array:
-        """Each element along an axis `times` times, one beside the other."""
+        """Repeat each element along an axis `times` times; repetitions are adjacent."""
         shape = self.shape(x)
         axis %= len(shape)
         before, after_axis = shape[: axis + 1], shape[axis + 1 :]

@@ -45,7 +45,8 @@ class Windowed:
     # ---- composites ------------------------------------------------------------------------------------------------
 
     def window_patches(self, x: Array, window: Ints, strides: Ints, window_dilation: Ints) -> Array:
-        """(..., spatial) -> (..., prod(window), out spatial): what each window over the last axes sees, row-major."""
+        """Return (..., prod(window), out spatial) of (..., spatial): the elements that each window over the last axes
+        reads, row-major."""
         n = len(window)
         shape = self.shape(x)
         lead, spatial = shape[:-n], shape[-n:]

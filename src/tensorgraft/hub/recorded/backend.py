@@ -72,7 +72,7 @@ class RecordedBackend(_Operations):
 
     @property
     def replaying(self) -> bool:
-        """Return True while the inner backend traces or runs what was recorded, with its own operations."""
+        """Return True while the inner backend traces or runs recorded operations."""
         return getattr(self._local, "replaying", False)
 
     @contextlib.contextmanager
@@ -174,7 +174,8 @@ class RecordedBackend(_Operations):
     # ---- running ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Compile and run what was recorded; its results are known then (a backend may still be computing them)."""
+        """Compile and run the recorded operations; their results are then known (a backend may still be computing
+        them)."""
         with self._lock:
             graph, self._graph = self._graph, Graph()
             live_nodes = graph.wanted()

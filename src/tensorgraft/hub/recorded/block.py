@@ -58,7 +58,8 @@ class Call:
 
 @dataclass(eq=False)
 class Block:
-    """A function: what it takes, does and returns. One that is an argument of a call sees the Vars around the call."""
+    """A function: its parameters, calls and results. The block of a branch or loop body may use the Vars around its
+    call."""
 
     parameters: tuple[Tree, ...]
     calls: list[Call]
@@ -78,7 +79,7 @@ def leaves(tree: Any) -> Iterator[Any]:
 
 
 def mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
-    """`fn` of what is in tuples (named ones included), lists and dictionaries."""
+    """Apply `fn` to the leaves of tuples (including named ones), lists and dictionaries."""
     if isinstance(tree, tuple | range):
         return tuple([mapped(fn, x) for x in tree])
     if type(tree) is list:

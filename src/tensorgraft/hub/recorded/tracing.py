@@ -145,7 +145,7 @@ class ProgramBackend(_Recording):
         )
 
     def variable(self, x: Any) -> Var:
-        """A result, or what a loop begins with, as an array: numbers and host arrays become constants."""
+        """Return a result, or an initial value of a loop, as an array: numbers and host arrays become constants."""
         if type(x) is Var:
             return x
         if isinstance(x, np.ndarray | np.generic | bool | int | float | complex):
@@ -159,7 +159,7 @@ class ProgramBackend(_Recording):
         return tuple(map(self.variable, flat)), structure
 
     def _body(self, fn: Callable[..., Any], *trees: tuple[tuple[Any, ...], Any]) -> tuple[Block, Any]:
-        """Return (the block of `fn` of trees that look like these, its result as a tree)."""
+        """Return (the block of `fn`, traced for trees of these kinds, its result as a tree)."""
         parameters = tuple(tuple(Var(v.shape, v.dtype) for v in flat) for flat, _ in trees)
         with self.recording() as calls:
             result = fn(*(optree.tree_unflatten(s, p) for p, (_, s) in zip(parameters, trees, strict=True)))

@@ -16,7 +16,7 @@ from tensorgraft.quantization.scheme import Scheme, scheme_of
 def quantize(
     x: Any, scheme: str | Scheme, *, observer: str = "minmax", inputs: Any = None, activation_observer: str = "minmax"
 ) -> Any:
-    """An array whose numbers are kept in codes of a few bits and shared scales.
+    """Return an array whose numbers are stored as codes of a few bits with shared scales.
 
     Arguments:
         x: a floating-point `tensorgraft.array_api` array, a `jax.Array`, or a `torch.Tensor` on the CPU or a device of

@@ -82,7 +82,7 @@ def quantize_(
 
 
 def wanted_by(filter: Filter) -> Callable[[str, Any], bool] | None:
-    """Raises TypeError for what is none of these."""
+    """Return a predicate for a filter. Raises TypeError for anything that is no filter."""
     if isinstance(filter, str):
         return lambda name, _: fnmatch.fnmatchcase(name, filter)
     if isinstance(filter, type | tuple) and all(
