@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tensorgraft.backends.jax.program_cache import INLINE, KeptProgram
+from tensorgraft.backends.jax.compilation.program_cache import INLINE, KeptProgram
 from tensorgraft.backends.jax.tracing import is_tracing
 from tensorgraft.hub.array import NativeArray as Array
 

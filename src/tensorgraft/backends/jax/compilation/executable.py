@@ -20,7 +20,7 @@ from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
 
 from tensorgraft import warning_filters
-from tensorgraft.backends.jax.program_cache import KeptProgram, NotSmall
+from tensorgraft.backends.jax.compilation.program_cache import KeptProgram, NotSmall
 from tensorgraft.backends.jax.sharding import processes
 from tensorgraft.backends.jax.tracing import EAGER, find_top_trace, is_tracing
 from tensorgraft.hub.array import NativeArray as Array
