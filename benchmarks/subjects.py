@@ -156,6 +156,8 @@ SUBJECTS: dict[str, Callable[[Work, bool], Subject]] = {
     "tensorgraft, compiled in the background": functools.partial(ours, compile="background"),
     "tensorgraft, eager": functools.partial(ours_eager, "jax"),
     "tensorgraft on TensorFlow, eager": functools.partial(ours_eager, "tensorflow"),
+    "tensorgraft, eager, memory apart": functools.partial(ours_eager, "jax"),
+    "tensorgraft, every operator compiled": functools.partial(ours_eager, "jax"),
     "JAX by hand": by_hand,
     "CPU PyTorch": torch_eager,
     "torch.compile": torch_compile,

@@ -26,6 +26,12 @@ ONE_CORE = {
     "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
 }
 
+SETTINGS = {  # of subjects
+    "torchax": {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+    "tensorgraft, eager, memory apart": {"TENSORGRAFT_TIER": "none"},
+    "tensorgraft, every operator compiled": {"TENSORGRAFT_EAGER": "compiled"},
+}
+
 
 def as_installed() -> dict[str, str]:
     """This process's environment for others, once our modules have their bytecode, as pip leaves them."""
@@ -44,9 +50,7 @@ class Worker:
 
     def __init__(self, subject: str, work: tuple[str, dict[str, Any]], training: bool) -> None:
         self.subject = subject
-        environment = {**os.environ, **ONE_CORE}
-        if subject == "torchax":
-            environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+        environment = {**os.environ, **ONE_CORE, **SETTINGS.get(subject, {})}
         command = [sys.executable, "-m", "benchmarks.worker", subject, json.dumps(work), json.dumps(training)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment

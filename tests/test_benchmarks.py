@@ -113,6 +113,9 @@ def test_first_calls() -> None:
     assert [row.against for row in steps if "on TensorFlow" in row.name] == ["CPU PyTorch"] * 2
     waits = list(first_calls.in_the_background("GPT", ("gpt", {**TINY, "heads": 2}), True))
     assert [row.against for row in waits] == ["tensorgraft", "tensorgraft, eager"] * 4
+    apart = list(first_calls.memory_apart("GPT", ("gpt", {**TINY, "heads": 2})))
+    assert [row.against for row in apart[:2]] == ["CPU PyTorch", "tensorgraft, every operator compiled"]
+    assert len(apart) == 9 and apart[0].limit == 2 and all(row.limit is None for row in apart[1:])
     rows = [*first_calls.lengths((5, 7), **{**TINY, "length": 24}), *first_calls.decoding(2, **TINY)]
     assert len(rows) == 5 and all(row.ours > 0 for row in rows)
 

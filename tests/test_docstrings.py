@@ -30,7 +30,8 @@ PREDICATES = {"transforms.is_array", "transforms.is_array_like", "transforms.if_
 WITH_EXAMPLES = [
     "tg.Backend", "tg.Module", "tg.autocast", "tg.device", "tg.eager", "tg.explain", "tg.from_backend_array",
     "tg.grad", "tg.graft", "tg.inplace_update", "tg.jit", "tg.load", "tg.scan", "tg.to_backend_array",
-    "tg.value_and_grad", "tg.vmap", "torch.fallbacks", "torch.patches", "torch.set_fallback", "torch.tier_counts",
+    "tg.value_and_grad", "tg.vmap", "torch.copy_counts", "torch.fallbacks", "torch.patches", "torch.set_fallback",
+    "torch.tier_counts",
     "tg.dequantize", "tg.quantize", "tg.quantize_", "transforms.combine",
     "transforms.is_array", "transforms.partition", "random.key", "random.normal", "operators.diagonal",
     "operators.logdet", "operators.trace",

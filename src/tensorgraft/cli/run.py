@@ -213,7 +213,7 @@ def print_tiers(console: Console) -> None:
     """Print the numbers of calls of eager operators that were computed without a compiler, and of compiled ones."""
     from rich.table import Column, Table
 
-    from tensorgraft.frontends.torch import tier_counts
+    from tensorgraft.frontends.torch import copy_counts, tier_counts
 
     cold, hot = tier_counts()
     if not cold and not hot:
@@ -224,6 +224,9 @@ def print_tiers(console: Console) -> None:
     console.print(
         f"eager: {cold.total()} calls computed at once, {hot.total()} plans made for the backend", highlight=False
     )
+    if copies := copy_counts():
+        directions = ", ".join(f"{n} {direction}" for direction, n in sorted(copies.items()))
+        console.print(f"arrays copied: {directions}", highlight=False)
     console.print(table)
 
 

@@ -29,6 +29,7 @@ class Backend(Operations, Transforms, Runtime, Compiler, Interchange):
     """
 
     cold: Backend | None = None  # computes on this one's memory, and needs no compiler: see `hub.tiers`
+    host_visible = True  # where there is one: the host reads that memory, and does not compute on copies of arrays
 
     def __init__(self, index: int = 0, platform: str | None = None) -> None:
         """The device `index` of the framework (of the given platform, for example "gpu")."""

@@ -7,6 +7,7 @@ cold backend raises an error, the backend itself is called, so that errors are t
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ import numpy as np
 from tensorgraft.hub import tiers
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.host_copies import MOST_ELEMENTS
 from tensorgraft.hub.operations import operations
 from tensorgraft.hub.operations.attention import Attention
 from tensorgraft.hub.operations.control_flow import ControlFlow
@@ -63,7 +65,7 @@ def attempt(
         named = {name: lent_operands.of(x) for name, x in kwargs.items()} if kwargs else {}
     except _Unsuited:
         return None
-    if heat.spent(lent_operands.elements):
+    if heat.spent(lent_operands.elements, 0 if xp.host_visible else len(lent_operands.arrays)):
         _heats[signature] = _HOT
         return None
     try:
@@ -112,6 +114,8 @@ class _LentOperands:
     def of(self, x: Any) -> Any:
         kind = x.__class__
         if (self.xp, kind) in _arrays:
+            if not self.xp.host_visible and math.prod(self.xp.shape(x)) > MOST_ELEMENTS:
+                raise _Unsuited
             host_array = self.xp.lend(x)
             view = None if host_array is None else self.host.over_memory(np.asarray(host_array))
             if view is None:

@@ -192,8 +192,8 @@ class Runtime:
 
     def lend(self, x: Array, /) -> Any | None:
         """Return, for a backend with a cold tier, an object with `__dlpack__` over the host's memory of `x`, row-major,
-        computed and read-only, or a host array if DLPack lacks the dtype. None for an array that is traced or
-        elsewhere."""
+        computed and read-only, or a host array: if DLPack lacks the dtype, and a copy if the memory is not
+        `host_visible` (`hub.host_copies`). None for an array that is traced or elsewhere."""
         return None
 
     def capsules(self, arrays: Sequence[Array], /) -> list[Any] | None:

@@ -12,6 +12,10 @@ bits.
 What can differ between a tier and a compiled program is the last bit of what rounds more than once (sums, products of
 matrices, transcendental functions, a multiplication and an addition that a compiler joins): each orders and
 approximates them in its own way. What moves data or rounds once has the same bits whoever computes it.
+
+On a device whose memory the host cannot read (`Backend.host_visible`), the cold tier computes on copies, for the first
+calls of every signature: results stay on the host until a program of the device needs them. There the work of CPU
+PyTorch's kernels is counted, too, and so are the copies. `TENSORGRAFT_TIER=none` treats every device as such a one.
 """
 
 from __future__ import annotations
@@ -26,12 +30,23 @@ When = Literal["first", "recurring"]  # a signature of a function of `tg.jit` is
 CALLS = 4096
 # Elements of operands and results that NumPy passes over, operation by operation, in the time of a compilation.
 ELEMENTS = 1 << 24
+COPY = 4  # calls that take as long as a copy from a device
 
 
 def _checked(mode: str) -> Mode:
     if mode not in get_args(Mode):
         raise ValueError(f"expected the eager mode 'tiered' or 'compiled', got {mode!r}")
     return mode  # type: ignore[return-value]
+
+
+def _reads_memory(tier: str) -> bool:
+    if tier not in ("host", "none"):
+        raise ValueError(f"expected TENSORGRAFT_TIER to be 'host' or 'none', got {tier!r}")
+    return tier == "host"
+
+
+# the host reads the memory of devices where it can
+READS_MEMORY = _reads_memory(os.environ.get("TENSORGRAFT_TIER", "host"))
 
 
 class _State:
@@ -87,8 +102,9 @@ class Heat:
     def __init__(self) -> None:
         self.calls = self.elements = 0
 
-    def spent(self, elements: int) -> bool:
-        """Count one more call on so many elements, and return True once compiling is worth it."""
-        self.calls += 1
+    def spent(self, elements: int, copies: int = 0) -> bool:
+        """Count one more call on so many elements, for which arrays were copied, and return True once compiling is
+        worth it."""
+        self.calls += 1 + COPY * copies
         self.elements += elements
         return self.calls > CALLS or self.elements > ELEMENTS

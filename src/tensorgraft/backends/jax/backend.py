@@ -39,9 +39,10 @@ from tensorgraft.backends.jax.sorting import JaxSorting
 from tensorgraft.backends.jax.transforms import JaxTransforms
 from tensorgraft.backends.jax.windowed import JaxWindowed
 from tensorgraft.errors import TracedValueError
-from tensorgraft.hub import Backend, registry
+from tensorgraft.hub import Backend, registry, tiers
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.cold import with_cold_tier
+from tensorgraft.hub.host_copies import HostCopies
 from tensorgraft.hub.interchange import Differentiable
 from tensorgraft.hub.runtime import cpu_devices
 from tensorgraft.importing import uncollected
@@ -88,8 +89,9 @@ class JaxBackend(
                 f" it has {', '.join(map(str, devices))}"
             )
         self.device = devices[index % len(devices)]
-        # True if programs are compiled for CPUs, arrays are in the host's memory, and a cold tier may compute on it
-        self.for_cpu = self.device.platform == "cpu"
+        self.for_cpu = self.device.platform == "cpu"  # programs are compiled for CPUs
+        self.host_visible = self.for_cpu and tiers.READS_MEMORY
+        self._copies = HostCopies()
         disk_cache.install()
         # arrays of the default device stay uncommitted, so that they mix with sharded ones
         self._is_default = platform is None and index == 0
@@ -160,7 +162,7 @@ class JaxBackend(
         return ordinary(x)
 
     def over_memory(self, x: np.ndarray, /) -> Array | None:
-        if not self.for_cpu:
+        if not (self.for_cpu and self.host_visible):
             return None
         with self.scope():
             array = jax.device_put(x) if self._is_default else jax.device_put(x, self.device)
@@ -169,16 +171,16 @@ class JaxBackend(
 
     @functools.cached_property
     def cold(self) -> Backend | None:  # type: ignore[override]
-        return registry.get("numpy") if self.for_cpu else None
+        return registry.get("numpy")
 
     def lend(self, x: Array, /) -> Any | None:
-        if x.__class__ is not ArrayImpl or x.sharding.__class__ is not SingleDeviceSharding or self.cold is None:
+        if x.__class__ is not ArrayImpl or x.sharding.__class__ is not SingleDeviceSharding:
             return None
-        return x.block_until_ready()
+        return x.block_until_ready() if self.host_visible else self._copies.get(x, np.array)
 
     def capsules(self, arrays: Sequence[Array], /) -> list[Any] | None:
         single = {*map(type, arrays)} == {ArrayImpl} and {*map(type, map(_sharding, arrays))} == {SingleDeviceSharding}
-        if not (single and self.for_cpu):
+        if not (single and self.host_visible):
             return None
         try:  # checked for all arrays at once: `__dlpack__` of each takes six times as long
             jax.block_until_ready([*arrays])
@@ -190,10 +192,15 @@ class JaxBackend(
         return is_tracing()
 
     def adopt(self, x: np.ndarray, /) -> Array:
+        # where `TENSORGRAFT_TIER` says that the host's memory is not the device's, it is not
+        memory = np.array(x) if self.for_cpu and not self.host_visible else x
         with self.scope():  # `jax.device_put` does the same, and takes seven times as long to find out
-            return _jax.batched_device_put(
-                ShapedArray(x.shape, x.dtype), self._sharding, [x], [self.device], not self._is_default
+            array = _jax.batched_device_put(
+                ShapedArray(x.shape, x.dtype), self._sharding, [memory], [self.device], not self._is_default
             )
+        if not self.host_visible:
+            self._copies.moved(array, x)
+        return array
 
     # ---- programs and devices --------------------------------------------------------------------------------------
 

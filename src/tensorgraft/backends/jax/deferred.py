@@ -7,7 +7,7 @@ import importlib.util
 import os
 import sys
 
-from tensorgraft.hub import processes, registry
+from tensorgraft.hub import processes, registry, tiers
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.deferred import Deferred, start
 from tensorgraft.hub.runtime import cpu_devices
@@ -52,7 +52,12 @@ class DeferredJax(Deferred):
 
 def deferred() -> DeferredJax | None:
     """JAX's device 0, if it is known without JAX that this is the one CPU; None where JAX has to be asked."""
-    if "jax" in sys.modules or cpu_devices() > 1 or any(name in os.environ for name in _CHOICES):
+    if (
+        "jax" in sys.modules
+        or not tiers.READS_MEMORY
+        or cpu_devices() > 1
+        or any(name in os.environ for name in _CHOICES)
+    ):
         return None
     if "host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return None

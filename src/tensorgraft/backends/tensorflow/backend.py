@@ -35,9 +35,10 @@ from tensorgraft.backends.tensorflow.shape import TensorFlowShape
 from tensorgraft.backends.tensorflow.sorting import TensorFlowSorting
 from tensorgraft.backends.tensorflow.windowed import TensorFlowWindowed
 from tensorgraft.errors import TracedValueError
-from tensorgraft.hub import Backend, registry
+from tensorgraft.hub import Backend, registry, tiers
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.dlpack import from_dlpack as view_of
+from tensorgraft.hub.host_copies import HostCopies
 from tensorgraft.hub.interchange import Differentiable, Exported
 from tensorgraft.hub.runtime import cpu_devices
 from tensorgraft.hub.tape import ByTape
@@ -77,7 +78,8 @@ class TensorFlowBackend(
             )
         self.device = devices[index].name
         self._is_default = platform is None and index == 0  # the device that TensorFlow uses by default
-        self._for_cpu = "CPU" in self.device  # arrays are the host's memory, and another backend may compute on it
+        self.host_visible = "CPU" in self.device and tiers.READS_MEMORY
+        self._copies = HostCopies()
         self._programs = {}
         self.place = functools.lru_cache(maxsize=4096)(self._place)  # type: ignore[method-assign]
 
@@ -141,20 +143,27 @@ class TensorFlowBackend(
 
     @functools.cached_property
     def cold(self) -> Backend | None:  # type: ignore[override]
-        return registry.get("numpy") if self._for_cpu else None
+        return registry.get("numpy")
 
     def lend(self, x: Array, /) -> Any | None:
         # in a trace, an array with a value represents those of later calls; a tape observes only TensorFlow's own
         # operations
-        if type(x) is not EagerTensor or not self._for_cpu or not tf.executing_eagerly():
+        if type(x) is not EagerTensor or not tf.executing_eagerly():
             return None
         if may_be_recorded() and order_of([x]):
             return None
+        if not self.host_visible:
+            return self._copies.get(x, lambda x: np.array(x.numpy()))
         return x._numpy() if dtype_of(x) in FLOAT8_AS_FLOAT32 else x  # TensorFlow's DLPack lacks float8
 
     def adopt(self, x: np.ndarray, /) -> Array:
         with tf.init_scope(), self.scope():
-            return self.from_dlpack(x) if self._is_default and x.nbytes >= _WORTH_SHARING else self.asarray(x)
+            if self.host_visible and self._is_default and x.nbytes >= _WORTH_SHARING:
+                return self.from_dlpack(x)
+            array = self.asarray(x)
+        if not self.host_visible:
+            self._copies.moved(array, x)
+        return array
 
     # ---- programs and devices --------------------------------------------------------------------------------------
 

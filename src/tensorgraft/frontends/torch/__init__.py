@@ -3,7 +3,7 @@
 from tensorgraft.frontends.torch import needed, setup  # noqa: F401  (the first says what to install)
 from tensorgraft.frontends.torch.compiled.control_flow.unrolled_loops import UnrolledLoopWarning
 from tensorgraft.frontends.torch.core import devices
-from tensorgraft.frontends.torch.dispatch.cold import tier_counts
+from tensorgraft.frontends.torch.dispatch.cold import copy_counts, tier_counts
 from tensorgraft.frontends.torch.dispatch.fallback import FallbackWarning, fallbacks, set_fallback
 from tensorgraft.frontends.torch.kernels.reasons import operators
 from tensorgraft.frontends.torch_entry import loading
@@ -18,6 +18,7 @@ __all__ = [
     "FallbackWarning",
     "Patch",
     "UnrolledLoopWarning",
+    "copy_counts",
     "fallbacks",
     "operators",
     "patches",

@@ -12,8 +12,10 @@ from torch import nn
 from torch.nn import functional as F
 
 import tensorgraft as tg
+from tensorgraft.frontends.torch.core.devices import slot_of
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.hub import tiers
+from tensorgraft.hub.deferred import start
 
 Tensor = torch.Tensor
 
@@ -24,10 +26,17 @@ def tiered() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=["jax", "tensorflow"])
-def device(request: pytest.FixtureRequest) -> torch.device:
-    pytest.importorskip(request.param)
-    return tg.device(request.param)
+@pytest.fixture(params=["jax", "tensorflow", "jax, memory apart", "tensorflow, memory apart"])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.device:
+    name, *apart = request.param.split(", ")
+    pytest.importorskip(name)
+    device = tg.device(name)
+    if apart:  # as on a GPU
+        monkeypatch.setattr(start(slot_of(device).backend), "host_visible", False)
+    return device
+
+
+of_host_memory = pytest.mark.parametrize("device", ["jax", "tensorflow"], indirect=True)
 
 
 def plans() -> int:
@@ -224,6 +233,7 @@ def test_two_devices(device: torch.device) -> None:
 # ---- memory ----------------------------------------------------------------------------------------------------------
 
 
+@of_host_memory
 def test_memory_is_handed_over_without_a_copy(device: torch.device) -> None:
     x = torch.ones(64, 64, device=device) * 2
     assert is_cold(x)
@@ -292,6 +302,7 @@ def test_what_the_cpu_forgets_to_write(device: torch.device) -> None:
 # ---- modes -----------------------------------------------------------------------------------------------------------
 
 
+@of_host_memory
 def test_modes(device: torch.device) -> None:
     x = torch.ones(3, 5, device=device)
     before = plans()
@@ -305,6 +316,7 @@ def test_modes(device: torch.device) -> None:
         tg.eager("hot")
 
 
+@of_host_memory
 def test_programs_become_hot_by_work_alone(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random numbers have no kernel of the CPU's: their program is compiled after so many calls, and goes on."""
     monkeypatch.setattr(tiers, "CALLS", 3)

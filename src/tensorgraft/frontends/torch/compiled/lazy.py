@@ -52,7 +52,7 @@ def lazy(compile: When) -> Iterator[Figures]:
     inner = slot.backend
     xp = _recorded(inner)
     xp.figures = figures = Figures()
-    xp.cold = inner.cold if compile == "recurring" and tiered() else None
+    xp.cold = inner.cold if inner.host_visible and compile == "recurring" and tiered() else None
     _active.append(xp)
     try:
         with held_back():

@@ -34,6 +34,7 @@ from tensorgraft.frontends.torch.core.scalars import SYMBOLIC
 from tensorgraft.frontends.torch.core.tensors import attach, cell_of, numpy_dtype, numpy_to_cpu, set_storage
 from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.autograd import linear_backward
+from tensorgraft.frontends.torch.dispatch.host_work import elements, host_work
 from tensorgraft.frontends.torch.dispatch.memory import (
     NotLent,
     copied,
@@ -48,7 +49,7 @@ from tensorgraft.frontends.torch.dispatch.meta_results import has_room
 from tensorgraft.frontends.torch.dispatch.plan import Plan
 from tensorgraft.frontends.torch.dispatch.planning import device_error, make_plan
 from tensorgraft.frontends.torch.dispatch.results import conjugated
-from tensorgraft.hub import tiers
+from tensorgraft.hub import host_copies, tiers
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.tiers import tiered
 from tensorgraft.storage import ColdStorage, Storage, is_dense
@@ -89,6 +90,16 @@ def tier_counts() -> tuple[Counter[str], Counter[str]]:
         if operator.calls:
             cold[operator.name] += operator.calls
     return cold, Counter(plans)
+
+
+def copy_counts() -> Counter[str]:
+    """Return how many arrays the cold tier has copied "to the host" and "to the device", on devices whose memory the
+    host cannot read. Raises nothing.
+
+    >>> import tensorgraft as tg
+    >>> copies = tg.torch.copy_counts()
+    """
+    return Counter(host_copies.counts)
 
 
 class ColdSignature:
@@ -240,6 +251,8 @@ class ColdOperator:
         backend = cells[0].backend if cells else None
         if not tiered() or backend is None or backend.cold is None or not self._on_cpu:
             return MISS
+        if not backend.host_visible and any(cell.__class__ is not ColdStorage for cell in cells):
+            return MISS
         if any(cell.backend is not backend for cell in cells):
             return MISS
         return self.computed(
@@ -252,6 +265,9 @@ class ColdOperator:
         self, known: ColdSignature, cells: list[Storage], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Compute a call by CPU PyTorch if its signature is known to be accepted there, or is not known yet."""
+        backend = known.slot.backend
+        if not backend.host_visible and known.heat.spent(*host_work(self.name, cells, args)):
+            return MISS
         try:
             for at in known.written:
                 ensure_owned(cells[at])
@@ -281,7 +297,7 @@ class ColdOperator:
                     _resized(high, low)
             self.wrote = False
             return self._returned(args, kwargs)
-        return _results(out, known.slot.backend, (*lowered, *named.values()))
+        return _results(out, backend, (*lowered, *named.values()))
 
     def _run_on_cpu(self, lowered: list[Any], named: dict[str, Any]) -> Any:
         try:
@@ -356,10 +372,11 @@ class ColdOperator:
         if plan.run is None or plan.prepare is not None:
             return MISS
         try:
-            sizes = sum(memory(cell).numel() for cell in cells)
+            sizes = sum(map(elements, cells))
             sizes += sum(math.prod(r[1]) for r in plan.results or () if r is not None)
             # NumPy draws one random number in the time that it takes to copy eight others
-            if known.heat.spent(sizes if operator.spec.random else sizes // 8):
+            copies = 0 if backend.host_visible else sum(cell.__class__ is not ColdStorage for cell in cells)
+            if known.heat.spent(sizes if operator.spec.random else sizes // 8, copies):
                 known.plan = None
                 return MISS
             for at in known.written:
@@ -414,9 +431,9 @@ def _lower(a: Any, backend: Backend | None = None, host: bool = False) -> Any:
 
 
 def _lending(backend: Backend, other: Backend | None) -> Backend:
-    """Return the backend of a call's tensors. Raises NotLent where these are of two, where it has no cold tier, and
-    where it records, which counts its operations."""
-    if other is not None or backend.cold is None or backend.records:
+    """Return the backend of a call's tensors. Raises NotLent where these are of two, where it has no cold tier, or one
+    whose work is counted, and where it records, which counts its operations."""
+    if other is not None or backend.cold is None or backend.records or not backend.host_visible:
         raise NotLent
     return backend
 

@@ -31,7 +31,10 @@ def on_the_host(composite: Function, parts: Function, tensors: Sequence[Tensor])
         return None
     if any(type(t) not in (Tensor, torch.nn.Parameter) or t.device != tensors[0].device for t in tensors):
         return None
-    if tensors[0].device.type != TYPE or not tier(cell_of(tensors[0]).backend):
+    if tensors[0].device.type != TYPE:
+        return None
+    backend = cell_of(tensors[0]).backend
+    if not backend.host_visible or not tier(backend, 0):  # else its work would have to be counted
         return None
     try:
         host_tensors = [cpu_view(t).detach() for t in tensors]

@@ -18,6 +18,7 @@ from tensorgraft.frontends.torch.dispatch import absent_layouts
 from tensorgraft.frontends.torch.dispatch.results import describe
 from tensorgraft.hub import tiers
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.host_copies import MOST_ELEMENTS
 from tensorgraft.storage import ColdStorage, Storage, contiguous_strides, host_view, is_dense
 
 Tensor = torch.Tensor
@@ -56,6 +57,8 @@ def memory(cell: Storage) -> Tensor:
     """A CPU tensor over all of a storage's memory, to be read. Raises NotLent."""
     if cell.__class__ is ColdStorage:
         return cell.cold
+    if cell.shared and not cell.backend.host_visible:  # others may write it, and a copy would not see that
+        raise NotLent
     lent_memory = cell.backend.lend(cell.array)
     if lent_memory is None:
         raise NotLent
@@ -103,7 +106,7 @@ def computed(t: Tensor) -> Tensor | None:
         return None
     try:
         cell = cell_of(t)
-        if cell.backend.cold is None:
+        if cell.backend.cold is None or not (cell.backend.host_visible or cell.__class__ is ColdStorage):
             return None
         if cell.backend.records:
             cell.backend.flush()
@@ -133,9 +136,10 @@ def copied(slot: Slot, host: Tensor) -> Tensor:
     return attach(ColdStorage(None, slot.backend, padded), slot, dtype, size, stride, nbytes)
 
 
-def tier(backend: Backend) -> bool:
-    """Return True if new tensors of a backend may start in the cold tier."""
-    return tiers.tiered() and backend.cold is not None and _now.capture is None
+def tier(backend: Backend, elements: int) -> bool:
+    """Return True if new tensors of a backend with so many elements may start in the cold tier."""
+    begins = backend.host_visible or elements <= MOST_ELEMENTS
+    return begins and tiers.tiered() and backend.cold is not None and _now.capture is None
 
 
 # ---- copies ----------------------------------------------------------------------------------------------------------
@@ -172,7 +176,7 @@ def from_cpu(t: torch.Tensor, slot: Slot) -> torch.Tensor:
     xp = slot.backend
     shape = tuple(t.size())  # `shape` of an uninitialized parameter raises
     dense = is_dense(shape, t.stride())
-    if tier(xp):
+    if tier(xp, t.numel()):
         t = t.detach().resolve_conj().resolve_neg()
         stride = t.stride() if dense else contiguous_strides(shape)
         return hosted(slot, torch.empty_strided(shape, stride, dtype=t.dtype, device=_CPU).copy_(t))

@@ -271,7 +271,8 @@ def new_empty(
     xp = slot.backend
     n = 1 + sum((d - 1) * s for d, s in zip(size, stride, strict=True)) if 0 not in size else 0
     rows = _rows(size, stride, n)
-    if tier(xp) and not xp.is_tracing():  # in a decomposition, zeros of the host would be a constant of the program
+    # in a decomposition, zeros of the host would be a constant of the program
+    if tier(xp, n) and not xp.is_tracing():
         numpy_dtype(dtype)  # raises for dtypes that no backend has
         make = torch.empty if filled else torch.zeros
         return attach(

@@ -39,7 +39,7 @@ class Counts:
 
     def waits(self, backend: Backend, signature: Any, programs: int, most: int | None = None) -> bool:
         """Count a call, and say whether it is to run cold. `programs`: how many there are, of at most `most`."""
-        if not programs or backend.cold is None or not tiers.tiered():
+        if not programs or backend.cold is None or not backend.host_visible or not tiers.tiered():
             return False
         if self.comes_before(max(2, programs), signature, programs == most):
             return True
@@ -78,7 +78,8 @@ class Recurring:
         else:
             if self.when == "first" or not sure:
                 return False
-            if _now.cold and backend.cold is not None:  # the outer function has not recurred yet
+            # the outer function has not recurred yet
+            if _now.cold and backend.cold is not None and backend.host_visible:
                 return True
             waits = self._counts.waits(backend, signature, programs, most)
         if not waits:
