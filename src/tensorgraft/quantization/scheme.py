@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tensorgraft.quantization.encodings import ENCODINGS, Encoding, is_table, tabled
+from tensorgraft.quantization.encodings import ENCODINGS, Encoding, is_table, table_encoding
 
 _NAME = re.compile(
     rf"(?P<encoding>{'|'.join(ENCODINGS)})(?P<zero>_asymmetric|_offset)?"
@@ -74,7 +74,7 @@ class Scheme:
 
     @property
     def codes(self) -> Encoding:
-        return tabled(self.table) if self.table else ENCODINGS[self.encoding]
+        return table_encoding(self.table) if self.table else ENCODINGS[self.encoding]
 
     @property
     def has_zero_points(self) -> bool:

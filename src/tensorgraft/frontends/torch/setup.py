@@ -20,7 +20,7 @@ from tensorgraft.frontends.torch.core.spec import SPECS, Spec
 from tensorgraft.frontends.torch.core.tensors import CPU_KEY, numpy_dtype
 from tensorgraft.frontends.torch.dispatch import decomposed, fallback, lists, program, transfer
 from tensorgraft.frontends.torch.dispatch.entry import entry
-from tensorgraft.frontends.torch.dispatch.meta_results import copied_out, resized_though_refused
+from tensorgraft.frontends.torch.dispatch.meta_results import copied_out, resize_after_error
 from tensorgraft.frontends.torch.kernels.decomposed import DECOMPOSED
 from tensorgraft.frontends.torch_entry import device as entry_device
 from tensorgraft.frontends.torch_entry import fallback as entry_fallback
@@ -233,7 +233,7 @@ def boxed(op: schema.Overload, *args: Any, **kwargs: Any) -> Any:
         return fallback.on_cpu(op, args, kwargs)
     except Exception as error:
         if schema.is_out(op):
-            resized_though_refused(op, args, kwargs, error)
+            resize_after_error(op, args, kwargs, error)
         raise
 
 

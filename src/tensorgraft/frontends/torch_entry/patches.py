@@ -430,8 +430,8 @@ TABLE: list[Patch] = [
     *(
         Patch(
             f"torch.{owner}.__call__",
-            "device.scripted.telling",
-            "TorchScript makes errors of its own of those of kernels, of some without their text",
+            "device.scripted.with_kernel_errors",
+            "TorchScript replaces errors of kernels by its own, some of them without the text",
         )
         for owner in ("_C.ScriptMethod", "jit.ScriptFunction")
     ),

@@ -17,7 +17,7 @@ from tensorgraft.frontends.torch.dispatch import checks, fallback
 from tensorgraft.frontends.torch.dispatch.cold import MISS, ColdOperator
 from tensorgraft.frontends.torch.dispatch.cold import plans as compiled_plans
 from tensorgraft.frontends.torch.dispatch.concrete import run_concrete
-from tensorgraft.frontends.torch.dispatch.meta_results import resized_though_refused
+from tensorgraft.frontends.torch.dispatch.meta_results import resize_after_error
 from tensorgraft.frontends.torch.dispatch.offsets import without_offsets
 from tensorgraft.frontends.torch.dispatch.overlap import relation
 from tensorgraft.frontends.torch.dispatch.plan import Plan
@@ -179,7 +179,7 @@ class PlannedOperator:
         if self._writes and _now.capture is None:
             self._count_versions(error, plan, args, kwargs)
             if self._operator.kind == "out" and isinstance(error, Exception):
-                resized_though_refused(self._operator.op, args, kwargs, error)
+                resize_after_error(self._operator.op, args, kwargs, error)
 
     def _count_versions(
         self, error: BaseException, plan: Plan | None, args: tuple[Any, ...], kwargs: dict[str, Any]
