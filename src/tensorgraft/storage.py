@@ -137,7 +137,7 @@ def in_rows(xp: Backend, array: Array) -> bool:
 
 
 def contiguous_geometry(shape: Shape, dtype: np.dtype) -> Geometry:
-    """The geometry of a contiguous array that fills its storage."""
+    """Return the geometry of a contiguous array that fills its storage."""
     return Geometry(shape, contiguous_strides(shape), 0, dtype)
 
 
@@ -147,7 +147,7 @@ def same_strides(shape: Shape, a: Shape, b: Shape) -> bool:
 
 
 def read(xp: Backend, array: Array, geometry: Geometry) -> Array:
-    """The array, of the geometry's shape and dtype, that the geometry sees in a storage's `array`."""
+    """Return the array, of the geometry's shape and dtype, that the geometry sees in a storage's `array`."""
     shape, strides, offset, dtype = geometry
     if xp.compound:
         return xp.read_view(array, geometry)

@@ -60,8 +60,8 @@ def root() -> Path | None:
 
 
 def directory(kind: str) -> Path | None:
-    """The directory for programs of one kind ("jax-0.10.2"), on processors such as this one. None if programs are not
-    to be kept, or the directory is not writable."""
+    """Return the directory for programs of one kind ("jax-0.10.2"), on processors such as this one. None if programs
+    are not to be kept, or the directory is not writable."""
     base = root()
     if base is None:
         return None

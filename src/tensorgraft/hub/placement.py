@@ -76,7 +76,7 @@ class Placement:
         return math.prod(self.mesh.extents[name] for name in self.spec[dim])
 
     def shard_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape of the piece that one device has."""
+        """Return the shape of the piece that one device has."""
         return tuple(n // self.parts(d) for d, n in enumerate(shape))
 
     def permuted(self, axes: Sequence[int]) -> Placement:

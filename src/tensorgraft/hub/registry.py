@@ -59,7 +59,7 @@ def known() -> dict[str, BackendInfo]:
 
 
 def backends() -> list[str]:
-    """The names of the backends that can be used here."""
+    """Return the names of the backends that can be used here."""
     return [name for name, info in known().items() if info.installed]
 
 
@@ -115,7 +115,7 @@ def parse(device: str) -> tuple[str, str | None, int]:
 
 @functools.cache
 def get(device: str) -> Backend:
-    """The one `Backend` object of a device."""
+    """Return the one `Backend` object of a device."""
     name, platform, index = parse(device)
     with warning_filters.remembered(), held_back():
         if device == name and (deferred := _deferred(name)) is not None:
@@ -141,13 +141,14 @@ def set_default(device: str) -> None:
 
 
 def default() -> str:
-    """The device of arrays for which the program names none."""
+    """Return the device of arrays for which the program names none."""
     return _chosen or initial()
 
 
 @functools.cache
 def initial() -> str:
-    """The default of a program that sets none: `$TENSORGRAFT_BACKEND`, else JAX where it is installed, else NumPy."""
+    """Return the default of a program that sets none: `$TENSORGRAFT_BACKEND`, else JAX where it is installed, else
+    NumPy."""
     name = os.environ.get("TENSORGRAFT_BACKEND")
     if name:
         lookup(parse(name)[0])

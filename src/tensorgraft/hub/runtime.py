@@ -58,7 +58,7 @@ class Runtime:
         raise NotImplementedError
 
     def dtype_of(self, *operands: Any) -> np.dtype:
-        """The dtype of the first operand that is an array."""
+        """Return the dtype of the first operand that is an array."""
         for x in operands:
             dtype = getattr(x, "dtype", None)
             if dtype is not None:
@@ -71,12 +71,13 @@ class Runtime:
 
     @primitive
     def asarray(self, x: np.ndarray, /) -> Array:
-        """A host array, moved to this backend's device. May share memory only where the backend never writes it."""
+        """Return a host array, moved to this backend's device. May share memory only where the backend never writes
+        it."""
         raise NotImplementedError
 
     @primitive
     def to_numpy(self, x: Array, /) -> np.ndarray:
-        """The values on the host; possibly a read-only view. Raises `TracedValueError` inside a trace."""
+        """Return the values on the host; possibly a read-only view. Raises `TracedValueError` inside a trace."""
         raise NotImplementedError
 
     def materialize(self, x: Array, /) -> Array:
@@ -84,7 +85,7 @@ class Runtime:
         return x
 
     def lifted(self, x: Array, /) -> Array:
-        """An array of the backend that this one computes on, as an array of this one; else `x`."""
+        """Return an array of the backend that this one computes on, as an array of this one; else `x`."""
         return x
 
     def when_known(self, x: Array, check: Callable[[np.ndarray], None], /) -> None:
@@ -95,8 +96,8 @@ class Runtime:
 
     @primitive
     def scope(self) -> contextlib.AbstractContextManager[None]:
-        """The context in which this backend's operations are to be called (JAX: 64-bit types allowed, its device the
-        default; NumPy: floating-point warnings off). Compiled functions enter it by themselves."""
+        """Return the context in which this backend's operations are to be called (JAX: 64-bit types allowed, its device
+        the default; NumPy: floating-point warnings off). Compiled functions enter it by themselves."""
         raise NotImplementedError
 
     @primitive
@@ -121,8 +122,8 @@ class Runtime:
         return 1
 
     def mesh_ids(self, count: int, /) -> tuple[int, ...] | None:
-        """Numbers of `count` devices over which arrays can be spread, neighbours next to each other; None where there
-        are not so many. Here: the one device."""
+        """Return numbers of `count` devices over which arrays can be spread, neighbours next to each other; None where
+        there are not so many. Here: the one device."""
         return (self.index,) if count == 1 else None
 
     def processes(self) -> tuple[int, int]:
@@ -152,7 +153,8 @@ class Runtime:
         return {self.index: math.prod(self.shape(x)) * self.dtype_of(x).itemsize}
 
     def pieces(self, x: Array, /) -> dict[tuple[int, ...], Array]:
-        """The pieces of `x` that devices of this process have, by their offsets: each once, however many have it."""
+        """Return the pieces of `x` that devices of this process have, by their offsets: each once, however many have
+        it."""
         return {(0,) * len(self.shape(x)): x}
 
     def with_piece(self, x: Array, offset: tuple[int, ...], piece: np.ndarray, /) -> Array:
@@ -212,7 +214,7 @@ class Runtime:
     def strided_view(
         self, x: Array, /, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, dtype: np.dtype
     ) -> Array:
-        """A view of the memory of the contiguous array `x`; strides and offset in elements of `dtype`."""
+        """Return a view of the memory of the contiguous array `x`; strides and offset in elements of `dtype`."""
         raise TypeError(f"arrays of the backend {self.name} have no views")
 
     def assign(self, view: Array, value: Array, /) -> None:

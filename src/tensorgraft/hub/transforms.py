@@ -64,7 +64,7 @@ class Transforms:
 
 
 def transposed(backward: Backward) -> Forward:
-    """The forward rule that follows from a backward rule."""
+    """Return the forward rule that follows from a backward rule."""
 
     def forward(
         xp: Any, arguments: Sequence[Array], results: Sequence[Array], tangents: Sequence[Array]

@@ -170,7 +170,7 @@ for _name in {*operations(), *_MAKERS} - {"host_call"}:
 
 
 def array_of(x: Value | Array) -> Array:
-    """The array of a value; an array as it is."""
+    """Return the array of a value; an array as it is."""
     return x.array if type(x) is Value else x
 
 
@@ -195,7 +195,7 @@ def _array(xp: ValueBackend, x: Any) -> Any:
 
 
 def _like(x: Any, items: list[Any]) -> Any:
-    """A list, a tuple, or a named tuple like `x`."""
+    """Return a list, a tuple, or a named tuple like `x`."""
     return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
 
 

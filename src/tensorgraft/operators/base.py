@@ -120,7 +120,8 @@ class LinearOperator(ABC):
 
     @abstractmethod
     def mv(self, x: Any, /) -> Any:
-        """The operator applied to a vector of `in_structure`. Raises ValueError, TypeError for another structure."""
+        """Return the operator applied to a vector of `in_structure`. Raises ValueError, TypeError for another
+        structure."""
 
     def mm(self, x: Any, /) -> Any:
         """Applied to several vectors at once: every leaf has a trailing axis of extent k, (n, k) of plain vectors."""
@@ -131,7 +132,7 @@ class LinearOperator(ABC):
         return gradients.vmap(self.mv, in_axes=-1, out_axes=-1)(x)
 
     def mm_flat(self, x: Array, /) -> Array:
-        """The matrix of the operator times a matrix (in_size, k), whatever the structures: (out_size, k).
+        """Return the matrix of the operator times a matrix (in_size, k), whatever the structures: (out_size, k).
 
         Complex columns are taken by operators of real vectors, too (their real and imaginary parts).
         """

@@ -128,7 +128,7 @@ def _listed(tags: Iterable[str]) -> Iterable[str]:
 
 
 def _arrays(name: str, x: Any) -> Structure:
-    """The structure of a pytree of floating-point or complex arrays on one device."""
+    """Return the structure of a pytree of floating-point or complex arrays on one device."""
     leaves: list[Any] = optree.tree_leaves(x)
     for v in leaves:
         if not isinstance(v, Array):

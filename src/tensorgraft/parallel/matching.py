@@ -35,6 +35,6 @@ def specs_by_name(names: Sequence[str], plan: Plan, modules: Sequence[str] = ())
 
 
 def resolved(entry: Spec | Rule, name: str, shape: tuple[int, ...], mesh: Mesh) -> Placement:
-    """The placement that an entry of a plan means for an array."""
+    """Return the placement that an entry of a plan means for an array."""
     spec = entry(name, shape, mesh) if callable(entry) else entry
     return placement_of(() if spec is None else spec, mesh, shape, f"shard_: {name}")

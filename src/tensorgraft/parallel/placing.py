@@ -57,7 +57,8 @@ def replicate(x: Any, mesh: Mesh) -> Any:
 
 
 def shard_batch(batch: Any, mesh: Mesh, axis: str | tuple[str, ...] | None = None) -> Any:
-    """The arrays of a batch (a pytree, of tensors that a `DataLoader` gave, for example), their first dimension split.
+    """Return the arrays of a batch (a pytree, of tensors that a `DataLoader` gave, for example), their first dimension
+    split.
 
     Of several processes each gives its part, and the batch is all parts in the order of `batch_part`: a host feeds what
     it has. (What has no dimensions is the same on all. An array that is spread already is the whole.)
@@ -99,7 +100,8 @@ def batch_part(mesh: Mesh, axis: str | tuple[str, ...] | None = None) -> tuple[i
 
 
 def process_index() -> int:
-    """The number of this process among those over whose devices a mesh of the default backend is; starts the backend.
+    """Return the number of this process among those over whose devices a mesh of the default backend is; starts the
+    backend.
 
     Raises RuntimeError where the others do not come.
 

@@ -76,7 +76,7 @@ def plan(step: Callable[..., Any], /, *args: Any, mesh: Mesh | None = None, **kw
 
 
 def _uncompiled(step: Any) -> Any:
-    """The function that `tg.jit` was given."""
+    """Return the function that `tg.jit` was given."""
     if isinstance(step, types.MethodType) and hasattr(step.__func__, "__wrapped__"):
         return types.MethodType(_uncompiled(step.__func__), step.__self__)
     return step.__wrapped__ if type(step).__module__.startswith("tensorgraft.") else step
@@ -123,7 +123,7 @@ def _exchanges(mesh: Mesh, e: Explanation) -> list[Exchange]:
 
 
 def axes_of(group: tuple[int, ...], mesh: Mesh) -> tuple[str, ...]:
-    """The axes of a mesh along which the devices of a group differ, by their places in it."""
+    """Return the axes of a mesh along which the devices of a group differ, by their places in it."""
     axes = []
     for d, name in enumerate(mesh.names):
         step = math.prod(mesh.shape[d + 1 :])

@@ -51,13 +51,14 @@ on_policies: list[Callable[[frozenset[str], bool], None]] = []
 
 
 def current() -> Region | None:
-    """The innermost enabled region that this thread is in; None outside, and in a disabled one. Raises nothing."""
+    """Return the innermost enabled region that this thread is in; None outside, and in a disabled one. Raises
+    nothing."""
     region = _now.regions[-1][0] if _now.regions else None
     return region if region is not None and region.enabled else None
 
 
 def policy() -> str:
-    """The name of the policy that holds in this thread. Raises nothing."""
+    """Return the name of the policy that holds in this thread. Raises nothing."""
     named = _now.policies
     return named[-1] if named else _default
 
@@ -71,7 +72,7 @@ def write_policy(code: StraightLine) -> None:
 
 
 def policies_in_use() -> frozenset[str]:
-    """The default policy, and those that regions of any thread name."""
+    """Return the default policy, and those that regions of any thread name."""
     return frozenset({_default, *_named})
 
 

@@ -32,7 +32,7 @@ _off: dict[tuple[str, str], str] = {}
 
 
 def of_module(module: str) -> tuple[Names, Feature] | None:
-    """The feature of a module of ours: the one that names it, or the package that it is in, most closely."""
+    """Return the feature of a module of ours: the one that names it, or the package that it is in, most closely."""
     while module:
         if module in _by_module:
             return _by_module[module]

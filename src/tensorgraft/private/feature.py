@@ -94,7 +94,7 @@ _ABSENT = object()
 
 
 def _attribute(owner: Any, name: str) -> Any:
-    """An attribute, or `_ABSENT`."""
+    """Return an attribute, or `_ABSENT`."""
     if not isinstance(owner, ModuleType) or "__getattr__" not in vars(owner):
         return getattr(owner, name, _ABSENT)
     # deprecated names warn where they are used, not here (this context makes Python forget which warnings it has shown)

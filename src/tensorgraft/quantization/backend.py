@@ -150,7 +150,7 @@ class QuantizingBackend(_Operations):
         return self.inner.astype(dense(self.inner, x), dtype)
 
     def dense(self, x: Array, /) -> Array:
-        """The numbers, as an array of the backend inside."""
+        """Return the numbers, as an array of the backend inside."""
         return dense(self.inner, x) if isinstance(x, Quantized) else x
 
     def ensure_owned(self, x: Array, /) -> Array:
@@ -287,7 +287,7 @@ def _flat(xs: Sequence[Any]) -> list[Any]:
 
 
 def joined(kinds: Sequence[tuple[Any, ...] | None], leaves: Sequence[Any]) -> list[Any]:
-    """Arrays of these kinds (`Quantized.kind`; None: as it is) out of the first of the leaves."""
+    """Return arrays of these kinds (`Quantized.kind`; None: as it is) out of the first of the leaves."""
     rest = iter(leaves)
     arrays = []
     for kind in kinds:
@@ -299,7 +299,7 @@ def joined(kinds: Sequence[tuple[Any, ...] | None], leaves: Sequence[Any]) -> li
 
 
 def quantizing(xp: Backend) -> QuantizingBackend:
-    """The one wrapper of a backend, which lives as long as that."""
+    """Return the one wrapper of a backend, which lives as long as that."""
     if isinstance(xp, QuantizingBackend):
         return xp
     wrapper = xp.__dict__.get("_quantizing")

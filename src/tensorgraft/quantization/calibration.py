@@ -71,7 +71,7 @@ class Method:
             )
 
     def quantized(self, weights: Mapping[str, Weight], stage: Stage) -> dict[str, Quantized]:
-        """All weights, quantised on their backends. The stage is left with whatever it showed last."""
+        """Return all weights, quantised on their backends. The stage is left with whatever it showed last."""
         rounded = {name: self._nearest(name, w) for name, w in weights.items()}
         asking = [name for name, w in weights.items() if w.scheme.is_static or self.rounding == "gptq"]
         if not asking and self.calibrate is not None:

@@ -88,7 +88,7 @@ def counted(notes: Notes) -> None:
 
 
 def counting(run: Callable[..., Any], notes: Notes) -> Callable[..., Any]:
-    """A program that counts, or raises, at every call, before it computes."""
+    """Return a program that counts, or raises, at every call, before it computes."""
     if not notes:
         return run
 

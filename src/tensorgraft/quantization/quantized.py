@@ -182,8 +182,8 @@ class CodesView(NamedTuple):
 
 
 def view_codes(xp: Backend, q: Quantized) -> CodesView:
-    """The codes that a view shows, not packed, and their scales; an extent of 1 where they are the same along an axis
-    of the base."""
+    """Return the codes that a view shows, not packed, and their scales; an extent of 1 where they are the same along an
+    axis of the base."""
     codes = q.encoding.unpack(xp, q.codes, q.base)
     axes_seen = axes_of(q)
     if axes_seen is None:
@@ -200,8 +200,8 @@ def view_codes(xp: Backend, q: Quantized) -> CodesView:
 
 
 def dense(xp: Backend, q: Quantized) -> Array:
-    """The values: (decoded codes - zero point) * scale, or decoded codes * scale + offset, in float32, rounded to the
-    logical dtype."""
+    """Return the values: (decoded codes - zero point) * scale, or decoded codes * scale + offset, in float32, rounded
+    to the logical dtype."""
     if q.encoding.kind == "trained":
         return q.scheme.numbers(xp, q)  # type: ignore[attr-defined]
     codes, scale, zero = view_codes(xp, q)
@@ -220,7 +220,7 @@ def dense(xp: Backend, q: Quantized) -> Array:
 
 
 def with_own_codes(xp: Backend, q: Quantized) -> Quantized:
-    """The same numbers with codes of the view's own shape, each block of which has one scale."""
+    """Return the same numbers with codes of the view's own shape, each block of which has one scale."""
     if q.is_whole:
         return q
     codes, scale, zero = view_codes(xp, q)
@@ -236,12 +236,12 @@ def with_own_codes(xp: Backend, q: Quantized) -> Quantized:
 
 
 def blocks(xp: Backend, scale: Any, shape: Shape) -> tuple[int, ...]:
-    """The extents of the blocks that share a scale."""
+    """Return the extents of the blocks that share a scale."""
     return tuple(max(n, 1) // max(s, 1) for n, s in zip(shape, xp.shape(scale), strict=True))
 
 
 def _take_axes(xp: Backend, x: Array, axes: list[Axis], at: list[int]) -> Array:
-    """A view, axis by axis, of an array whose extents are those of the base, or 1."""
+    """Return a view, axis by axis, of an array whose extents are those of the base, or 1."""
     x_shape = xp.shape(x)
     moving = {a.base: a for a in axes if a.base is not None}
     spans = []  # start, stop and step on each axis
@@ -291,7 +291,7 @@ def _gathered(xp: Backend, scale: Array, q: Quantized) -> Array:
 
 
 def read_of(xp: Backend, array: Array, geometry: Geometry) -> Array:
-    """An array of the base's shape through a geometry, whatever its dtype."""
+    """Return an array of the base's shape through a geometry, whatever its dtype."""
     x_geometry = geometry._replace(dtype=xp.dtype_of(array))
     if not xp.mutable:
         return read(xp, array, x_geometry)

@@ -132,7 +132,7 @@ _ACTIVATIONS = {"": None, "_dynamic": "int8", "_static": "int8_static", "_static
 
 
 def scheme_of(name: str | Scheme) -> Scheme:
-    """The scheme of a name such as "int8_per_channel", "int8_dynamic_per_channel", "int8_static",
+    """Return the scheme of a name such as "int8_per_channel", "int8_dynamic_per_channel", "int8_static",
     "int4_per_group_32", "uint4_asymmetric_per_group_64", "float8_e4m3" (per channel), "nf4" (groups of 64),
     "int8_per_block_16x16".
 

@@ -103,8 +103,8 @@ def applied(
     args: Sequence[Any],
     kwargs: dict[str, Any],
 ) -> Any:
-    """The operation `name` of the hub, of operands of which some are trained. `wrap`: a backend -> the one that knows
-    of quantised arrays; `rule`: for `Quantized` operands."""
+    """Compute the operation `name` of the hub, of operands of which some are trained. `wrap`: a backend -> the one that
+    knows of quantised arrays; `rule`: for `Quantized` operands."""
     if name in _VIEWS and (name != "reshape" or views.reshaped(args[0].geometry, tuple(args[1])) is not None):
         assert rule is not None
         return rule(xp, *args, **kwargs)

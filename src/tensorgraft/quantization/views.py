@@ -167,7 +167,7 @@ def concat(xp: Backend, arrays: Sequence[Any], axis: int) -> Quantized | None:
 
 
 def _finer(xp: Backend, scale: Array, base: tuple[int, ...], block: Sequence[int]) -> Array:
-    """The scales of blocks that are divided further."""
+    """Return the scales of blocks that are divided further."""
     for axis, (n, b) in enumerate(zip(base, block, strict=True)):
         shape = xp.shape(scale)
         times = n // b // max(shape[axis], 1)

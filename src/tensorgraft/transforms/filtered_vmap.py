@@ -37,7 +37,7 @@ class _IfArray:
 
 
 def _axes(name: str, spec: Any, tree: Any) -> list[int | None]:
-    """The axis of each leaf of a tree, of which the specification is a prefix."""
+    """Return the axis of each leaf of a tree, of which the specification is a prefix."""
     axes: list[int | None] = []
 
     def below(axis: Any, part: Any) -> None:

@@ -14,7 +14,7 @@ IsLeaf = Callable[[Any], bool] | None
 
 
 def filter(tree: Any, filter_spec: Any, inverse: bool = False, replace: Any = None, is_leaf: IsLeaf = None) -> Any:
-    """The tree with `replace` where a leaf does not pass.
+    """Return the tree with `replace` where a leaf does not pass.
 
     Arguments:
         filter_spec: a prefix of the tree whose leaves are bools, for all leaves below, and functions (leaf -> bool).

@@ -11,7 +11,7 @@ from typing import Any
 
 
 def grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Callable[..., Any]:
-    """The gradient of a function that returns a real 0-dimensional floating-point array.
+    """Return the gradient of a function that returns a real 0-dimensional floating-point array.
 
     Arguments:
         fn: a function of pytrees of `tensorgraft.array_api` arrays.
@@ -100,8 +100,8 @@ def jacobian(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callab
 
 
 def hessian(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
-    """The second derivatives of a function that returns a real scalar: the jacobian of its gradient, of the shape of
-    the argument twice. Raises TypeError as `grad` does."""
+    """Return the second derivatives of a function that returns a real scalar: the jacobian of its gradient, of the
+    shape of the argument twice. Raises TypeError as `grad` does."""
     from tensorgraft.frontends.array_api.transforms import gradients
 
     return gradients.hessian(fn, argnums)

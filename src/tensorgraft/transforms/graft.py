@@ -8,7 +8,7 @@ from tensorgraft.transforms.program_kinds import PROGRAM_KINDS, unknown_program
 
 
 def graft(program: Any, *, onto: str) -> Any:
-    """A program of one framework as a native callable of another.
+    """Return a program of one framework as a native callable of another.
 
     A `torch.nn.Module` onto `"jax"` is `(apply, params, buffers)`, a pure function and its state, with names as in
     `state_dict()`:

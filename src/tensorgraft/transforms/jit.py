@@ -162,7 +162,7 @@ class Jit:
         return other(*args, **kwargs)
 
     def decided(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The compiled function of the front end whose call this is."""
+        """Return the compiled function of the front end whose call this is."""
         front_end = _front_end(self.fn, args, kwargs)
         if front_end not in self._all:
             self._all[front_end] = self._compiled_for(front_end)

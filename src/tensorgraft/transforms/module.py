@@ -191,7 +191,7 @@ def _pytree_functions(cls: Any) -> tuple[Callable[..., Any], Callable[..., Any]]
 
 
 def new_instance(cls: Any, **values: Any) -> Any:
-    """A module of a class with these fields, without its `__init__`."""
+    """Return a module of a class with these fields, without its `__init__`."""
     x = object.__new__(cls)
     x.__dict__.update(values)
     return x
@@ -298,7 +298,7 @@ class Partial(Module):
 
 
 def tree_inference(tree: Any, value: bool) -> Any:
-    """A copy of a pytree in which the field `inference` of every module has this value.
+    """Return a copy of a pytree in which the field `inference` of every module has this value.
 
     Modules that behave otherwise in training, `nn.Dropout` for one, look at it.
     """

@@ -14,8 +14,8 @@ Function = Callable[..., Any]
 
 
 def kind_of(x: Any) -> str | None:
-    """The framework whose description of an array, or whose module, `x` is (of JAX: a pytree of its own with arrays in
-    it, as Equinox's modules are); None for anything else."""
+    """Return the framework whose description of an array, or whose module, `x` is (of JAX: a pytree of its own with
+    arrays in it, as Equinox's modules are); None for anything else."""
     for name, module, attributes in (
         ("jax", "jax", ("ShapeDtypeStruct",)),
         ("tensorflow", "tensorflow", ("TensorSpec", "Module")),

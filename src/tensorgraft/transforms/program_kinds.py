@@ -92,7 +92,7 @@ def _refuse_path(program: Any, onto: str) -> Any:
 
 
 def unknown_program(program: Any, onto: str) -> TypeError:
-    """The error for a program of no kind."""
+    """Return the error for a program of no kind."""
     return TypeError(
         "tg.graft takes a torch.nn.Module or an ExportedProgram onto 'jax', 'tensorflow' or 'numpy', a JAX function"
         " onto 'torch', 'tensorflow', 'numpy' or 'jax', or a tf.function onto any backend, not a"

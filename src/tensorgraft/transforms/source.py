@@ -22,7 +22,8 @@ def source(
     check: bool = True,
     **kwargs: Any,
 ) -> GeneratedSource:
-    """A program of one framework as readable source of another, which needs neither tensorgraft nor the first one.
+    """Return a program of one framework as readable source of another, which needs neither tensorgraft nor the first
+    one.
 
     Args:
         program: a `torch.nn.Module` (in the mode it is in, training or evaluation); a function of JAX, a model of

@@ -54,7 +54,7 @@ FORWARD, IMAGES, WEIGHTS = 256, 128, 512
 def rewritten(
     x: Array, w: Array, strides: Ints, padding: Pads, lhs_dilation: Ints, rhs_dilation: Ints, groups: int, batches: int
 ) -> Array | None:
-    """The convolution, or None where XLA's own is as fast. Arguments as in `Backend.convolution`."""
+    """Return the convolution, or None where XLA's own is as fast. Arguments as in `Backend.convolution`."""
     window, taps = w.shape[2:], math.prod(w.shape[2:])
     if 0 in x.shape or 0 in w.shape or not window:
         return None
@@ -116,8 +116,8 @@ def _by_taps(patches: Array, w: Array, out: Ints, groups: int) -> Array:
 def _by_slices(
     x: Array, w: Array, out: Ints, strides: Ints, padding: Pads, lhs_dilation: Ints, rhs_dilation: Ints, groups: int
 ) -> Array:
-    """A convolution of volumes as one of images: each slice of the result is an image whose channels are those of the
-    slices that its window sees."""
+    """Compute a convolution of volumes as one of images: each slice of the result is an image whose channels are those
+    of the slices that its window sees."""
     n, c = x.shape[:2]
     o, _, depth, *window = w.shape
     x = lax.pad(x, np.zeros((), x.dtype), [(0, 0, 0), (0, 0, 0), (*padding[0], lhs_dilation[0] - 1), *[(0, 0, 0)] * 2])
@@ -141,7 +141,7 @@ def _by_slices(
 
 
 def _pointwise(x: Array, w: Array) -> Array:
-    """The product of x (N, C, ...) with the weights (O, C, 1...)."""
+    """Return the product of x (N, C, ...) with the weights (O, C, 1...)."""
     n, _, *out = x.shape
     o, c = w.shape[:2]
     w = w.reshape(o, c)

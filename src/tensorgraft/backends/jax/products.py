@@ -51,7 +51,7 @@ def _plain(a: Array, b: Array, i: int, j: int, wide: np.dtype) -> Array:
 
 
 def _ordered(a: Array, b: Array, axes: tuple[int, int], wide: np.dtype) -> Array | None:
-    """The product along one axis of each, or None where XLA does as well when it is left alone."""
+    """Return the product along one axis of each, or None where XLA does as well when it is left alone."""
     i, j = axes
     if i not in (0, a.ndim - 1) or j not in (0, b.ndim - 1) or 0 in a.shape or 0 in b.shape:
         return None

@@ -19,7 +19,7 @@ _SCALARS = frozenset((bool, int, float, complex))
 
 
 def scalar(value: Any, dtype: np.dtype) -> Any:
-    """A Python scalar as one of `dtype`; ints wrap round."""
+    """Return a Python scalar as one of `dtype`; ints wrap round."""
     if dtype.kind in "iu":
         value = operator.index(value)
         try:

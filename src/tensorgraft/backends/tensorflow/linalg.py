@@ -41,7 +41,7 @@ def _cholesky(x: Array) -> Array:
 
 
 def _lu_steps(xp: Any, x: Array) -> tuple[Array, Array, Array]:
-    """The factors, pivots and permutations of matrices (b, m, n), column by column as LAPACK's getf2.
+    """Return the factors, pivots and permutations of matrices (b, m, n), column by column as LAPACK's getf2.
 
     TensorFlow's own LU is of square matrices, refuses singular ones, tells no pivots, and XLA has none.
     """

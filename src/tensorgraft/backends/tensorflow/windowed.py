@@ -143,7 +143,7 @@ def _strided_axis(x: Array, axis: int, start: int, stop: int, step: int = 1) -> 
 
 
 def _reduce_axis(x: Array, axis: int, combine: Fn, window: int, stride: int, dilation: int) -> Array:
-    """A windowed reduction along one axis, on which at least one window fits."""
+    """Compute a windowed reduction along one axis, on which at least one window fits."""
     n = shape_of(x)[axis]
     out = (n - dilation * (window - 1) - 1) // stride + 1
     if window <= 4 or (stride > 1 and window <= 2 * stride):

@@ -47,7 +47,7 @@ def _dense(*operands: Tensor) -> list[Tensor]:
 
 
 def _added(mask: Tensor | None, like: Tensor) -> Tensor | None:
-    """A mask as numbers that are added to the scores."""
+    """Return a mask as numbers that are added to the scores."""
     if mask is None:
         return None
     if mask.dtype is torch.bool:

@@ -21,8 +21,8 @@ def followed(x: Tensor) -> bool:
 
 
 def _dense(x: Tensor) -> Tensor:
-    """A matrix with strides that `torch._int_mm` reads rightly: an extent of 1 may have any, and then its results are
-    what memory held (https://github.com/pytorch/pytorch, `_int_mm_out_cpu` hands them on to oneDNN)."""
+    """Return a matrix with strides that `torch._int_mm` reads rightly: an extent of 1 may have any, and then its
+    results are what memory held (https://github.com/pytorch/pytorch, `_int_mm_out_cpu` hands them on to oneDNN)."""
     (rows, columns), (down, column_stride) = x.shape, x.stride()
     if (column_stride == 1 and down >= columns) or (down == 1 and column_stride >= rows > 1):
         return x

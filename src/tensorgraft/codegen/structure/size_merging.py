@@ -46,7 +46,7 @@ class PartingError(ValueError):
 
 
 def values_of(x: Any, n: int) -> tuple[Any, ...]:
-    """The values of a number in each of `n` traces."""
+    """Return the values of a number in each of `n` traces."""
     return x.values if isinstance(x, Extent | Quantity) else (x,) * n
 
 

@@ -67,8 +67,8 @@ class _VaryingNumbers:
             self._known_extents += [(_values(d, self._n), None) for d in v.shape if d is not Ellipsis]
 
     def settled(self, tree: Any, trees: list[Any], name: str, method: str = "") -> Any:
-        """An argument of a call, with statics for numbers that are told by nothing else; `trees`: that argument in each
-        instance."""
+        """Return an argument of a call, with statics for numbers that are told by nothing else; `trees`: that argument
+        in each instance."""
         if not _varies(tree):
             return tree
         sizes = Sizes(self._known_extents)

@@ -21,7 +21,7 @@ from tensorgraft.codegen.trace import SourceTrace, Var
 
 @dataclass
 class Needs:
-    """Which weights a function takes in addition to its arrays: parameters, buffers, both or none."""
+    """The weights that a function takes in addition to its arrays: parameters, buffers, both or none."""
 
     parameters: bool
     buffers: bool

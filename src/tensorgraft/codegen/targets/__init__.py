@@ -43,10 +43,11 @@ class Writing(Protocol):
         """A template, of arguments that are written as by calling; keywords whose argument is None are left out."""
 
     def body(self, block: Block, name: str, star: bool = False) -> ast.expr:
-        """The name of a function that does a `Block` (of a loop or branch), which is written before the statement."""
+        """Return the name of a function that does a `Block` (of a loop or branch), which is written before the
+        statement."""
 
     def call_outcome(self) -> Any:
-        """The outcome (Vars) of the call that is being written: its shape and dtype."""
+        """Return the outcome (Vars) of the call that is being written: its shape and dtype."""
 
 
 Rule = str | Callable[..., ast.expr]

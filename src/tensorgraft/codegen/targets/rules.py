@@ -58,7 +58,7 @@ def mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def plus(*numbers: Any) -> Any:
-    """The sum of sizes, at every size of the program."""
+    """Return the sum of sizes, at every size of the program."""
     n = max((len(x.values) for x in numbers if hasattr(x, "values")), default=1)
     return joined([sum(at) for at in zip(*(values_of(x, n) for x in numbers), strict=True)])
 
@@ -97,7 +97,7 @@ def pad(template: str) -> Rule:
 
 
 def minus(number: Any, *subtrahends: Any) -> Any:
-    """The difference of sizes, at every size of the program."""
+    """Return the difference of sizes, at every size of the program."""
     n = max((len(x.values) for x in (number, *subtrahends) if hasattr(x, "values")), default=1)
     rows = zip(*(values_of(x, n) for x in (number, *subtrahends)), strict=True)
     return joined([a - sum(rest) for a, *rest in rows])
@@ -258,7 +258,7 @@ def is_plain_zero_or_one(value: Any) -> bool:
 
 
 def part_as_long(x: Var, indices: Var, axis: int) -> list[Any]:
-    """The part of `x` that is as long as the indices on the axes that they go along, as an index."""
+    """Return the part of `x` that is as long as the indices on the axes that they go along, as an index."""
     return [
         slice(None) if a == axis % x.ndim or equal_sizes(n, m) else slice(None, m)
         for a, (n, m) in enumerate(zip(x.shape, indices.shape, strict=True))

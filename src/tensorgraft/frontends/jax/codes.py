@@ -126,7 +126,7 @@ def _program(fn: Callable[[Backend, Quantized], Any], form: Form) -> Callable[..
 
 
 def dense_of(q: Codes) -> jax.Array:
-    """The numbers."""
+    """Return the numbers."""
     return _program(dense, q.form)(*q.parts)
 
 
@@ -144,7 +144,7 @@ def as_own_codes(q: Codes) -> Any:
 
 
 def _stored(base: Shape, encoding: Encoding) -> Shape:
-    """The shape of the array of codes."""
+    """Return the shape of the array of codes."""
     return base if encoding.packed == 1 else (*base[:-1], -(-base[-1] // encoding.packed))
 
 
@@ -177,7 +177,7 @@ def _kept_form(form: Form) -> KeptForm:
 
 
 def _formed(form: KeptForm, codes: Any) -> Form:
-    """The form for the axes that codes have."""
+    """Return the form for the axes that codes have."""
     last, dtype, scheme = form
     shape = getattr(codes, "shape", None)
     if not isinstance(shape, tuple):

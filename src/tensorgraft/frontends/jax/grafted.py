@@ -39,7 +39,7 @@ class Grafted:
         self._traces = Traces(fn)
 
     def compiled(self) -> Grafted:
-        """The same function, of which each signature is one compiled program (`tg.jit` gives this)."""
+        """Return the same function, of which each signature is one compiled program (`tg.jit` gives this)."""
         return type(self)(self.fn, self.xp, True, self.onto)
 
     def __reduce__(self) -> Any:

@@ -28,8 +28,8 @@ Spec = jax.ShapeDtypeStruct
 
 
 def traced(fn: Callable[..., Sequence[Any]], specs: Sequence[Spec]) -> core.ClosedJaxpr:
-    """The jaxpr of a function of flat arrays. What does not depend on them is computed while it is traced, so that
-    `jnp.minimum` of two Python numbers is a number."""
+    """Return the jaxpr of a function of flat arrays. What does not depend on them is computed while it is traced, so
+    that `jnp.minimum` of two Python numbers is a number."""
     if any(export.is_symbolic_dim(n) for s in specs for n in s.shape):  # shapes that are not known
         return jax.make_jaxpr(fn)(*specs)
     return make_jaxpr(fn, *specs)

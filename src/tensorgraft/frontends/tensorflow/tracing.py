@@ -95,7 +95,7 @@ class TracedFunctionGraph:
         return CapturedGraph(graph, (*captures, *self._held_states(states, primal)))
 
     def _held_states(self, states: Sequence[KernelState], primal: bool) -> list[str]:
-        """The variables that hold the states of kernels; in a derivative those of the same operations."""
+        """Return the variables that hold the states of kernels; in a derivative those of the same operations."""
         counts: Counter[tuple[str, tuple[int, int]]] = Counter()
         names = []
         for state in states:
@@ -237,7 +237,7 @@ class _Differentiation:
         self._variables, self._positions = variables, positions
 
     def methods(self, kind: str) -> list[Callable[[Tensors], list[tf.Tensor]]]:
-        """The functions to try for a kind of derivative, one after another."""
+        """Return the functions to try for a kind of derivative, one after another."""
         if kind == "pushforward":
             return [self.pushforward, self.pulled_back_twice]
         return [{"gradient": self.whole, "pullback": self.pullback}[kind]]

@@ -260,7 +260,7 @@ def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
 
 
 def _derived(op: schema.Overload) -> Operator | None:
-    """An operator that writes, of the functional overload of which it is a form."""
+    """Return an operator that writes, of the functional overload of which it is a form."""
     if not schema.signature(op).written:
         return None
     packet, _, _ = schema.short_name(op).partition(".")

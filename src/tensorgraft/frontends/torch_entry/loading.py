@@ -39,12 +39,12 @@ def load() -> None:
 
 
 def part(name: str) -> Any:
-    """A module of the front end."""
+    """Return a module of the front end."""
     return importlib.import_module(module(name))
 
 
 def module(name: str) -> str:
-    """The whole name of a module of the front end."""
+    """Return the whole name of a module of the front end."""
     return f"{_package}.{name}"
 
 

@@ -483,7 +483,7 @@ def _rows_at(at: At) -> list[Patch]:
 
 
 def patches() -> list[Patch]:
-    """The changes that tensorgraft makes to PyTorch for the whole process, in the order in which they are made.
+    """Return the changes that tensorgraft makes to PyTorch for the whole process, in the order in which they are made.
 
     Each has a `name`, the reason (`why`), when it is made (`at`: `"import"`, at `import torch`; `"use"`, at the first
     use of the device; `"compile"`, at the first `torch.compile`; `"checkpoint"`, when `torch.distributed.checkpoint` is

@@ -84,7 +84,7 @@ def axis_of(op: str, x: ShapeDtype, axis: int) -> int:
 
 
 def axes_of(op: str, x: ShapeDtype, axis: int | Sequence[int] | None) -> tuple[int, ...]:
-    """The axes that `axis` means, counted from the start."""
+    """Return the axes that `axis` means, counted from the start."""
     if axis is None:
         return tuple(range(x.ndim))
     axes = tuple(axis_of(op, x, a) for a in ((axis,) if isinstance(axis, int) else axis))

@@ -22,7 +22,7 @@ class Coding(Protocol):
         """The number of codes that share a byte, the first in the lowest bits."""
 
     def unpack(self, xp: Any, packed: Array, shape: tuple[int, ...]) -> Array:
-        """The codes of a `shape`; as they are where a code is a byte."""
+        """Return the codes of a `shape`; as they are where a code is a byte."""
 
     def decode(self, xp: Any, codes: Array) -> Array:
         """Codes -> float32."""

@@ -19,7 +19,7 @@ class Indexing:
 
     @primitive
     def scatter(self, x: Array, indices: Sequence[Array], updates: Array, /, mode: str = "set") -> Array:
-        """A new array: `x` with `updates` (broadcast to I + the rest) put at `indices`.
+        """Return a new array: `x` with `updates` (broadcast to I + the rest) put at `indices`.
 
         `mode`: set (for equal indices one of the updates wins, unspecified which), add, multiply, min, max (all
         updates of equal indices count).

@@ -41,12 +41,12 @@ class Random:
         return x0, x1
 
     def fold_in(self, key: Array, high: Array, low: Array) -> Array:
-        """A key of its own for every 64-bit number (two 0-d uint32 arrays)."""
+        """Return a key of its own for every 64-bit number (two 0-d uint32 arrays)."""
         x0, x1 = self.threefry2x32(key, self.reshape(high, (1,)), self.reshape(low, (1,)))
         return self.concat([x0, x1], axis=0)
 
     def random_bits(self, key: Array, shape: Shape) -> tuple[Array, Array]:
-        """Two independent uint32 arrays of `shape`: element i is the cipher of the 64-bit counter i."""
+        """Return two independent uint32 arrays of `shape`: element i is the cipher of the 64-bit counter i."""
         n = math.prod(shape)
         at = self.iota(n, dtypes.int64)
         high = self.astype(self.bitwise_right_shift(at, self.full((), 32, dtypes.int64)), dtypes.uint32)

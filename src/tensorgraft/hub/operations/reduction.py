@@ -26,12 +26,12 @@ class Reduction:
 
     @primitive
     def max(self, x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
-        """The greatest value; NaN wins; over nothing `dtypes.lowest`. bool, integer, floating."""
+        """Return the greatest value; NaN wins; over nothing `dtypes.lowest`. bool, integer, floating."""
         raise NotImplementedError
 
     @primitive
     def min(self, x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
-        """The least value; NaN wins; over nothing `dtypes.highest`. bool, integer, floating."""
+        """Return the least value; NaN wins; over nothing `dtypes.highest`. bool, integer, floating."""
         raise NotImplementedError
 
     @primitive

@@ -55,7 +55,7 @@ class ShapeOps:
 
     @primitive
     def slice_update(self, x: Array, update: Array, start: Shape, step: Shape, /) -> Array:
-        """A new array: `x` with `update` at `start`, every `step`; `update` fits and has the dtype of `x`."""
+        """Return a new array: `x` with `update` at `start`, every `step`; `update` fits and has the dtype of `x`."""
         raise NotImplementedError
 
     @primitive
@@ -191,7 +191,7 @@ class ShapeOps:
         return self.where(below, self.zeros_like(x), x)
 
     def diagonal(self, x: Array, offset: int = 0) -> Array:
-        """The diagonals of the last two axes, as a last axis."""
+        """Return the diagonals of the last two axes, as a last axis."""
         *batch, n, m = self.shape(x)
         row, column = max(-offset, 0), max(offset, 0)
         length = max(min(n - row, m - column), 0)

@@ -57,6 +57,6 @@ class Sorting:
         return self.full(rows, k, dtypes.int64) if isinstance(k, int) else k
 
     def top_k(self, x: Array, k: int, axis: int = -1, largest: bool = True) -> tuple[Array, Array]:
-        """The `k` greatest (or least) values in order, and their int64 positions."""
+        """Return the `k` greatest (or least) values in order, and their int64 positions."""
         values, order = self.sort_with_indices(x, axis, descending=largest)
         return self.take_slice(values, axis, 0, k), self.take_slice(order, axis, 0, k)

@@ -131,14 +131,14 @@ class RecordedBackend(_Operations):
         return tuple(nodes)
 
     def _owned_copy(self, x: np.ndarray) -> Any:
-        """A host array that the caller may write later."""
+        """Return a host array that the caller may write later."""
         if x.size <= _SMALL:
             return x.copy()
         with self.inner.scope():
             return self.inner.asarray(x)
 
     def constant(self, value: Array) -> Node:
-        """A node for an array of the inner backend."""
+        """Return a node for an array of the inner backend."""
         return Node(self, self.inner.shape(value), self.inner.dtype_of(value), value)
 
     # ---- the cold tier: pieces that have not come back yet ---------------------------------------------------------

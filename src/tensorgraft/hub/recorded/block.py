@@ -90,7 +90,7 @@ def mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def variables(tree: Any) -> Iterator[Var]:
-    """The Vars in a tree; those that its blocks take from around them, too."""
+    """Yield the Vars in a tree; those that its blocks take from around them, too."""
     for x in leaves(tree):
         if type(x) is Var:
             yield x
@@ -99,7 +99,7 @@ def variables(tree: Any) -> Iterator[Var]:
 
 
 def free_variables(block: Block) -> Iterator[Var]:
-    """The Vars that a block uses and does not make."""
+    """Yield the Vars that a block uses and does not make."""
     bound_vars = set(variables(block.parameters))
     for call in block.calls:
         yield from (v for v in variables([call.args, call.kwargs]) if v not in bound_vars)

@@ -258,7 +258,7 @@ def load(directory: Path) -> Program:
 
 
 def decode(data: Any, constants: Mapping[str, np.ndarray]) -> Program:
-    """The program, checked call by call. Raises an exception of some kind for a broken one."""
+    """Return the program, checked call by call. Raises an exception of some kind for a broken one."""
     program = Program(_Decoder(constants).block(data))
     program.check()
     return program

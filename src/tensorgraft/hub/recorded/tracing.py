@@ -38,7 +38,8 @@ OPERATIONS = frozenset(operations()) - {"map"}  # operations that a program may 
 
 
 def record(fn: Callable[..., Sequence[Array]], specs: Sequence[Any], with_host: bool = False) -> Program:
-    """The program of `fn(xp, *arrays) -> arrays`, for arrays of these shapes and dtypes (anything that has both).
+    """Return the program of `fn(xp, *arrays) -> arrays`, for arrays of these shapes and dtypes (anything that has
+    both).
 
     `with_host`: it may call functions of the host, and is then of use in this process alone.
 

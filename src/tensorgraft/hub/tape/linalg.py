@@ -29,7 +29,7 @@ def _dot_general(
     (ca, cb), (ba, bb) = contract, batch
 
     def transposed(x: Array, cx: Sequence[int], bx: Sequence[int], z: Array, cz: Any, bz: Any, first: bool) -> Array:
-        """The cotangent of x, whose axes are bx, cx and its free ones; z is the other operand."""
+        """Return the cotangent of x, whose axes are bx, cx and its free ones; z is the other operand."""
         free_x = [i for i in range(len(xp.shape(x))) if i not in cx and i not in bx]
         free_z = [i for i in range(len(xp.shape(z))) if i not in cz and i not in bz]
         nb, nx, nz = len(bx), len(free_x), len(free_z)

@@ -105,8 +105,8 @@ def measured(inputs: Any, scheme: Scheme, observer: str) -> tuple[np.ndarray, ..
 
 
 def numbers_of(inputs: Any, name: str, k: int | None = None) -> Iterator[np.ndarray]:
-    """An array, or an iterable of them, as float arrays of the host; where `k` is given, (rows, k). Raises ValueError
-    for other shapes, numbers that are not finite, and where there are none."""
+    """Yield the arrays of `inputs`, an array or an iterable of them, as float arrays of the host; where `k` is given,
+    (rows, k). Raises ValueError for other shapes, numbers that are not finite, and where there are none."""
     rows = 0
     for n, batch in enumerate((inputs,) if hasattr(inputs, "shape") else inputs):
         front = front_end(batch)
@@ -123,7 +123,7 @@ def numbers_of(inputs: Any, name: str, k: int | None = None) -> Iterator[np.ndar
 
 
 def front_end(x: Any) -> Any:
-    """The module of the front end whose array this is."""
+    """Return the module of the front end whose array this is."""
     framework = framework_of(x)
     if framework == "tensorgraft":
         from tensorgraft.frontends.array_api.extensions import quantized

@@ -97,7 +97,7 @@ def wanted_by(filter: Filter) -> Callable[[str, Any], bool] | None:
 
 
 def chooser(scheme: Schemes) -> Callable[[str], Scheme | None]:
-    """The scheme for a name; None for none."""
+    """Return the scheme for a name; None for none."""
     if not isinstance(scheme, Mapping):
         resolved = scheme_of(scheme)
         return lambda name: resolved

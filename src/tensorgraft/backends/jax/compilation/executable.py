@@ -34,8 +34,8 @@ _and_where = attrgetter("aval", "sharding")  # an array of several processes may
 
 
 def ordinary(x: Array) -> Array:
-    """An array from outside, in the layout that programs of ours take: DLPack keeps that of other libraries, in which a
-    transposed array is."""
+    """Return an array from outside, in the layout that programs of ours take: DLPack keeps that of other libraries, in
+    which a transposed array is."""
     if x.__class__ is not ArrayImpl or x.ndim < 2 or x.sharding.__class__ is not SingleDeviceSharding:
         return x
     layout, rows = x.format.layout, tuple(range(x.ndim))

@@ -291,7 +291,7 @@ _COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_
 
 
 def _of_elements(name: str, kinds: str, operands: int) -> tuple[str, str]:
-    """The row of an elementwise function."""
+    """Return the row of an elementwise function."""
     if operands == 1:
         out = _TRUTHS if name in _PREDICATES else f"{_SAME}, real" if name in _REAL else _SAME
         return kinds, out

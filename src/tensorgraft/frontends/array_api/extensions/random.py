@@ -31,7 +31,7 @@ _DEFAULT = dtypes.float64  # the Array API functions' default, and JAX's with 64
 
 
 def key(seed: int | Array, device: Any = None) -> Array:
-    """A key, uint32 (2,), of a seed: a Python int, taken as 64 bits, or a 0-d integer array.
+    """Return a key, uint32 (2,), of a seed: a Python int, taken as 64 bits, or a 0-d integer array.
 
     Raises TypeError for another seed, OverflowError for an int beyond 64 bits.
 
@@ -275,7 +275,7 @@ def _backend(name: str, key: Any, *operands: Any) -> Backend:
 
 
 def _as_array(x: Any, xp: Backend) -> Any:
-    """An int among the arguments of a compiled function as an input of the program; anything else as it is."""
+    """Return an int among the arguments of a compiled function as an input of the program; anything else as it is."""
     traced_value = x.traced(xp) if isinstance(x, Number) and isinstance(x, int) else None
     return x if traced_value is None else new_array(traced_value, xp)
 
@@ -299,7 +299,7 @@ def _check_fits(name: str, x: Array, shape: tuple[int, ...]) -> None:
 def _drawn_between(
     name: str, sampler: Sampler, key: Array, bounds: tuple[Any, ...], shape: tuple[int, ...], dtype: np.dtype
 ) -> Array:
-    """A sampler whose first arguments, numbers or arrays, are made arrays of its dtype."""
+    """Return a sampler whose first arguments, numbers or arrays, are made arrays of its dtype."""
     for b in bounds:
         if isinstance(b, Array):
             _check_fits(name, b, shape)

@@ -30,7 +30,7 @@ class Info:
         }
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, np.dtype]:
-        """The dtypes of the standard, by name; every device has them all."""
+        """Return the dtypes of the standard, by name; every device has them all."""
         _devices.resolve(device)
         return {str(d): d for d in STANDARD if kind is None or isdtype(d, kind)}
 

@@ -118,7 +118,7 @@ def _capturing(inner: Backend) -> Iterator[_LevelCapture]:
 
 
 def lifted_constant(array: Any, source: Backend, target: Backend) -> Any:
-    """An array of one level of derivatives as a constant of another; None where they are on different devices.
+    """Return an array of one level of derivatives as a constant of another; None where they are on different devices.
 
     Raises TypeError for an array that has a derivative at a level which the target is outside of.
     """

@@ -136,7 +136,7 @@ def path_text(path: Any) -> str:
 
 
 def classes_in(tree: Any, classes: set[type] | None = None, depth: int = 12) -> set[type]:
-    """The classes of modules in a tree that have a `__call__`."""
+    """Return the classes of modules in a tree that have a `__call__`."""
     classes = set() if classes is None else classes
     if is_module(tree):
         classes.update(c for c in type(tree).__mro__ if "__call__" in c.__dict__ and is_module_class(c))

@@ -55,7 +55,7 @@ class ScriptCall:
         return [x for x in leaves if isinstance(x, Tensor)]
 
     def restored(self, tensors: Sequence[Tensor]) -> Any:
-        """The function's own results out of their tensors."""
+        """Return the function's own results out of their tensors."""
         rest = iter(tensors)
         return jax.tree.unflatten(self.results, [next(rest) if x is None else x[0] for x in self.static])
 

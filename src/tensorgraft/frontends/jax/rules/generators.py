@@ -41,7 +41,7 @@ def rng_bit_generator(
 
 
 def _halves(xp: Backend, x: Array) -> tuple[Array, Array]:
-    """The low and the high words of uint64."""
+    """Return the low and the high words of uint64."""
     high = xp.bitwise_right_shift(x, xp.full((), 32, dtypes.uint64))
     return xp.astype(x, dtypes.uint32), xp.astype(high, dtypes.uint32)
 

@@ -51,7 +51,7 @@ def _looked_up(
 
 
 def _window_mask(xp: Any, mask: AnyArray, extra_ndim: int) -> AnyArray:
-    """A mask of the batch, to broadcast with updates of `extra_ndim` axes in a window."""
+    """Return a mask of the batch, to broadcast with updates of `extra_ndim` axes in a window."""
     return xp.reshape(mask, (*xp.shape(mask), *(1,) * extra_ndim)) if extra_ndim else mask
 
 

@@ -131,7 +131,7 @@ class _Scope:
     # ---- the order -------------------------------------------------------------------------------------------------
 
     def _before(self, name: str) -> list[str]:
-        """The nodes that have to be there first."""
+        """Return the nodes that have to be there first."""
         structure = self.structure
         values, controls = structure.before(name)
         if self._is_merge(name):

@@ -236,8 +236,8 @@ class SourceBackend(ProgramBackend):
         return known
 
     def _before_permutation(self, x: Var, axes: tuple[int, ...]) -> Var | None:
-        """If `axes` undo the permutation that made `x`, return the array before it. Such pairs arise because PyTorch
-        gives results the memory layout of their operands; the user's name belongs to the array before."""
+        """Return the array from which `x` was permuted if `axes` undo that permutation, otherwise None. Such pairs
+        arise because PyTorch gives results the memory layout of their operands."""
         step = self.current.makers.get(x)
         if step is None or step.method != "permute_dims" or x not in self.current.scope.variables:
             return None

@@ -100,7 +100,8 @@ def _replace(slot: Slot, old: Backend, new: Backend, convert: Callable[[Any], An
 
 
 def _converted(array: Any, convert: Callable[[Any], Any]) -> Any:
-    """The array of a storage that may hold codes, which other storages may have, too; None where a part cannot be."""
+    """Return the array of a storage that may hold codes, which other storages may have, too; None where a part cannot
+    be."""
     parts = [convert(a) for a in (array.parts if isinstance(array, Quantized) else (array,))]
     if any(a is None for a in parts):
         return None

@@ -55,7 +55,7 @@ class Signature:
     returns: tuple[str, ...] = field(default=())  # types of the results
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """All arguments by name, defaults filled in."""
+        """Return all arguments by name, defaults filled in."""
         bound = dict(self.defaults)
         bound.update(zip(self.positional, args, strict=False))
         bound.update(kwargs)

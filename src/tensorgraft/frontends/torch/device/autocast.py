@@ -233,7 +233,7 @@ _libraries: dict[frozenset[str], Library] = {}
 
 
 def groups() -> dict[frozenset[str], list[str]]:
-    """The operators of all tables by the set of policies that have them."""
+    """Return the operators of all tables by the set of policies that have them."""
     by_dtypes: dict[frozenset[str], list[str]] = {}
     for name in sorted({name for table in POLICIES.values() for name in table}):
         having = frozenset(policy for policy, table in POLICIES.items() if name in table)

@@ -171,7 +171,7 @@ def _is_alive(group: Any) -> bool:
 
 
 def _thread_group(group: Any) -> Any:
-    """A group of the same processes; made once, by all of them."""
+    """Return a group of the same processes; made once, by all of them."""
     thread_group = _thread_groups.get(group.group_name)
     if thread_group is None or not _is_alive(thread_group):
         ranks = dist.get_process_group_ranks(group)

@@ -512,7 +512,7 @@ def _rare_results(out: Any, backend: Backend, operands: Sequence[Any]) -> Any:
 
 
 def _header(out: Tensor, backend: Backend) -> Header | None:
-    """The header of tensors like a result that fills its memory, and is no conjugate."""
+    """Return the header of tensors like a result that fills its memory, and is no conjugate."""
     numpy_dtype(out.dtype)  # raises for dtypes that no backend has, as a plan does
     size, stride = tuple(out.shape), out.stride()
     if out.dtype.is_complex or not is_dense(size, stride):

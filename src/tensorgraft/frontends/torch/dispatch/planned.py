@@ -51,7 +51,7 @@ class PlannedOperator:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> tuple[Plan, list[Any]]:
-        """The plan of a call, and its offsets that are operands. `full`: the key as it is kept."""
+        """Return the plan of a call, and its offsets that are operands. `full`: the key as it is kept."""
         table = self._operator.calls
         if _now.capture is not None or (backend is not None and backend.records):
             table = self._recorded
@@ -148,7 +148,7 @@ class PlannedOperator:
     def _computed(
         self, plan: Plan, cells: list[Storage], inputs: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Sequence[Any] | None:
-        """The arrays that a plan computes; None: the backend cannot, and the CPU does it from now on."""
+        """Return the arrays that a plan computes; None: the backend cannot, and the CPU does it from now on."""
         assert plan.run is not None
         try:
             if plan.familiar:

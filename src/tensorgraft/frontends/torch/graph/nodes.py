@@ -77,7 +77,7 @@ class GraphCapture(PureCapture):
 
 
 def call_node(node: Node, environment: dict[Node, Any], slot: Slot) -> Any:
-    """The value of a node on the device `slot`, given those that it needs. Raises Untraceable."""
+    """Return the value of a node on the device `slot`, given those that it needs. Raises Untraceable."""
 
     def value_of(a: Any) -> Any:
         if isinstance(a, Node):
@@ -115,7 +115,7 @@ def _takes_device(target: Any) -> bool:
 
 
 def as_function(module: GraphModule, slot: Slot) -> Callable[..., Any]:
-    """A branch or a loop body as a function of tensors on the device."""
+    """Return a branch or a loop body as a function of tensors on the device."""
 
     def call(*args: Any) -> Any:
         environment: dict[Node, Any] = {}

@@ -59,7 +59,7 @@ class Piece:
         self._cold = Counts()
 
     def __call__(self, values: Sequence[Any], seed: np.ndarray | None) -> list[Any]:
-        """The outputs, given the inputs (tensors and numbers) and the seed (uint32 (2,)) of random nodes."""
+        """Return the outputs, given the inputs (tensors and numbers) and the seed (uint32 (2,)) of random nodes."""
         key = (policy(), *[_signature(values[i]) for i in self._varying])
         program = self._programs.get(key)
         if program is None and self._plain and self._cold.waits(self.slot.backend, key, len(self._programs)):
@@ -153,7 +153,7 @@ class FxProgram:
             capture.restore()
 
     def _leave(self, results: list[Any], inputs: dict[Storage, int]) -> tuple[Array, ...]:
-        """The arrays that the program returns; how the results are found in them."""
+        """Return the arrays that the program returns; how the results are found in them."""
         cells: list[Storage] = []
         self._gives, self._exits = [], []
         for node, result in zip(self.piece.outputs, results, strict=True):

@@ -70,7 +70,8 @@ def _applied(xp: Any, base: Spec, sig: schema.Signature, args: list[Any], kwargs
 
 
 def _argument_rows(args: tuple[Any, ...]) -> list[list[Any]]:
-    """The arguments of the base operator, element by element. Lists of several lengths PyTorch refuses in its words."""
+    """Return the arguments of the base operator, element by element. Lists of several lengths PyTorch refuses in its
+    words."""
     n = min(len(a) for a in args if isinstance(a, list | tuple))
     return [[a[i] if isinstance(a, list | tuple) else a for a in args] for i in range(n)]
 

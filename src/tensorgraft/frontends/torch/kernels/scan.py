@@ -29,7 +29,7 @@ kernel("cumprod")(_scan("cumprod"))
 
 
 def _running(method: str) -> Callable[..., tuple[Array, Array]]:
-    """The extreme so far and where it is: of equal ones the last, of NaN, which stays, too."""
+    """Return the extreme so far and where it is: of equal ones the last, of NaN, which stays, too."""
 
     def scan(xp: Any, x: Array, dim: int) -> tuple[Array, Array]:
         shape, dtype = xp.shape(x), xp.dtype_of(x)

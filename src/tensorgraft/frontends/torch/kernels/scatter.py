@@ -36,7 +36,7 @@ def _checked_index(xp: Any, x: Array, index: Array, dim: int) -> tuple[Array, in
 
 
 def _corner(xp: Any, src: Array, shape: tuple[int, ...]) -> Array:
-    """The part of `src` that an index of this shape uses."""
+    """Return the part of `src` that an index of this shape uses."""
     if xp.shape(src) == shape or not xp.ndim(src):
         return src if xp.ndim(src) else xp.broadcast_to(src, shape)
     if len(shape) != xp.ndim(src):  # one of the two is a number

@@ -220,7 +220,7 @@ def _natively(
 
 
 def _pieces(weights: Tensor, grad: Tensor, states: list[Tensor], phases: list[int]) -> Iterator[tuple[Any, ...]]:
-    """A parameter and its moments, whole blocks at a time."""
+    """Yield a parameter and its moments, whole blocks at a time."""
     for start in range(0, max(weights.numel(), 1), _PIECE):
         part, first = slice(start, start + _PIECE), start // moments.BLOCK
         rows = part if len(states) == 2 else slice(first, first + _PIECE // moments.BLOCK)

@@ -100,7 +100,7 @@ def extract_volume_patches(xp: Backend, x: Array, *, ksizes: Ints, strides: Ints
 
 @with_operators
 def _mapped(xp: ValueBackend, at: Value, n: int, mode: str) -> Value:
-    """A coordinate beyond the image as one of it; `CONSTANT` leaves it where it is."""
+    """Return a coordinate beyond the image as one of it; `CONSTANT` leaves it where it is."""
     if mode == "CONSTANT":
         return at
     if mode == "REFLECT" and n > 1:

@@ -75,7 +75,7 @@ class ConvolutionForm:
         return xp.convolution(x, w, self.strides, self.pads, (1,) * len(self.strides), self.dilations, groups)
 
     def inputs(self, xp: Backend, w: Array, d: Array, groups: int) -> Array:
-        """The derivative in the images: `d` spread by the strides, convolved with the mirrored filters."""
+        """Return the derivative in the images: `d` spread by the strides, convolved with the mirrored filters."""
         o, c, *taps = xp.shape(w)
         n = len(taps)
         parts = xp.swapaxes(xp.reshape(w, (groups, o // groups, c, *taps)), 1, 2)

@@ -166,7 +166,7 @@ def _run(
 
 
 def kernel(name: str) -> Callable[..., Any]:
-    """The operator of a cell, for every tensor of the device."""
+    """Return the operator of a cell, for every tensor of the device."""
     packet, _, overload = name.partition(".")
     op, cell = getattr(getattr(torch.ops.aten, packet), overload), CELLS[name]
     # PyTorch's own composite: the decomposition that `op.decompose` prefers, in Python, leaves dropout out
