@@ -30,7 +30,7 @@ def framework_of(x: Any) -> str | None:
 
 
 def array_class(kind: _Type) -> _Type:
-    """A decorator: the class of arrays of a front end of ours."""
+    """A class decorator: register the class of arrays of one of our front ends."""
     global _OURS
     _OURS = (*_OURS, kind)
     return kind

@@ -217,7 +217,7 @@ class Generation:
 
 
 def _with_check(text_of: str, header: str, rows: list[Row]) -> str:
-    """The file's docstring says how it was checked, where it was and is equal."""
+    """Return the file with a note in its docstring on how it was checked, if all checks have passed."""
     if not rows or not all(row.ok for row in rows):
         return text_of
     errors = {kind: max(row.error for row in rows if row.what == kind) for kind in dict.fromkeys(r.what for r in rows)}

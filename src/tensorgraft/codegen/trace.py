@@ -69,7 +69,7 @@ class SourceTrace:
 
 
 def steps(frame: Frame) -> Iterator[SourceStep]:
-    """All in a frame and in the frames in it, in order."""
+    """Yield all steps in a frame and in the frames in it, in order."""
     for call in frame.calls:
         if isinstance(call, Frame):
             yield from steps(call)

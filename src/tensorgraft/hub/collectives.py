@@ -107,7 +107,8 @@ class Group:
 
     @functools.cached_property
     def span(self) -> tuple[int, int] | None:
-        """(stride, stride times size) if the ranks are along an axis of a mesh of all processes; None otherwise."""
+        """Return (stride, stride times size) if the ranks are along an axis of a mesh of all processes, otherwise
+        None."""
         n, first = self.size, self.ranks[0]
         stride = self.ranks[1] - first if n > 1 else 1
         if stride < 1 or self.ranks != tuple(range(first, first + n * stride, stride)):

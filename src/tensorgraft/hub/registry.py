@@ -105,7 +105,7 @@ def device_count(name: str) -> int:
 
 
 def parse(device: str) -> tuple[str, str | None, int]:
-    """ "jax:gpu:1" -> ("jax", "gpu", 1)."""
+    """Return the parts of a name: ("jax", "gpu", 1) for "jax:gpu:1"."""
     name, *rest = device.split(":")
     platform = rest.pop(0) if rest and not rest[0].isdigit() else None
     if len(rest) > 1 or (rest and not rest[0].isdigit()):

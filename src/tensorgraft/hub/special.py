@@ -74,7 +74,8 @@ def j1(xp: Any, x: Value, monic: bool = False) -> Value:
 
 
 def _poles(xp: Any, x: AnyArray, out: AnyArray, at_zero: float) -> AnyArray:
-    """A function of positive numbers with a pole at 0."""
+    """Return `out`, a function of positive numbers, with the value `at_zero` at its pole 0, and NaN for negative
+    numbers."""
     out = xp.where(xp.equal(x, 0), xp.full_like(x, at_zero), out)
     return xp.where(xp.less(x, 0), xp.full_like(x, math.nan), out)
 

@@ -25,8 +25,8 @@ class Transforms:
     def vjp(
         self, fn: Function, /, *primals: Array
     ) -> tuple[tuple[Array, ...], Callable[[Sequence[Array]], tuple[Array, ...]]]:
-        """(results, pullback: cotangents of all results -> cotangents of all primals). Primals are inexact; cotangents
-        of results that are not are ignored."""
+        """Return (results, the pullback from cotangents of all results to cotangents of all primals). Primals are
+        inexact; cotangents of results that are not are ignored."""
         raise NotImplementedError(_NONE.format(self))
 
     def jvp(

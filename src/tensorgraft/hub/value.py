@@ -207,7 +207,8 @@ _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 
 
 def _function(xp: ValueBackend, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A body of a loop, a branch, or a rule, whose first argument is the backend that it computes on."""
+    """Convert a body of a loop, a branch, or a rule (a function whose first argument is the backend) to a function of
+    arrays."""
 
     def call(*args: Any) -> Any:
         if args and isinstance(args[0], Backend):

@@ -66,7 +66,7 @@ def _primitive(name: str) -> Callable[..., Any]:
 
 
 def _composite(name: str, composite: Callable[..., Any]) -> Callable[..., Any]:
-    """The hub's own, in terms of primitives, where an operand is quantised."""
+    """Make the method of a composite: the hub's own if an operand is quantised, otherwise the inner backend's."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if any(map(_holds, args)) or any(map(_holds, kwargs.values())):
@@ -157,7 +157,8 @@ class QuantizingBackend(_Operations):
         return x if isinstance(x, Quantized) else self.inner.ensure_owned(x)
 
     def transposed_convolution(self, x: Array, w: Array, /, *args: Any, **kwargs: Any) -> Array:
-        """The inner backend's, which may be faster than the hub's composite, with dequantised weights."""
+        """Compute it by the inner backend with dequantised weights, since that may be faster than the hub's
+        composite."""
         result = convolutions.convolved("transposed_convolution", self.inner, x, w, *args, **kwargs)
         if result is None:
             return super().transposed_convolution(x, w, *args, **kwargs)

@@ -46,7 +46,7 @@ def on_missing(policy: str) -> Iterator[None]:
 
 
 def missing(operation: str, shapes: str, times: int = 1) -> None:
-    """An operation is about to make its operands dense."""
+    """Note that an operation dequantises its operands: it is counted, and warned of or refused by the policy."""
     if not _now.counting:
         return
     if _now.notes is not None:

@@ -84,7 +84,7 @@ class Quantized:
         return replace(self, geometry=geometry)
 
     def full(self) -> Quantized:
-        """All of the base."""
+        """Return the whole base of a view."""
         return self.with_geometry(contiguous_geometry(self.base, self.dtype))
 
     @property

@@ -42,7 +42,7 @@ class Watch(Protocol):
         """Called when the model reaches a product, which may belong to a program being compiled."""
 
     def note(self, product: Product) -> None:
-        """A product is computed; in compiled programs, in any order, and in any thread."""
+        """Note a product that is computed; compiled programs call this in any order and from any thread."""
 
     def unseen(self, reason: str) -> None:
         """Products that are computed cannot be told of."""

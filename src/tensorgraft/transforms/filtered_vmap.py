@@ -15,7 +15,7 @@ from tensorgraft.transforms.wrapper import WrappedFunction, adopted, name_of
 
 
 def if_array(axis: int) -> Callable[[Any], int | None]:
-    """An axis for arrays, and None for everything else."""
+    """Return a specification: `axis` for arrays, and None for everything else."""
     return _IfArray(axis)
 
 

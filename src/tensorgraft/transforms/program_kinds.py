@@ -60,7 +60,7 @@ def _graft_tensorflow(program: Any, onto: str) -> Any:
 
 
 def _graft_jax_function(program: Any, onto: str) -> Any:
-    """A callable that is no program of the other frameworks is taken for one of JAX."""
+    """Graft a callable that is not a program of the other frameworks, and so is taken for one of JAX."""
     if onto not in ("jax", "torch", "tensorflow", "numpy"):
         raise unknown_program(program, onto)
     registry.lookup(onto)

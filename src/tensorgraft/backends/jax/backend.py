@@ -334,5 +334,5 @@ class JaxBackend(
 
 
 def _strong(x: Any) -> Any:
-    """A result that is a Python scalar of the arguments becomes an array like any other."""
+    """Return an array without JAX's weak type, which results have that are Python scalars of the arguments."""
     return lax.convert_element_type(x, x.dtype) if getattr(x, "weak_type", False) else x

@@ -105,7 +105,7 @@ def differentiable(xp: Backend, function: Differentiable) -> Callable[..., Array
 
     @functools.lru_cache(maxsize=1)
     def gradient(argnums: tuple[int, ...]) -> Callable[..., Arrays]:
-        """(arguments, cotangents) -> cotangents: to be differentiated again."""
+        """Return the differentiable function from (arguments, cotangents) to the cotangents of arguments `argnums`."""
         return differentiable(xp, function.pullback(argnums))
 
     @jax.custom_vjp

@@ -101,7 +101,8 @@ def _patches(x: Array, config: Any, window: Ints, dilation: Ints, out: Ints, str
 
 
 def _by_taps(patches: Array, w: Array, out: Ints, groups: int) -> Array:
-    """One product of (O, C taps), as the weights lie in memory, with (C taps, N out) a group."""
+    """Compute the convolution as one product for each group, of (O, C taps), as the weights are in memory, with (C
+    taps, N out)."""
     c, taps, n = patches.shape[:3]
     o = w.shape[0]
     columns = patches.reshape(groups, c // groups * taps, -1)
@@ -168,7 +169,7 @@ def _by_positions(pieces: list[Array], w: Array, out: Ints, batches: int) -> Arr
 
 
 def _depthwise(pieces: list[Array], w: Array) -> Array:
-    """One channel a group: sums of shifted images, which XLA fuses."""
+    """Compute a convolution with one channel a group as a sum of shifted images, which XLA fuses."""
     multiplier = w.shape[0] // pieces[0].shape[1]
     weights = w.reshape(w.shape[0], len(pieces))
     wide = [jnp.repeat(x, multiplier, axis=1) if multiplier > 1 else x for x in pieces]

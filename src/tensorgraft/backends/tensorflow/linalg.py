@@ -113,7 +113,7 @@ class TensorFlowLinearAlgebra:
     _programs: dict[str, Callable[..., Any]]
 
     def _compiled_if_eager(self, fn: Callable[..., Any], *arrays: Array) -> Any:
-        """A function of many small steps: compiled where it is not part of a program already."""
+        """Compile a function of many small steps, unless it is called as part of a program."""
         if any(map(is_symbolic, arrays)):
             return fn(self, *arrays)
         if fn.__name__ not in self._programs:

@@ -80,7 +80,7 @@ def _piece(x: Array, at: Ints, out: Ints, strides: Ints, dilation: Ints) -> Arra
 
 
 def _depthwise(x: Array, w: Array, out: Ints, strides: Ints, dilation: Ints) -> Array:
-    """One channel a group: a sum of slices, scaled."""
+    """Compute a convolution with one channel a group as a sum of scaled slices."""
     channels, outputs, window = shape_of(x)[1], shape_of(w)[0], shape_of(w)[2:]
     multiplier = outputs // channels
     taps = tf.reshape(w, (channels, multiplier, math.prod(window)))

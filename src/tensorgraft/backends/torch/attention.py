@@ -42,7 +42,7 @@ def _has_kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
 
 
 def _dense(*operands: Tensor) -> list[Tensor]:
-    """The kernel reads rows."""
+    """Return the operands with contiguous rows, as the kernel requires."""
     return [x if x.stride(3) == 1 else x.contiguous() for x in operands]
 
 

@@ -35,7 +35,7 @@ LIBRARY.impl("int8_matmul", lambda a, b: a.new_empty((a.shape[0], b.shape[1]), d
 
 
 def int8_matmul(a: Tensor, b: Tensor) -> Tensor:
-    """int8 (m, k) x (k, n) -> int32 (m, n), exact, on a CPU.
+    """Compute the exact int32 product (m, n) of int8 matrices (m, k) and (k, n), on a CPU.
 
     oneDNN copies a transposed second operand each time, and reads the first one without a copy: with few rows it is
     faster to compute the transposed product.

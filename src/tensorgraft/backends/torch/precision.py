@@ -158,7 +158,7 @@ def filled(shape: tuple[int, ...], value: Any, dtype: torch.dtype, device: torch
 
 
 def pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
-    """Two operands, of which one may be a Python scalar: it takes the dtype of the other."""
+    """Return two operands as tensors; a Python scalar becomes one with the dtype and device of the other."""
     if type(y) in _SCALARS:
         return x, filled((), y, x.dtype, x.device)
     if type(x) in _SCALARS:

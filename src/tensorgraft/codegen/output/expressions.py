@@ -108,7 +108,7 @@ def call(function: str, *args: ast.expr, **kwargs: ast.expr | None) -> ast.expr:
 
 
 def arguments() -> ast.arguments:
-    """No arguments, of a lambda."""
+    """Return the empty parameter list of a lambda."""
     return ast.arguments([], [], None, [], [], None, [])
 
 

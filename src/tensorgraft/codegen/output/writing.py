@@ -357,7 +357,7 @@ class FunctionWriter:
         return ast.Name(known[0])
 
     def regular(self, value: np.ndarray) -> ast.expr | None:
-        """A constant that people do not write out: equal integers, integers in a row."""
+        """Return a shorter expression for a constant of equal integers or of 0, 1, 2, ...; None for other constants."""
         flat = value.reshape(-1)
         if value.dtype.kind not in "biu" or flat.size <= 8 or value.dtype.isbuiltin != 1:
             return None

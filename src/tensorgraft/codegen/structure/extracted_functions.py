@@ -115,7 +115,7 @@ class _Builder:
         frame.calls = calls
 
     def absorb(self, frame: Frame) -> None:
-        """A module that only calls one function is that function."""
+        """Give a module that only calls one function the steps of that function."""
         inner = frame.calls[0] if len(frame.calls) == 1 else None
         if frame.is_module and isinstance(inner, Frame) and not inner.is_module:
             frame.calls = inner.calls

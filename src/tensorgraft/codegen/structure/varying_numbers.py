@@ -25,8 +25,9 @@ def extract_numbers(
     root: bool,
     attributes: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, list[Any]]:
-    """Numbers that no size of an argument tells become arguments, but of the program: name -> the value in each
-    instance. `attributes` of the modules are names for them."""
+    """Make arguments of numbers that differ between the instances of a function and do not follow from sizes of its
+    arguments, except in the root. `attributes` of the modules suggest names. Returns {name: the value in each
+    instance}."""
     numbers = _VaryingNumbers(function, n, root, attributes)
     for i, call in enumerate(function.calls):
         assert isinstance(call, SourceStep)

@@ -81,7 +81,7 @@ class Style:
         return path
 
     def static(self, writer: Writer, value: Static) -> ast.expr:
-        """An argument that is no array."""
+        """Return the expression for an argument that is not an array."""
         return ast.Name(value.name)
 
     def roots_of(self, function: SourceFunction) -> set[str]:
@@ -89,7 +89,7 @@ class Style:
         return {"p", "b"}
 
     def assignment(self, writer: Writer, call: SourceStep) -> ast.stmt:
-        """A step "assign"."""
+        """Return the statement for a step "assign"."""
         raise NotImplementedError
 
     def parameter(self, writer: Writer, v: Var) -> ast.expr:

@@ -79,7 +79,8 @@ def unpacked(node: ast.expr) -> ast.expr:
 
 
 def unpacked_arguments(template: str) -> Rule:
-    """A template of a method whose one argument is a tuple that people write as several."""
+    """Make a rule from the template of a method call whose only argument is a tuple, which is written as several
+    arguments."""
 
     def rule(w: Writing, **arguments: Any) -> ast.expr:
         return unpacked(w.fill(template, **arguments))
@@ -88,7 +89,8 @@ def unpacked_arguments(template: str) -> Rule:
 
 
 def pad(template: str) -> Rule:
-    """A template with `widths`, (before, after) for each axis; `pads` are those of the last ones."""
+    """Make a rule from a template with `widths`, (before, after) for each axis, for the word's `pads` of the last
+    axes."""
 
     def rule(w: Writing, x: Var, pads: Any) -> ast.expr:
         return w.fill(template, x=x, widths=(*((0, 0) for _ in range(x.ndim - len(pads))), *map(tuple, pads)))

@@ -131,7 +131,7 @@ def dense_of(q: Codes) -> jax.Array:
 
 
 def as_own_codes(q: Codes) -> Any:
-    """The same with codes of its own shape."""
+    """Return the same array with codes in its own shape, not a view of others."""
     base, geometry, scheme = q.form
     own_geometry = contiguous_geometry(geometry.shape, geometry.dtype)
     shape = geometry.shape or ((1,) if scheme.codes.packed > 1 else ())
@@ -207,7 +207,7 @@ def _flat(q: Codes) -> tuple[tuple[Any, ...], KeptForm]:
 
 
 def register(cls: type[Codes]) -> None:
-    """A class as a pytree of JAX and of optree."""
+    """Register a class as a pytree node of JAX and of optree."""
 
     def with_keys(q: Any) -> Any:
         parts, form = _flat(q)

@@ -200,7 +200,7 @@ class _ObjectCall:
         return self._run(changed, arrays, args, kwargs)
 
     def in_modes(self, training: Mapping[str, bool], arrays: Mapping[str, Array], args: Any, kwargs: Any) -> Any:
-        """The same with modules in other modes: whether each is `training`."""
+        """Call with modules in other modes: {name of a module: whether it is training}."""
         modes_before = self.training
         changed = {
             path: dict.fromkeys(known, not training[name])

@@ -108,7 +108,8 @@ class JaxprProgram:
         return True
 
     def _parts(self, argnums: tuple[int, ...]) -> tuple[JaxprPart, int, JaxprPart]:
-        """(arguments -> results and residuals, the number of results, residuals and cotangents -> cotangents)."""
+        """Return (the part from arguments to results and residuals, the number of results, the part from residuals and
+        cotangents to cotangents)."""
         with derivative_of_jax("backward"):
             return self._cached(("parts", argnums), lambda: self._make_parts(argnums))
 

@@ -257,7 +257,7 @@ class _Differentiation:
         return [accumulator.jvp(results[i], unconnected_gradients=zero) for i in self._smooth]
 
     def pulled_back_twice(self, arguments: Tensors) -> list[tf.Tensor]:
-        """A pushforward: a pullback is linear in its cotangents, and this is the derivative by them."""
+        """Compute a pushforward as the derivative of the pullback by its cotangents, in which that is linear."""
         own_arguments, tangents = arguments[: self._count], arguments[self._count :]
         shaped = self._fn(own_arguments)
         cotangents = [tf.zeros_like(shaped[i]) for i in self._smooth]

@@ -153,7 +153,7 @@ def install() -> None:
 
 
 def _define_own() -> None:
-    """Two operators that PyTorch has only as parts of others, conversion and assignment on one device."""
+    """Define two operators that PyTorch has only as parts of others: conversion and assignment on one device."""
     graft = _libraries["graft"] = Library("graft", "DEF")
     graft.define("convert(Tensor self, ScalarType dtype, MemoryFormat memory_format) -> Tensor")
     graft.define("assign(Tensor(a!) self, Tensor source) -> Tensor(a!)")

@@ -19,7 +19,7 @@ _afterwards: list[Callable[[], object]] = []
 
 
 def set_front_end(package: str) -> None:
-    """The front end is this package. It installs itself when it is imported."""
+    """Set the package of the front end, which installs itself when it is imported."""
     global _package
     _package = package
 

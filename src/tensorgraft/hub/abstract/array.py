@@ -56,7 +56,7 @@ def check_arrays(op: str, *operands: Any) -> None:
 
 
 def check_kinds(op: str, kinds: str, *operands: ShapeDtype) -> None:
-    """The operands are arrays of one dtype, whose kind is a letter of `kinds`."""
+    """Check that the operands are arrays of one dtype whose kind is a letter of `kinds`."""
     check_arrays(op, *operands)
     dtype = operands[0].dtype
     if any(x.dtype != dtype for x in operands):

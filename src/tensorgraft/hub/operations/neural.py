@@ -359,7 +359,7 @@ def _window_channels_last(xp: Any, x: Array, kind: str, window: Ints, stride: In
 
 
 def taps(n: int, m: int, method: str, corners: bool) -> np.ndarray:
-    """(m, n): how much of each old place is in each new one."""
+    """Return (m, n): the fraction of each old element in each new one."""
     at = np.arange(m) * ((n - 1) / max(m - 1, 1)) if corners else (np.arange(m) + 0.5) * n / m - 0.5
     at = np.maximum(at, 0) if method == "linear" else at
     left = np.floor(at)

@@ -23,8 +23,8 @@ _PARITY = 0x1BD11BDA
 
 class Random:
     def threefry2x32(self, key: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
-        """The cipher: two uint32 arrays of one shape, encrypted with `key`; keys (2, ...) broadcast against them, to no
-        more than their shape."""
+        """Encrypt two uint32 arrays of one shape with `key`; keys (2, ...) broadcast against them, to no more than
+        their shape."""
         u32 = dtypes.uint32
         k0, k1 = (self.reshape(self.take_slice(key, 0, i, i + 1), self.shape(key)[1:]) for i in range(2))
         k2 = self.bitwise_xor(self.bitwise_xor(k0, k1), self.full((), _PARITY, u32))

@@ -234,7 +234,7 @@ class RecordedBackend(_Operations):
             check(self.to_numpy(x))
 
     def run_checks(self) -> None:
-        """The checks of values that are known by now."""
+        """Run the checks of values that are known by now."""
         pending, self._pending = self._pending, []
         while pending:
             node, check_value = pending.pop(0)

@@ -54,7 +54,8 @@ def record(fn: Callable[..., Sequence[Array]], specs: Sequence[Any], with_host: 
 
 @functools.cache
 def program_backend() -> ProgramBackend:
-    """The one that records: whatever thread and program, its arrays know no more than their shapes."""
+    """Return the one recording backend. Threads and programs can share it, since its arrays have nothing but a shape
+    and dtype."""
     return ProgramBackend()
 
 
@@ -224,7 +225,7 @@ class ProgramBackend(_Recording):
             self._local.eager = before
 
     def _evaluate(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """An operation on constants, computed by NumPy."""
+        """Compute an operation on constants with NumPy."""
         xp = registry.get("numpy")
         plain_args, plain_kwargs = mapped(lambda x: x.value if type(x) is Var else x, (args, kwargs))
         with xp.scope():

@@ -79,7 +79,7 @@ class Taping(_Operations):
         self.double = double
 
     def apply(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A primitive on values; its rule is kept where an operand is tracked and a result is inexact."""
+        """Compute a primitive on values. If an operand is tracked and a result is inexact, its rule is recorded."""
         leaves: Sequence[Any] = args
         if kwargs or any(type(x) in _TREES for x in args):
             call: Any = (args, kwargs)
@@ -109,7 +109,7 @@ class Taping(_Operations):
         return type(x) is Variable or self.inner.is_array(x)
 
     def lifted(self, x: Array) -> Array:
-        """A constant."""
+        """Return an array as a constant of the tape."""
         return Variable(self.inner.lifted(x) if self.double else x)
 
     # ---- arrays ------------------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def _diagonal_only(xp: Any, x: AnyArray) -> AnyArray:
 
 
 def _as_diagonal(xp: Any, v: AnyArray, like: AnyArray) -> AnyArray:
-    """(..., n) -> (..., n, n), in the dtype of `like`."""
+    """Return (..., n) as diagonal matrices (..., n, n), in the dtype of `like`."""
     v = xp.astype(v, like.dtype)
     return xp.where(_eye(xp, like), xp.expand_dims(v, -1), _zero(xp, like))
 

@@ -38,7 +38,7 @@ def grow_until(method: GrowingEstimator, rtol: float, most: int, progress: bool)
 
 @contextlib.contextmanager
 def _progress_bar(enabled: bool, most: int) -> Iterator[Callable[[int, float, float], None]]:
-    """A progress bar, by Rich."""
+    """A context with a function that updates a progress bar of Rich (or does nothing)."""
     if not enabled:
         yield lambda k, size, error_size: None
         return

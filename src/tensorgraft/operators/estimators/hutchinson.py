@@ -161,7 +161,7 @@ def _with_basis(qg: Array, z: Array, *, m: int, hermitian: bool) -> Pair:
 
 @program
 def _with_basis_grown(q: Array, z: Array, g: Array, ag: Array, *, hermitian: bool) -> Pair:
-    """The basis is not that of the time when A g was made."""
+    """Return the estimate for a basis that has grown since A g was computed."""
     c = adjoint(q) @ g
     return _plus_mean(inner(q, z), dots(g - q @ c, ag - z @ c), hermitian)
 

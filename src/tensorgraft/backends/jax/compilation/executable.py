@@ -122,7 +122,7 @@ def often_called(cached: KeptProgram, run: Callable[..., Any], scope: Callable[[
         return run(*args)
 
     def write(code: StraightLine, arrays: str) -> str:
-        """The same in straight line, for a caller that has the settings in its key."""
+        """Write the same call as straight-line code, for a caller whose key contains the settings."""
         program, direct = code.name(cached), code.let(f"{code.name(cached)}.direct")
         operands, found = code.let(arrays), code.variable()
         code.check(f"{found} = [*map({direct}.properties_of, {operands})]")

@@ -35,7 +35,7 @@ class _Backend(Protocol):
 
 @contextlib.contextmanager
 def _own_errors() -> Iterator[None]:
-    """An exception of the traced function is not JAX's: without JAX's note on its own frames."""
+    """Raise exceptions of the traced function without JAX's note about its own frames."""
     try:
         yield
     except BaseException as error:

@@ -100,7 +100,7 @@ def resolve(device: Any) -> Device:
 
 
 def alias_device(backend: Backend, other: Backend) -> None:
-    """Arrays of `backend` say that they are where those of `other` are."""
+    """Let arrays of `backend` have the device of those of `other`."""
     _of_backend[backend] = device_of(other)
 
 

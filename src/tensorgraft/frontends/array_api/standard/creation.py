@@ -194,7 +194,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
 
 
 def full(shape: Shape, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Array:
-    """All elements are `fill_value`, a Python scalar whose kind gives the default dtype."""
+    """Return an array filled with `fill_value`, a Python scalar whose kind determines the default dtype."""
     fill_value = of_python(fill_value)
     if not isinstance(fill_value, SCALARS):
         if not isinstance(fill_value, Array) or fill_value.ndim:

@@ -143,7 +143,7 @@ def ihfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
 def _grid(
     name: str, x: Array, s: Sequence[int] | None, axes: Sequence[int] | None, half: bool = False
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(points, axes) of a transform; `half`: the last axis holds a half spectrum."""
+    """Return (points, axes) of a transform; `half`: the last axis has a half spectrum."""
     if axes is not None:
         over = axes_of(name, x, tuple(axes))
     else:

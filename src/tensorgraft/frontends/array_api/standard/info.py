@@ -20,7 +20,7 @@ class Info:
         return _devices.default()
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, np.dtype]:
-        """The same on every device."""
+        """Return the default dtypes, which are the same on every device."""
         _devices.resolve(device)
         return {
             "real floating": dtypes.float64,

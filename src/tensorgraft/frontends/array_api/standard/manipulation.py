@@ -165,7 +165,7 @@ def concat(arrays: Arrays, /, *, axis: int | None = 0) -> Array:
 
 
 def stack(arrays: Arrays, /, *, axis: int = 0) -> Array:
-    """Arrays of one shape along a new axis."""
+    """Return arrays of one shape joined along a new axis."""
     arrays = list(arrays)
     if not arrays:
         raise ValueError("stack: expected at least one array")

@@ -45,7 +45,8 @@ class Closed:
 
     @contextlib.contextmanager
     def placed(self, inner: Backend, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-        """The arguments made of arrays of a backend; the cells hold others of them meanwhile."""
+        """A context with the function's arguments, made of arrays of the backend `inner`; within it the captured cells
+        have arrays of that backend, too."""
         with _capturing(inner) as capture, inner.scope():
             leaves: Any = list(self.leaves)
             levels = [capture.on(device) for device in self.devices]

@@ -152,7 +152,7 @@ def is_module_class(cls: type) -> bool:
 
 
 def containers(tree: Any, path: str = "", class_names: dict[str, str] | None = None) -> dict[str, str]:
-    """Path of each module and list in a tree -> its class, or "list"."""
+    """Return {path of each module and list in a tree: its class, or "list"}."""
     class_names = {} if class_names is None else class_names
     for name, value in _items(tree):
         child_path = f"{path}.{name}".strip(".")

@@ -135,7 +135,7 @@ class BridgedProgram:
             return self._backward(pullback, list(cotangents))
 
     def derivative(self, argnums: tuple[int, ...], count: int) -> BridgedProgram:
-        """(the `count` arguments, then cotangents) -> cotangents of the arguments `argnums`."""
+        """Return the cotangents of the arguments `argnums`, from the `count` arguments followed by cotangents."""
         known = self._derivatives.get(argnums)
         if known is not None:
             return known

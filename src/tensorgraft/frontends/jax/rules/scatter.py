@@ -70,7 +70,7 @@ def _put_one(xp: Backend, x: Array, where: GatherWindows, update: Array, apply: 
 
 
 def _put(xp: Backend, x: Array, where: GatherWindows, updates: Array, kind: str) -> Array:
-    """All windows at once."""
+    """Scatter all windows at once."""
     rank, n = len(where.shape), len(where.batch)
     axes, spans, full = where.axes, where.spans, where.full_axes
     if where.fits is not None and kind != "set":

@@ -63,7 +63,7 @@ class GraphWatch(ProgramWatch):
             self.ranges.setdefault(graph, []).append((first, len(graph.get_operations()), number))
 
     def scopes(self, graph: Any) -> dict[str, tuple[int, ...]]:
-        """Name of an operation of a graph -> the numbers of the calls around it, from outside."""
+        """Return {name of an operation of a graph: the numbers of the calls around it, the outermost first}."""
         ranges = sorted(self.ranges.get(graph, ()), key=lambda r: r[2])
         scopes_of = {}
         for i, op in enumerate(graph.get_operations()):

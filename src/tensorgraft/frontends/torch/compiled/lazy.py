@@ -29,7 +29,8 @@ _KINDS = (Storage, ColdStorage, Placed)
 
 @functools.cache
 def _recorded(inner: Backend) -> RecordedBackend:
-    """One for each backend, which knows its programs again when lazy mode is entered again."""
+    """Return the recording backend of a backend: always the same, so that it knows its programs when lazy mode is
+    entered again."""
     return RecordedBackend(inner)
 
 

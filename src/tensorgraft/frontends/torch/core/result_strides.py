@@ -18,7 +18,7 @@ Rule = Callable[..., Any]
 
 
 def strided(t: Tensor, strides: Sequence[int]) -> Tensor:
-    """The same on other strides."""
+    """Return a tensor like `t` with other strides."""
     return torch.empty_strided(t.shape, tuple(strides), dtype=t.dtype, device=t.device)
 
 

@@ -22,7 +22,7 @@ def overload(name: str) -> Overload | None:
 
 
 def short_name(op: Overload) -> str:
-    """ "aten::add.Tensor" -> "add.Tensor"; "aten::relu" -> "relu"."""
+    """Return the name without its namespace: "aten::add.Tensor" becomes "add.Tensor"."""
     return op.name().partition("::")[2]
 
 

@@ -46,7 +46,7 @@ def coo(indices: Tensor, values: Tensor, size: Sequence[int], coalesced: bool = 
 
 
 def keys_of(indices: Tensor, size: Sequence[int]) -> Tensor:
-    """One int64 for each column of `indices`, in lexicographic order."""
+    """Return one int64 for each column of `indices`, in lexicographic order."""
     keys = indices.new_zeros(indices.size(1))
     for row, n in zip(indices, size, strict=True):
         keys = keys * n + row

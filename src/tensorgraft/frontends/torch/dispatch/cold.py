@@ -246,7 +246,8 @@ class ColdOperator:
         return backend
 
     def at_once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call of an operator that is never compiled, since the shapes of its results depend on values."""
+        """Compute a call of an operator that is never compiled, since the shapes of its results depend on values.
+        Returns MISS if the cold tier cannot."""
         cells = [cell_of(t) for t in tensors_in(args, kwargs) if t.device.type == TYPE]
         backend = cells[0].backend if cells else None
         if not tiered() or backend is None or backend.cold is None or not self._on_cpu:
@@ -400,7 +401,7 @@ class ColdOperator:
 
 
 def _without_offsets(name: str, key: Any) -> tuple[Any, ...]:
-    """A call wherever its tensors lie in their storages."""
+    """Return the key of a call without the offsets of its tensors in their storages."""
     return name, *[p[:3] if p.__class__ is tuple and len(p) == 4 else p for p in key]
 
 

@@ -47,7 +47,8 @@ def decomposed_spec(op: schema.Overload, decomposition: Callable[..., Any]) -> S
 
     @contextlib.contextmanager
     def descending() -> Iterator[None]:
-        """A context of a decomposition. Some decompositions call the operator itself, which the CPU then computes."""
+        """A context for one decomposition. Some decompositions call the operator itself again, which is then computed
+        on the CPU."""
         thread_state.depth = getattr(thread_state, "depth", 0) + 1
         before, state.now.decomposing = state.now.decomposing, True
         try:

@@ -87,7 +87,7 @@ class PlannedOperator:
     def run(
         self, plan: Plan, cells: list[Storage], inputs: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """A plan's first call, every call in a trace, and those with more to do than to compute and to write."""
+        """Run a plan at its first call, in traces, and whenever more has to be done than to compute and write."""
         if plan.prepare is not None:
             return self._resized(plan, args, kwargs)
         if plan.run is None:
@@ -121,7 +121,7 @@ class PlannedOperator:
         return results[0] if plan.structure is None else plan.structure(results)
 
     def run_concrete(self, *args: Any, **kwargs: Any) -> Any:
-        """A call that is never compiled: the shapes of its results depend on values."""
+        """Make a call that is never compiled, since the shapes of its results depend on values."""
         if _now.capture is None and (out := self._cold.at_once(args, kwargs)) is not MISS:
             return out
         try:
@@ -133,7 +133,8 @@ class PlannedOperator:
             return fallback.on_cpu(self._operator.op, args, kwargs)
 
     def _resized(self, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call whose `out=` tensors are resized first, and written as those of their size."""
+        """Make a call whose `out=` tensors have to be resized: resize them, then call with tensors of the right
+        size."""
         assert plan.prepare is not None
         outs = set(map(id, tensors_in([kwargs[name] for name in self._operator.writes if name in kwargs], {})))
         if any(id(t) in outs for t in tensors_in(args, {})):  # read as it was

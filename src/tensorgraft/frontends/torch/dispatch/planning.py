@@ -128,7 +128,7 @@ def backend_of(tensors: Sequence[Tensor], slot: Slot) -> Backend:
 
 
 def uncompiled(plan: Plan) -> Callable[..., tuple[Array, ...]]:
-    """The plan's program, run as it is: for a decomposition that asks for values."""
+    """Return the plan's program without compilation, for a decomposition that needs values."""
     assert plan.program is not None
     plan.run = _in_scope(plan.xp or plan.slot.backend, plan.program)
     return plan.run

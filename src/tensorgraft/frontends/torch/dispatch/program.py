@@ -55,8 +55,8 @@ def make_program(
     outline: Outline,
     moved: dict[str, Any],
 ) -> Callable[..., tuple[Array, ...]]:
-    """(the storages' arrays, the offsets that are operands, the inputs) -> (the written storages' new arrays, then the
-    results)."""
+    """Make the function from (the storages' arrays, the offsets that are operands, the inputs) to (the new arrays of
+    written storages, then the results)."""
     geometries = [geometry_of(t) for t in tensors]
     references, array_count = reaches_of(geometries, forms)
     fixed = dict(moved)

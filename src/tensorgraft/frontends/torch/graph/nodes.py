@@ -48,7 +48,7 @@ class GraphCapture(PureCapture):
         self._repeated_draws: list[Array] = []  # the words of draws that are made once more
 
     def begin(self, node: int) -> None:
-        """The draws that follow are of this node, wherever the graph is parted."""
+        """Number the following draws as those of this node, so that they do not depend on how the graph is divided."""
         self._next = (node, 0)
 
     def created(self, cell: Storage, location: Place | None = None) -> None:
@@ -196,7 +196,7 @@ def _no_operand(*args: Any, **kwargs: Any) -> Any:
 
 
 def _run_and_save_rng_state(op: Any, *args: Any, **kwargs: Any) -> Any:
-    """An operator that a backward pass computes again: its random state, and its results."""
+    """Run an operator that a backward pass computes again. Returns (its random state, its results)."""
     capture = _capture()
     words = capture.draw()
     with capture.drawing_again(words):

@@ -77,7 +77,7 @@ class Piece:
         return program(values, seed)
 
     def _by_pytorch(self, values: Sequence[Any]) -> list[Any]:
-        """A call for sizes that have not come back yet."""
+        """Run the graph node by node, for sizes that have not occurred often enough to be compiled."""
         environment: dict[Node, Any] = dict(zip(self.inputs, values, strict=True))
         with torch.no_grad(), without_autocast():
             for _, node in self.nodes:

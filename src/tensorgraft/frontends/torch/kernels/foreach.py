@@ -58,7 +58,7 @@ def _promoted(promotion: PROMOTION, kinds: tuple[Any, ...], settings: Any) -> tu
 
 
 def _applied(xp: Any, base: Spec, sig: schema.Signature, args: list[Any], kwargs: dict[str, Any]) -> Array:
-    """The base operator's kernel on one element, its operands promoted."""
+    """Apply the base operator's kernel to one element of each list, with promoted operands."""
     if base.promotion is None:
         return base.fn(xp, *args, **kwargs)
     bound = dict(zip(sig.names, args, strict=False))

@@ -223,7 +223,8 @@ def _check_bool(xp: Any, name: str, mask: Array) -> None:
 
 
 def _check_fits(xp: Any, value: Any, dtype: np.dtype) -> None:
-    """A number that no element could hold: beyond the integers, or complex."""
+    """Check that elements can hold a number: raises for numbers beyond the integers of the dtype, and for complex
+    ones."""
 
     def verify(parts: np.ndarray) -> None:
         check_fits(complex(*map(float, parts)), dtype)

@@ -65,7 +65,7 @@ def _logcumsumexp(xp: Any, x: Array, dim: int) -> Array:
 
 
 def _complex_logcumsumexp(xp: Any, x: Array, axis: int) -> Array:
-    """One after the other."""
+    """Compute logcumsumexp of complex numbers, one after the other."""
 
     def add(total: Array, x: Array) -> tuple[Array, Array]:
         out = complex_logaddexp(xp, x, total)  # for equal magnitudes the CPU takes the new one as the greater

@@ -120,7 +120,7 @@ def _scatter_reduce(
 
 
 def _divide(xp: Any, total: Array, count: Array) -> Array:
-    """A mean; of integers, rounded down. Nothing counted: the total."""
+    """Return the mean, total / count; for integers it is rounded down, and without elements it is the total."""
     count = xp.maximum(count, 1) if not dtypes.is_complex(xp.dtype_of(count)) else xp.where(
         xp.equal(count, 0), xp.ones_like(count), count
     )  # fmt: skip

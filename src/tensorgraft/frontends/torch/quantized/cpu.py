@@ -38,7 +38,8 @@ def backend() -> QuantizingBackend:
 
 @functools.cache
 def recording() -> QuantizingBackend:
-    """The same without writes in place, for programs; an object of its own, since a record changes it meanwhile."""
+    """Return the quantising backend without writes in place, for programs; another object than `backend()`, since it is
+    changed while it records."""
     inner: Any = backend().inner
     return quantizing(inner.immutable)
 

@@ -131,7 +131,7 @@ class StraightThrough(torch.autograd.Function):
 
 
 def straight_through(t: torch.Tensor, rounding: Callable[[Backend, Any], Any]) -> torch.Tensor:
-    """A rounding of hub arrays."""
+    """Round a tensor by a function of hub arrays, with the gradient of the identity."""
 
     def run(t: torch.Tensor) -> torch.Tensor:
         slot, array = read(t, "fake_quantize")

@@ -83,7 +83,7 @@ def has_inputs(weight: Any) -> bool:
 
 
 def attach(module: nn.Module, inputs: Inputs) -> None:
-    """A module that has its inputs scaled and rounded, by a child of the name `inputs`."""
+    """Let a module scale and round its inputs, by a child module named `inputs`."""
     module.add_module("inputs", inputs)
     module.register_forward_pre_hook(_apply)
 

@@ -129,7 +129,7 @@ def _of_specs(graphs: list[FunctionGraph], abstract: Backend, specs: list[Any]) 
 
 
 def _passed(x: Any, values: Sequence[Any], operands: Sequence[Any]) -> Any:
-    """A variable that a branch hands on is the one from outside."""
+    """Return a result of a branch; for a variable that it returns, the variable outside that is its operand."""
     if isinstance(x, VariableCell):
         return next(outside for x_own, outside in zip(values, operands, strict=True) if x_own is x)
     return x

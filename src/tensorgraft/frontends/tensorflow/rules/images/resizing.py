@@ -105,7 +105,7 @@ KERNELS: dict[str, tuple[float, Callable[[np.ndarray], np.ndarray]]] = {
 
 
 def spans(n: int, out: int, scale: float, translation: float, kind: str, antialias: bool) -> Taps:
-    """A kernel around the place in the image that a pixel of the result comes from."""
+    """Return the taps of a kernel around the position in the image that corresponds to each pixel of the result."""
     radius, kernel = KERNELS[kind]
     inverse = F32(1) / F32(scale)
     wide = max(inverse, F32(1)) if antialias else F32(1)

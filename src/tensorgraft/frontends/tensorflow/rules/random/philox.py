@@ -125,7 +125,7 @@ def uniform(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dty
 
 
 def integers(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dtype) -> Array:
-    """All bits are random."""
+    """Return random integers, all of whose bits are random."""
     if dtype.itemsize == 8:
         w = words(xp, key, counter, _groups(shape, 2))
         bits = joined(xp, *(xp.take_slice(w, 1, i, 4, 2) for i in (0, 1)))

@@ -146,7 +146,7 @@ def _run(
     bidirectional: bool,
     batch_first: bool,
 ) -> list[Tensor]:
-    """All layers: [outputs, last states (layers x directions, N, H)...]."""
+    """Run all layers. Returns [outputs, last states (layers x directions, N, H)...]."""
     directions = 2 if bidirectional else 1
     per_layer = len(params) // (num_layers * directions)
     x = x.transpose(0, 1) if batch_first else x

@@ -90,7 +90,7 @@ def _cubic(n: int, out: int, align_corners: bool, scale: float | None, real: Any
 
 
 def _antialiased(kernel_of: Callable[[np.ndarray], np.ndarray], width: int) -> Rule:
-    """The kernel is stretched over all old places of a new one, as PIL does."""
+    """Resize with a kernel that is stretched over all old pixels of a new one, as PIL does."""
 
     def taps(n: int, out: int, align_corners: bool, scale: float | None, real: Any) -> Taps:
         by = float(_scale(n, out, align_corners, scale, real))
