@@ -1,19 +1,23 @@
 """What a call of a compiled function costs as the number of captured tensors grows: `tg.jit` of a module with many
-small parameters against `jax.jit` of a function that is given as many arrays; and `tg.jit` of functions of arrays,
-against that and `tf.function`. The arithmetic is next to nothing."""
+small parameters against `jax.jit` of a function that is given as many arrays; of training steps, against `jax.jit`
+that is given the state and takes its memory; and `tg.jit` of functions of arrays, against that and `tf.function`. The
+arithmetic is next to nothing."""
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 import tensorflow as tf
 import torch
 from benchmarks.measure import Row, interleaved
 from torch import nn
+from torch.nn import functional as F
 
 import tensorgraft as tg
 import tensorgraft.array_api as xp
@@ -81,6 +85,54 @@ def of_arguments() -> dict[str, Callable[[], object]]:
     return {"tensors": lambda: added(x, y), "jax.jit": lambda: by_hand(array, other)}
 
 
+OPTIMIZERS: dict[str, tuple[Callable[..., torch.optim.Optimizer], optax.GradientTransformation]] = {
+    "SGD": (functools.partial(torch.optim.SGD, lr=0.01), optax.sgd(0.01)),
+    "AdamW": (functools.partial(torch.optim.AdamW, lr=1e-3), optax.adamw(1e-3, weight_decay=1e-2)),
+}
+
+
+def of_steps(kind: str) -> dict[str, Callable[[], object]]:
+    """A training step of two layers, and the same by hand. Raises AssertionError where their losses differ."""
+    device = tg.device("jax")
+    make, by_hand = OPTIMIZERS[kind]
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    x, y = torch.randn(4, 8), torch.randint(4, (4,))
+    state = [jnp.asarray(p.detach().numpy().copy()) for p in model.parameters()]
+    inputs, labels = jnp.asarray(x.numpy()), jnp.asarray(y.numpy().astype("int32"))
+    model, x, y = model.to(device), x.to(device), y.to(device)
+    optimizer = make(model.parameters())
+
+    @tg.jit
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    def loss_of(params: list[Any], x: Any, y: Any) -> Any:
+        w, b, v, c = params
+        outputs = jax.nn.relu(x @ w.T + b) @ v.T + c
+        return optax.softmax_cross_entropy_with_integer_labels(outputs, y).mean()
+
+    def step_by_hand(params: Any, moments: Any, x: Any, y: Any) -> Any:
+        loss, gradients = jax.value_and_grad(loss_of)(params, x, y)
+        updates, moments = by_hand.update(gradients, moments, params)
+        return optax.apply_updates(params, updates), moments, loss
+
+    compiled = jax.jit(step_by_hand, donate_argnums=(0, 1))
+    held = [state, by_hand.init(state)]
+
+    def call() -> Any:
+        held[0], held[1], loss = compiled(*held, inputs, labels)
+        return loss.block_until_ready()
+
+    for _ in range(3):
+        ours, own = step(x, y).item(), float(call())
+        assert abs(ours - own) < 1e-4 * own, f"{kind}: {ours}, {own} by hand"
+    return {"step": lambda: cell_of(step(x, y)).array.block_until_ready(), "by hand": call}
+
+
 def of_arrays(n: int) -> dict[str, Callable[[], object]]:
     """Of `n` arrays one sum."""
     made: dict[str, Callable[[], object]] = {}
@@ -99,6 +151,9 @@ def of_arrays(n: int) -> dict[str, Callable[[], object]]:
 def measure() -> list[Row]:
     seconds = interleaved(of_arguments(), 100, ROUNDS, time.process_time)
     rows = [Row("call of tg.jit, 2 tensors", seconds["tensors"], seconds["jax.jit"], "jax.jit")]
+    for kind in OPTIMIZERS:
+        seconds = interleaved(of_steps(kind), 100, ROUNDS, time.process_time)
+        rows.append(Row(f"call of tg.jit, a training step with {kind}", seconds["step"], seconds["by hand"], "jax.jit"))
     for n in (2, 20):
         seconds = interleaved(of_arrays(n), 100, ROUNDS, time.process_time)
         for backend, against in (("jax", "jax.jit"), ("tensorflow", "tf.function"), ("torch", "jax.jit")):

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -22,6 +24,7 @@ STEPS: dict[str, tuple[tuple[str, dict[str, Any]], float]] = {  # and of the fir
     "ResNet-18, 224 x 224": (("resnet", {"batch": 2, "size": 224}), 3),
 }
 EAGER, PYTORCH = "tensorgraft, eager", "CPU PyTorch"
+BY_HAND = "JAX by hand"
 ON_TENSORFLOW = "tensorgraft on TensorFlow, eager"
 APART, EACH_COMPILED = "tensorgraft, eager, memory apart", "tensorgraft, every operator compiled"
 AT_MOST_APART = 2  # the first step / the first of CPU PyTorch
@@ -39,7 +42,7 @@ def first_steps(name: str, work: tuple[str, dict[str, Any]], limit: float | None
     losses, first, tenth = {}, {}, {}
     for subject in (*ours, *others):
         with Worker(subject, work, True) as worker:
-            value, first[subject] = worker.ask("first")
+            value, first[subject], _ = worker.ask("first")
             losses[subject] = [value, *worker.ask("calls", 8)]
             tenth[subject] = worker.ask("burst", 1)
     # at a loss near 0 nothing is left but what rounding has left
@@ -83,6 +86,19 @@ def until_the_end(subjects: Sequence[str], work: tuple[str, dict[str, Any]], tra
             worker.ask("ready")
             seconds[subject] = worker.ask("elapsed", max(CALLS.values()))
     return seconds
+
+
+def second_process(name: str, work: tuple[str, dict[str, Any]], by_hand: bool) -> Iterator[Row]:
+    """The first compiled training step of a process that finds what another one has compiled."""
+    with TemporaryDirectory() as folder:
+        seconds = {}
+        for subject in (COMPILED, PYTORCH, *([BY_HAND] if by_hand else [])):
+            for _ in range(2):
+                with Worker(subject, work, True, os.path.join(folder, subject)) as worker:
+                    _, seconds[subject], _ = worker.ask("first")
+    for other in seconds:
+        if other != COMPILED:
+            yield Row(f"{name}, second process, first compiled step", seconds[COMPILED], seconds[other], other)
 
 
 def cpu_seconds(fn: Callable[..., Any], *args: Any) -> float:
@@ -146,6 +162,8 @@ def measure() -> Iterator[Row]:
         print(f"left out: {reason}")
     for name, (work, limit) in STEPS.items():
         yield from first_steps(name, work, limit)
+    yield from second_process("GPT-2 of 4 layers", ("gpt2", {}), False)
+    yield from second_process("GPT-2 of 6 layers", ("gpt", {}), True)
     yield from in_the_background("GPT-2 of 4 layers, training", ("gpt2", {}), True)
     yield from in_the_background("GPT-2 (small), inference", ("gpt2", SMALL), False)
     for name, (work, _) in STEPS.items():

@@ -43,10 +43,10 @@ def compare(work: str, training: bool) -> list[Row]:
     wrong = {}
     with ExitStack() as stack:
         workers = {name: stack.enter_context(Worker(name, (work, {}), training)) for name in (OURS, HAND, *others)}
-        values, first = {}, {}
+        values, first, imported = {}, {}, {}
         for name, worker in list(workers.items()):
             try:
-                value, first[name] = worker.ask("first")
+                value, first[name], imported[name] = worker.ask("first")
                 values[name] = [value, *worker.ask("calls", CHECKED - 1)]
             except RuntimeError as error:
                 if name in (OURS, HAND):
@@ -71,8 +71,8 @@ def compare(work: str, training: bool) -> list[Row]:
         if n not in (OURS, HAND):
             promise = PYTORCH.get((work, training)) if n == "CPU PyTorch" else None
             rows.append(Row(what, best[OURS], best[n], n + " (other values)" * wrong[n], promise))
-    limit = FIRST if training else None
-    rows.append(Row(f"{what}, first call", first[OURS], first[HAND], HAND, limit))
+    rows.append(Row(f"{what}, first call", first[OURS], first[HAND], HAND, FIRST))
+    rows.append(Row(f"{what}, imports and first call", imported[OURS], imported[HAND], HAND))
     rows += [Row(f"{what}, first call", first[OURS], first[n], n) for n in ("torch.compile", "torchax") if n in workers]
     rows.append(Row(f"{what}, memory", *memory, HAND, MEMORY, unit="B"))
     rows.append(Row(f"{what}, tracing", *traces, "jax.make_jaxpr by hand", TRACE))

@@ -26,6 +26,7 @@ class Subject:
 def ours(work: Work, training: bool, **options: Any) -> Subject:
     import tensorgraft as tg
 
+    _start_jax()
     work = work.on(tg.device("jax"))
     if training:
         plain = work.training_step()
@@ -34,6 +35,13 @@ def ours(work: Work, training: bool, **options: Any) -> Subject:
     plain = work.inference()
     infer = tg.jit(plain, **options)
     return Subject(lambda: _told(tg.to_backend_array(infer(work.inputs))), *_of_jit(plain, work.inputs))
+
+
+def _start_jax() -> None:
+    """Import JAX and have it find its devices, as the program by hand does before its first call."""
+    import jax.numpy as jnp
+
+    jnp.zeros(1).block_until_ready()
 
 
 def ours_eager(backend: str, work: Work, training: bool) -> Subject:

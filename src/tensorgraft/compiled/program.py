@@ -4,11 +4,12 @@ constants."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from tensorgraft.compiled.straight_calls import StraightCall
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.placement import Mesh, Placement
-from tensorgraft.hub.straight_line import NotStraight
+from tensorgraft.hub.straight_line import NotStraight, StraightLine
 
 _WRITTEN = 8  # storages that are named one by one
 Cell = Any  # a `Storage`: an array of a backend, which a write replaces
@@ -48,8 +49,18 @@ class Feed:
     value: Callable[[], np.ndarray]
     traced: np.ndarray | None = None  # the value at the time of the trace, with which the call that traced runs
     kind: str = "random state"
+    is_number: bool = False  # which may be asked for at any time: a learning rate, the words of a random state
     tensor: Any = None  # a tensor of the host from outside, from which the value is read
     live: Any = None  # finds the corresponding tensor at a call
+    _last: tuple[bytes, Array] | tuple[None, None] = None, None
+
+    def array(self, backend: Backend) -> Array:
+        """Return the value as an array of the backend, the same one where its bits have not changed."""
+        value = self.take()
+        bits = value.tobytes()
+        if bits != self._last[0]:
+            self._last = bits, backend.adopt(value)
+        return self._last[1]
 
     def take(self) -> np.ndarray:
         if self.traced is None:
@@ -96,11 +107,17 @@ class Storages:
             arrays[k] = find(leaves).array
         return arrays
 
-    def write(self, code: StraightCall) -> str:
-        """Return the expression of these arrays."""
+    def of_every_call(self, positions: Collection[int]) -> list[Cell]:
+        """Return the storages at these positions. Raises NotStraight where a call may have others."""
+        if not {k for k, _ in (*self._arguments, *self._varying)}.isdisjoint(positions):
+            raise NotStraight
+        return [self._fixed[k] for k in positions]
+
+    def write(self, code: StraightCall, fed: Mapping[int, str]) -> str:
+        """Return the expression of these arrays. `fed`: those of others by their positions."""
         if self._varying:
             raise NotStraight
-        parts: list[Any] = list(self._fixed)
+        parts: list[Any] = [fed.get(k, cell) for k, cell in enumerate(self._fixed)]
         for k, i in self._arguments:
             parts[k] = code.array(i)
         written: list[str] = []
@@ -135,8 +152,12 @@ class ProgramInputs:
     ) -> None:
         """`calling`: the context in which feeds read the arguments."""
         self._backend, self._calling = backend, calling
-        sources = _on_mesh(sources, backend)
+        sources, is_spread = _on_mesh(sources, backend)
         self._feeds = [(k, s) for k, s in enumerate(sources) if isinstance(s, Feed)]
+        # numbers that come again; who writes into results would write into those of a mutable backend
+        self._kept = {
+            k for k, s in self._feeds if s.is_number and k not in donated and not (backend.mutable or is_spread)
+        }
         self._numbers = [(k, *s) for k, s in enumerate(sources) if isinstance(s, NumberInput)]
         feeds = (Feed, NumberInput)
         self._storages = Storages(
@@ -148,10 +169,23 @@ class ProgramInputs:
         self.arrays: Callable[[Leaves], list[Array]] = self._storages.arrays if plain else self
 
     def write(self, code: StraightCall) -> str:
-        """Return the expression of the arrays."""
-        if self.arrays is self:
+        """Return the expression of the arrays, of which those that are donated have no other references."""
+        if self._numbers or len(self._kept) < len(self._feeds):
             raise NotStraight
-        return self._storages.write(code)
+        cells = self.taken_at_every_call()  # the line itself refers to arrays of arguments
+        xp = code.name(self._backend)
+        fed = {k: code.let(f"{code.name(feed.array)}({xp})") for k, feed in self._feeds}
+        arrays = self._storages.write(code, fed)
+        if not cells:
+            return arrays
+        arrays = code.let(arrays)
+        code.require(f"{_most_references(code, arrays, self._donated)} <= {_held_in_line(len(cells) > 1)}")
+        code.require(f"True not in map({code.name(_is_shared)}, {code.name(cells)})")
+        return arrays
+
+    def taken_at_every_call(self) -> list[Cell]:
+        """Return the storages whose memory the program takes. Raises NotStraight where a call may have others."""
+        return self._storages.of_every_call(self._donated)
 
     @property
     def fed(self) -> bool:
@@ -175,7 +209,7 @@ class ProgramInputs:
     def __call__(self, leaves: Leaves) -> list[Array]:
         arrays = self._storages.arrays(leaves)
         for k, feed in self._feeds:
-            arrays[k] = feed.take()
+            arrays[k] = feed.array(self._backend) if k in self._kept else feed.take()
         for k, i, dtype in self._numbers:
             arrays[k] = np.asarray(leaves[i], dtype)
         if self._donated:
@@ -219,19 +253,19 @@ class ProgramInputs:
         return arrays
 
 
-def _on_mesh(sources: Sequence[Any], backend: Backend) -> Sequence[Any]:
+def _on_mesh(sources: Sequence[Any], backend: Backend) -> tuple[Sequence[Any], bool]:
     """Return the sources with constants on all devices of the mesh over which storages are spread, where every call
-    would take them."""
+    would take them, and True if there is one."""
     placements = (s.cell.placement for s in sources if isinstance(s, Source) and s.cell is not None)
     mesh = next((p.mesh for p in placements if p is not None and not p.mesh.abstract), None)
     if mesh is None:
-        return sources
+        return sources, False
 
     def on_mesh(x: Array, mesh: Mesh = mesh) -> Array:
         return backend.constrain(x, Placement(mesh, ((),) * len(backend.shape(x))))
 
     with backend.scope():
-        return [s if isinstance(s, Source | NumberInput | Feed) else on_mesh(s) for s in sources]
+        return [s if isinstance(s, Source | NumberInput | Feed) else on_mesh(s) for s in sources], True
 
 
 def _count_of_sole_reference() -> int:
@@ -243,3 +277,23 @@ def _count_of_sole_reference() -> int:
 
 
 _HELD = _count_of_sole_reference()
+_is_shared = attrgetter("shared")
+
+
+def _most_references(code: StraightLine, arrays: str, positions: Sequence[int]) -> str:
+    """Return the expression of how many references there are to one of the arrays, at most."""
+    count = code.name(sys.getrefcount)
+    if len(positions) == 1:
+        return f"{count}({arrays}[{positions[0]}])"
+    return f"max(map({count}, {code.name(itemgetter(*positions))}({arrays})))"
+
+
+@functools.cache
+def _held_in_line(several: bool) -> int:
+    """Return the count that `_most_references` gives for arrays which only their storages and the line hold."""
+    code = StraightLine()
+    positions = range(1 + several)
+    arrays = code.let(f"[{', '.join(f'{code.name(_NoStorage(object()))}.array' for _ in positions)}]")
+    code.do(f"return {_most_references(code, arrays, positions)}")
+    count: int = code.function("")()
+    return count

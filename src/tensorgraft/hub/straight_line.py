@@ -7,8 +7,9 @@ as the same conditions written out, with the values that they compare with as gl
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import is_
 from typing import Any
 
@@ -38,6 +39,7 @@ class StraightLine:
     def __init__(self) -> None:
         self._checks: list[str] = []
         self._statements: list[str] = []
+        self._margin = ""  # of statements
         self._space: dict[str, Any] = {"MISSED": MISSED}
         self._names: dict[int, str] = {}
         self._variables = 0
@@ -106,7 +108,15 @@ class StraightLine:
 
     def do(self, line: str) -> None:
         """Add a line that runs where all conditions hold. Its exceptions are the caller's."""
-        self._statements.append(line)
+        self._statements.append(self._margin + line)
+
+    @contextlib.contextmanager
+    def block(self, line: str) -> Iterator[None]:
+        """Context in which lines are added to the block that `line` opens."""
+        self.do(line)
+        before, self._margin = self._margin, self._margin + "  "
+        yield
+        self._margin = before
 
     def function(self, parameters: str) -> Callable[..., Any]:
         """Return the function with these parameters."""

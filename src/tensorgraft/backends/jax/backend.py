@@ -327,6 +327,9 @@ class JaxBackend(
 
     def dtype_of(self, *operands: Any) -> np.dtype:
         """Return the dtype of the first array; a traced argument that is a Python scalar is no array."""
+        if len(operands) == 1 and operands[0].__class__ is ArrayImpl:
+            dtype: np.dtype = operands[0].dtype
+            return dtype
         return super().dtype_of(*[x for x in operands if not is_weak(x)] or operands)
 
     def signature(self, x: Array, /) -> Hashable:

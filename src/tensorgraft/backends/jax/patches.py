@@ -94,10 +94,15 @@ def _pieces(x: Array, at: Ints, at_step: Ints, size: Ints, step: Ints) -> Iterat
 
 
 def _patches(x: Array, config: Any, window: Ints, dilation: Ints, out: Ints, strides: Ints) -> Array:
-    """Return (C, taps, N, out...): for each tap of the window, the elements of the padded x (N, C, ...) that it
-    reads."""
-    x = lax.pad(x.swapaxes(0, 1), np.zeros((), x.dtype), config)
-    return jnp.stack(list(_pieces(x, window, dilation, out, strides)), 1)
+    """Return (C, taps, N, out...): for each tap of the window, the elements of the padded x (N, C, ...) that it reads.
+
+    An axis at a time, which is as fast as a slice for each tap, and half the kernels to compile with 3 x 3 of them."""
+    x = lax.pad(x.swapaxes(0, 1), np.zeros((), x.dtype), config)[:, None]
+    for axis, (taps, d, n, s) in enumerate(zip(window, dilation, out, strides, strict=True), 3):
+        starts = range(0, taps * d, d)
+        pieces = [lax.slice_in_dim(x, start, start + (n - 1) * s + 1, s, axis=axis) for start in starts]
+        x = jnp.stack(pieces, 2).reshape(len(x), -1, *x.shape[2:axis], n, *x.shape[axis + 1 :])
+    return x
 
 
 def _by_taps(patches: Array, w: Array, out: Ints, groups: int) -> Array:

@@ -362,6 +362,19 @@ for n in (2, 100):
     model = Many(n).to(device)
     read = tg.jit(torch.no_grad()(lambda x, model=model: model(x)))
     print(bytecodes(lambda: read(x)))
+for kind in (torch.optim.SGD, torch.optim.AdamW):
+    model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2)).to(device)
+    optimizer = kind(model.parameters(), lr=0.01)
+
+    @tg.jit
+    def step(x, model=model, optimizer=optimizer):
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    print(bytecodes(lambda: step(x)))
 """
 
 
@@ -369,8 +382,8 @@ def test_a_warm_call_takes_few_instructions():
     """In a process of its own: modules that others have imported have settings, which calls look at."""
     done = subprocess.run([sys.executable, "-c", COUNTING], capture_output=True, text=True, check=False)
     counts = [*map(int, done.stdout.split())]
-    assert len(counts) == 4, done.stdout + done.stderr
-    assert all(count < most for count, most in zip(counts, (470, 350, 780, 1430), strict=True)), counts
+    assert len(counts) == 6, done.stdout + done.stderr
+    assert all(count < most for count, most in zip(counts, (470, 350, 780, 1430, 1450, 1600), strict=True)), counts
 
 
 def test_a_straight_line_says_where_it_is_not():

@@ -62,8 +62,26 @@ def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[An
     if not takes_scalars and kernel is None:
         kernel = _composite(name)
     loose = kinds in LOOSE
+    checks_values = name == "pow"
 
     def fn(x1: Any, x2: Any, /) -> Any:
+        # two arrays of one dtype on one device are the common case, and take the short way
+        if x1.__class__ is Array and x2.__class__ is Array and (xp := x1._cell.backend) is x2._cell.backend:
+            dtype = x1.dtype
+            if dtype == x2.dtype and kind(dtype) in kinds and not checks_values:
+                with xp.scope():
+                    return computed(xp, x1, x2, x1._value(), x2._value())
+        return converting(x1, x2)
+
+    def computed(xp: Backend, x1: Any, x2: Any, a: Any, b: Any) -> Array:
+        try:
+            y = getattr(xp, name)(a, b) if kernel is None else _run(xp, name, kernel, a, b)
+        except Exception:
+            _check_broadcast(name, x1, x2)
+            raise
+        return new_array(y, xp) if xp.compound else Array(Storage(xp.ensure_owned(y) if xp.mutable else y, xp))
+
+    def converting(x1: Any, x2: Any) -> Any:
         if x1.__class__ is not Array or x2.__class__ is not Array:
             x1, x2 = of_python(x1), of_python(x2)
         if x1.__class__ is not Array and x2.__class__ is not Array:
@@ -72,36 +90,19 @@ def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[An
                 return python(x1, x2)
         if isinstance(x2, Number) and name == "pow":
             x2 = plain_number(x2)  # exponents are static: most powers are products, which are faster and more exact
-        # a shorter way for the common case: two arrays of one dtype on one device
-        if x1.__class__ is Array and x2.__class__ is Array and x1._cell.backend is x2._cell.backend:
-            xp = x1._cell.backend
-            dtype = x1.dtype
-            same_dtype = dtype == x2.dtype
-        else:
-            xp, same_dtype = backend_of(name, x1, x2), False
-        if loose and (not same_dtype or kind(dtype) not in kinds):
+        xp = backend_of(name, x1, x2)
+        if loose:
             x1, x2 = accepted(kinds, x1, x2)
-            same_dtype = False
-        if not same_dtype:
-            if name == "multiply":
-                x1, x2 = _of_mask(x1, x2), _of_mask(x2, x1)
-            dtype = dtype_of_call(name, (x1, x2))
+        if name == "multiply":
+            x1, x2 = _of_mask(x1, x2), _of_mask(x2, x1)
+        dtype = dtype_of_call(name, (x1, x2))
         if kind(dtype) not in kinds:
             check_kind(name, kinds, dtype, (x1, x2))
         if name == "pow" and dtype.kind == "i":
             _check_exponent(x1, x2)
+        as_array = _as_operand if takes_scalars else converted
         with xp.scope():
-            if same_dtype:
-                a, b = x1._value(), x2._value()
-            else:
-                as_array = _as_operand if takes_scalars else converted
-                a, b = as_array(xp, x1, dtype), as_array(xp, x2, dtype)
-            try:
-                y = getattr(xp, name)(a, b) if kernel is None else _run(xp, name, kernel, a, b)
-            except Exception:
-                _check_broadcast(name, x1, x2)
-                raise
-            return new_array(y, xp) if xp.compound else Array(Storage(xp.ensure_owned(y) if xp.mutable else y, xp))
+            return computed(xp, x1, x2, as_array(xp, x1, dtype), as_array(xp, x2, dtype))
 
     fn.__name__ = fn.__qualname__ = name
     return fn

@@ -23,7 +23,7 @@ from tensorgraft.compiled.lookups import Lookups
 from tensorgraft.compiled.program import Feed, ProgramInputs, Source, Storages
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import is_plain
-from tensorgraft.frontends.torch.compiled.guards.assumptions import Captured, Guards, SharedObjects, getter_of
+from tensorgraft.frontends.torch.compiled.guards.assumptions import Captured, Getter, Guards, SharedObjects
 from tensorgraft.frontends.torch.compiled.guards.modules import Modules
 from tensorgraft.frontends.torch.compiled.guards.values import ValueGuards
 from tensorgraft.frontends.torch.compiled.host.call_tensors import HostSteps, calling, on_host
@@ -116,7 +116,7 @@ class _Assembly:
             roots=tracing.roots,
             classes=tracing.classes,
             attributes=tracing.attributes,
-            ends=[] if tracing.tape is None else [getter_of(t, self.argument_index) for t in tracing.tape.leaves],
+            ends=[] if tracing.tape is None else [Getter(t, self.argument_index) for t in tracing.tape.leaves],
         )
 
     # ---- inputs ----------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class _Assembly:
             if leaf.reset and id(cell) in self.touched:
                 leaf.reset = False
             if not leaf.reset:
-                finders[id(cell)] = _gradient_finder(getter_of(leaf.tensor, self.argument_index))
+                finders[id(cell)] = _gradient_finder(Getter(leaf.tensor, self.argument_index))
         return finders
 
     def inputs(self) -> ProgramInputs:
@@ -189,7 +189,7 @@ class _Assembly:
         added to in place is among the written storages instead."""
         gradients = []
         for leaf, gradient_after in self.tracing.final_gradients:
-            get_leaf = getter_of(leaf.tensor, self.argument_index)
+            get_leaf = Getter(leaf.tensor, self.argument_index)
             if gradient_after is None and (leaf.reset or leaf.before is not None):
                 gradients.append(Gradient(get_leaf, None, None))
             elif gradient_after is not None and gradient_after is not leaf.before:
@@ -200,7 +200,7 @@ class _Assembly:
                     metadata, toggled = Metadata.of_lazy(gradient_after), _toggled(gradient_after)
                     gradients.append(Gradient(get_leaf, k, metadata, leaf.reset, result=result, toggled=toggled))
                 else:  # a tensor from outside
-                    find = getter_of(gradient_after, self.argument_index)
+                    find = Getter(gradient_after, self.argument_index)
                     gradients.append(Gradient(get_leaf, None, None, finder=find))
         return gradients
 
@@ -240,7 +240,7 @@ class _Assembly:
         results_once = [
             t if k == first else None for k, (t, first) in enumerate(zip(tracing.flat, tracing.same_as, strict=True))
         ]
-        tape.watch([(t, getter_of(t, argument_index)) for t in outside_tensors], results_once)
+        tape.watch([(t, Getter(t, argument_index)) for t in outside_tensors], results_once)
         positions_of_usable = {a: k for a, k in self.positions.items() if a in tracing.usable}
         finders = {a: _array_finder(self.sources, self.fed, a) for a in tracing.usable}
         tape.locate(positions_of_usable, tracing.outputs, finders)
@@ -269,7 +269,7 @@ class _Assembly:
             attributes=Attributes(reads, changes, written_tables, slots.slot),
             optimizers=tracing.stepped,
             gradients=[
-                (getter_of(leaf.tensor, self.argument_index), leaf.before)
+                (Getter(leaf.tensor, self.argument_index), leaf.before)
                 for leaf, _ in tracing.final_gradients
                 if not leaf.reset
             ],
@@ -277,7 +277,7 @@ class _Assembly:
             surroundings=surroundings,
             captured=Captured(world, tracing.leaves, self.touched, slots, bool(tracing.written), modules.tensors),
             shared=SharedObjects(world, tracing.leaves, compares) if changes or compares else None,
-            hooked=[getter_of(t, self.argument_index) for ref in capture.walked.values() if (t := ref()) is not None],
+            hooked=[Getter(t, self.argument_index) for ref in capture.walked.values() if (t := ref()) is not None],
             leaves=tracing.leaves,
         )
         if tracing.tape is not None:  # hooks and functions of the program run in backward passes, too

@@ -273,18 +273,24 @@ class Capture:
     # ---- inputs from the host -------------------------------------------------------------------------------------
 
     def feed(
-        self, value: Callable[[], np.ndarray], example: np.ndarray, at_trace: bool = False, what: str = "random state"
+        self,
+        value: Callable[[], np.ndarray],
+        example: np.ndarray,
+        at_trace: bool = False,
+        what: str = "random state",
+        is_number: bool = False,
     ) -> Array:
         """Return a new input of the program; `value` computes it at every call. `at_trace`: the call that traces takes
-        the example instead, because the traced function may change the value later (a scheduler does)."""
+        the example instead, because the traced function may change the value later (a scheduler does). `is_number`: as
+        in `Feed`."""
         with self.backend.eagerly():
             stand_in = self.backend.stand_in(self.backend.asarray(example))
-        self.feeds.append(Feed(stand_in, value, example if at_trace else None, what))
+        self.feeds.append(Feed(stand_in, value, example if at_trace else None, what, is_number))
         return stand_in
 
     def first_words(self, source: RandomState) -> Array:
         """Return the words of a random state when the program begins, as an input."""
-        return self.feed(source.words, source.words())
+        return self.feed(source.words, source.words(), is_number=True)
 
     def draw(self, source: RandomState) -> Array:
         """Return the words of the next draw from a random state: its words at the call, with the offset increased."""

@@ -19,7 +19,7 @@ from tensorgraft.compiled.program import ProgramInputs, Storages
 from tensorgraft.compiled.straight_calls import StraightCall
 from tensorgraft.compiled.tables import Find
 from tensorgraft.frontends.torch.compiled.autograd.tape import Tape
-from tensorgraft.frontends.torch.compiled.guards.assumptions import Guards
+from tensorgraft.frontends.torch.compiled.guards.assumptions import Getter, Guards
 from tensorgraft.frontends.torch.compiled.host.call_tensors import HostWrite, calling
 from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule
 from tensorgraft.frontends.torch.core import codes, state
@@ -28,6 +28,7 @@ from tensorgraft.frontends.torch.core.modes import of_program
 from tensorgraft.frontends.torch.core.trees import Structure, call_of, flatten, unflatten
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.straight_line import NotStraight
 from tensorgraft.interrupts import all_or_none, held_back
 from tensorgraft.storage import Placed, Storage, move_to_placement, put_as_it_is
 
@@ -68,7 +69,7 @@ class Result:
 class Gradient:
     """The gradient that a leaf has after a call."""
 
-    leaf: Callable[[Sequence[Any]], Tensor]
+    leaf: Getter
     survivor: int | None
     metadata: Metadata | None
     replaces: bool = False  # it replaces the gradient from before
@@ -168,15 +169,89 @@ class Trace:
     def write(self, code: StraightCall, report: Report) -> None:
         """Write the code of a call for which all guards hold."""
         count = f"{code.name(report)}.calls += 1"
-        if self.plain_makers is None:
+        try:
+            cells = [] if self.plain_makers is not None else self._written_plainly()
+            arrays = self.inputs.write(code)
+        except NotStraight:
             code.do(count)
             code.call_trace(self)
             return
-        outputs = code.run(self.run, self.inputs.write(code))
-        code.do(count)
-        results = [_write_tensor(code, make, f"{outputs}[{k}]") for make, k in self.plain_makers]
+        if self.plain_makers is not None:
+            outputs = code.run(self.run, arrays)
+            code.do(count)
+            results = [_write_tensor(code, make, f"{outputs}[{k}]") for make, k in self.plain_makers]
+        else:
+            code.do(count)
+            results = self._write_effects(code, arrays, cells)
         structure = results[0] if self.structure is None else code.structured(results, self.structure, _structure_of)
         code.do(f"return {structure}")
+
+    def _written_plainly(self) -> list[Storage]:
+        """Return the storages in which a call puts new arrays, always the same ones. Raises NotStraight where it has
+        other effects than that, new gradients and random numbers that are used up."""
+        others = (
+            self.moved,
+            self.numbers,
+            self.failures,
+            self.required,
+            self.classes,
+            self.attributes,
+            self.changes,
+            self.host_writes,
+            self.outside_calls,
+            self.repeated,
+            self.schedule.before,
+            self.schedule.after,
+            self.tape is not None,
+            self.template is not None,
+            self.grad_mode is not None,
+        )
+        new_tensors: list[Result | Gradient] = [*self.results, *(g for g in self.gradients if g.survivor is not None)]
+        has_others = any(x.make is None or x.survivor is None for x in new_tensors)
+        cells = self.written.of_every_call(range(len(self.written)))
+        if (
+            any(others)
+            or has_others
+            or not self.ran
+            or any(g.result is not None or g.finder is not None for g in self.gradients)
+            or any(cell.__class__ is Placed for cell in cells)
+        ):
+            raise NotStraight
+        return cells
+
+    def _write_effects(self, code: StraightCall, arrays: str, cells: Sequence[Storage]) -> list[str]:
+        """Write `_run_with_effects` for these storages (`_written_plainly`). Returns the expressions of the results."""
+        n, taken = len(cells), {*map(id, self.inputs.taken_at_every_call())}
+        leaves = [gradient.leaf.write(code) for gradient in self.gradients]
+        versions = [f"*{code.name(self.versions[0])}", *(code.leaves[i] for i in self.versions[1])]
+        given = code.flattened()
+        with code.block(f"with {code.name(held_back)}():"):
+            for gradient, leaf in zip(self.gradients, leaves, strict=True):
+                if gradient.replaces:
+                    code.do(f"{leaf}.grad = None")
+            outputs = code.run(self.run, arrays)
+            if any(self.versions):
+                code.do(f"{code.name(torch.autograd.graph.increment_version)}([{', '.join(versions)}])")
+            with code.block("try:"):
+                leaf_gradients = [
+                    "None" if g.survivor is None else _write_tensor(code, g.make, f"{outputs}[{n + g.survivor}]")
+                    for g in self.gradients
+                ]
+                results = [_write_tensor(code, x.make, f"{outputs}[{n + (x.survivor or 0)}]") for x in self.results]
+                code.do("pass")
+            with code.block("except BaseException:"):
+                code.do(f"{code.name(self._commit_what_can_be)}({given}, (), {outputs})")
+                code.do("raise")
+            for source, count in self.draws:
+                code.do(f"{code.name(source)}.offset += {count}")
+            for k, cell in (*enumerate(cells), *((n + k, cell) for k, cell in self.unclaimed)):
+                code.do(f"{code.name(cell)}.array = {outputs}[{k}]")
+            for cell in cells:
+                if id(cell) not in taken:  # of those the line has asked
+                    code.do(f"{code.name(cell)}.shared = False")
+            for leaf, value in zip(leaves, leaf_gradients, strict=True):
+                code.do(f"{leaf}.grad = {value}")
+        return results
 
     def _run_with_effects(self, leaves: Sequence[Any], first: bool) -> Any:
         """Run the program and apply its effects. Nothing is changed before the program has run. Afterwards all effects
@@ -207,10 +282,7 @@ class Trace:
             try:
                 leaf_gradients, flat, built = self._built(leaves, arrays, outputs)
             except BaseException:
-                leaf_gradients, flat, built = [], [], None
-                with contextlib.suppress(Exception):
-                    leaf_gradients, flat, built = self._built(leaves, arrays, outputs)
-                self._commit(leaves, outputs, leaf_gradients, flat, built, host, first)
+                self._commit_what_can_be(leaves, arrays, outputs, host, first)
                 raise
             self._commit(leaves, outputs, leaf_gradients, flat, built, host, first)
         flags = [flat.pop() for _ in self.failures]
@@ -220,6 +292,22 @@ class Trace:
         if built is not None:
             return built[0]
         return flat[0] if self.structure is None else unflatten(self.structure, flat)
+
+    def _commit_what_can_be(
+        self,
+        leaves: Sequence[Any],
+        arrays: Sequence[Array],
+        outputs: Sequence[Array],
+        host: Sequence[tuple[Tensor, Tensor]] = (),
+        first: bool = False,
+    ) -> None:
+        """Apply the effects of a call whose results could not be made."""
+        leaf_gradients: list[tuple[Tensor, Tensor | None]] = []
+        flat: list[Any] = []
+        built = None
+        with contextlib.suppress(Exception):
+            leaf_gradients, flat, built = self._built(leaves, arrays, outputs)
+        self._commit(leaves, outputs, leaf_gradients, flat, built, host, first)
 
     def _commit(
         self,
@@ -249,8 +337,8 @@ class Trace:
             t.untyped_storage().copy_(new.untyped_storage())
             if not first:
                 torch.autograd.graph.increment_version(t)
-        for leaf, slope in leaf_gradients:
-            leaf.grad = slope
+        for leaf, gradient in leaf_gradients:
+            leaf.grad = gradient
         for find, required in self.required:
             find(leaves).requires_grad_(required)
         if self.grad_mode is not None:

@@ -63,7 +63,12 @@ class PureCapture(Capture):
         return xp.concat([xp.astype(self._words, dtypes.uint32), start], axis=0)
 
     def feed(
-        self, value: Callable[[], np.ndarray], example: np.ndarray, at_trace: bool = False, what: str = ""
+        self,
+        value: Callable[[], np.ndarray],
+        example: np.ndarray,
+        at_trace: bool = False,
+        what: str = "",
+        is_number: bool = False,
     ) -> Array:
         raise TracedValueError(
             "a pure function cannot read other values from the host than its arguments (such as a generator's state)"

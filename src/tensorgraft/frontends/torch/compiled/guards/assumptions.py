@@ -137,9 +137,22 @@ def surroundings(fn: Callable[..., Any]) -> tuple[Any, ...]:
 # ---- guards ----------------------------------------------------------------------------------------------------------
 
 
-def getter_of(leaf: Tensor, argument_index: dict[int, int]) -> Callable[[Sequence[Any]], Tensor]:
-    at = argument_index.get(id(leaf))
-    return (lambda leaves: leaf) if at is None else (lambda leaves: leaves[at])
+class Getter:
+    """A function that finds a tensor at a call: one from outside, or an argument."""
+
+    __slots__ = ("_at", "_tensor")
+
+    def __init__(self, tensor: Tensor, argument_index: dict[int, int]) -> None:
+        self._at = argument_index.get(id(tensor))
+        self._tensor: Any = tensor if self._at is None else None
+
+    def __call__(self, leaves: Sequence[Any]) -> Tensor:
+        tensor: Tensor = self._tensor if self._at is None else leaves[self._at]
+        return tensor
+
+    def write(self, code: StraightCall) -> str:
+        """Return the expression of this tensor."""
+        return code.name(self._tensor) if self._at is None else code.leaves[self._at]
 
 
 class Guards:
@@ -150,12 +163,12 @@ class Guards:
         modules: Modules,
         attributes: Attributes,
         optimizers: Sequence[OptimizerGuard],
-        gradients: Sequence[tuple[Callable[[Sequence[Any]], Tensor], Tensor | None]],
+        gradients: Sequence[tuple[Getter, Tensor | None]],
         host: Iterable[HostGuard],
         surroundings: Surroundings,
         captured: Captured,
         shared: SharedObjects | None,
-        hooked: Sequence[Callable[[Sequence[Any]], Tensor]],
+        hooked: Sequence[Getter],
         leaves: Sequence[Any],
     ) -> None:
         """`gradients`: leaves, and the gradient that each has before the call. `host`: guards of tensors of the host.
@@ -207,11 +220,18 @@ class Guards:
         if self.captured is not None:
             self.captured.write(code)
         for optimizer_guard in self.optimizers:
-            code.require(f"{code.name(optimizer_guard.holds)}()")
+            optimizer_guard.write(code)
         if self.surroundings is not None:
             self.surroundings.write(code)
-        if self.without or self.gradients or self._hooked or self.shared or self._keys or self.host:
+        if self.gradients or any(self._hooks) or self.shared or self._keys or self.host:
             code.require(f"{code.name(self._rest_holds)}({code.flattened()})")
+            return
+        for get in self.without:
+            code.require(f"{get.write(code)}.grad is None")
+        if self._hooked:
+            tensors = f"({', '.join(get.write(code) for get in self._hooked)},)"
+            for hooks in (_hooks_before, _hooks_after):
+                code.require(f"not any(map({code.name(hooks)}, {tensors}))")
 
     def _rest_holds(self, leaves: Sequence[Any]) -> bool:
         for get in self.without:

@@ -31,6 +31,8 @@ from tensorgraft.frontends.torch.core.attributes import step_hooks
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.located_errors import refused
 from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, storages_of
+from tensorgraft.hub.array import Array
+from tensorgraft.hub.straight_line import StraightLine
 from tensorgraft.storage import Storage
 
 Optimizer = torch.optim.Optimizer
@@ -39,6 +41,8 @@ _READ = (
     "defaults",
     "state",
 )  # attributes of optimizers, which are constants where the program reads them
+_OWN_HOOKS = "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"
+_HOOKS_OF_ALL = "_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"
 Counter = tuple[dict[str, Any], str, torch.Tensor]  # entries of an optimizer's state, a name, and the tensor of it
 
 
@@ -87,6 +91,25 @@ class OptimizerGuard:
                 return False
         return self._untouched() or self._is_unchanged()
 
+    def write(self, code: StraightLine) -> None:
+        """Write what `holds` asks."""
+        me, attributes = code.name(self), code.name(vars(self.optimizer))
+        if self._hooks or not vars(self.optimizer).keys() >= {*_READ, *_OWN_HOOKS}:
+            code.require(f"{me}.holds()")
+            return
+        of_all = vars(sys.modules[Optimizer.__module__])
+        code.require(f"not {me}.grown and 'step' not in {attributes}")
+        for table, names in ((attributes, _OWN_HOOKS), (code.name(of_all), _HOOKS_OF_ALL)):
+            code.require(" and ".join(f"not {table}['{name}']" for name in names))
+        groups = code.let(f"{attributes}['param_groups']")
+        code.require(f"len({groups}) == {len(self._params)}")
+        for k, (pick, params) in enumerate(zip(self._pick, self._params, strict=True)):
+            group = code.let(f"{groups}[{k}]")
+            code.require_objects(f"{group}['params']", params)
+            same = f"all(map({code.name(is_)}, {code.name(pick)}({group}), {code.name(self._picked[k])}))"
+            code.require(f"{same} or {code.name(_numbers)}({group}) == {code.name(self._numbers[k])}")
+        code.require(f"{me}._untouched() or {me}._is_unchanged()")
+
     def failure(self, name: str) -> str:
         """Describe a change in the optimizer, called `name`, since the trace."""
         groups = self.optimizer.param_groups
@@ -113,7 +136,7 @@ class OptimizerGuard:
         state, entries = self.optimizer.state, self._entries
         if state is not self._table or len(state) != len(entries) or not all(map(is_, state.values(), entries)):
             return False
-        values = [v for e in entries if isinstance(e, dict) for v in e.values()]
+        values = [*chain.from_iterable([e.values() for e in entries if isinstance(e, dict)])]
         if len(values) != len(self._values) or not all(map(is_, values, self._values)):
             return False
         return storages_of(self._device_tensors) == self._storages
@@ -174,7 +197,7 @@ class _TracedSteps:
         self._counts: list[dict[int, dict[str, Any]]] = []
         self.counters: list[list[Counter]] = []  # counters of the steps in progress
         self.known: list[tuple[Optimizer, set[int]]] = []  # parameters that had a state before
-        self._rates: dict[tuple[int, int], torch.Tensor] = {}
+        self._rates: dict[tuple[int, int], Array] = {}
         self._entered: list[Optimizer] = []  # made inside, with all of their state
 
     def before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -229,9 +252,9 @@ class _TracedSteps:
                 return np.asarray(lr, np.float64)
 
             label = f"learning rate of {type(optimizer).__name__}, group {n}"
-            stand_in = self._capture.feed(current_rate, current_rate(), at_trace=True, what=label)
-            self._rates[at] = from_array(stand_in, slot_of_backend(self._capture.backend))
-        return self._rates[at]
+            rate = current_rate()
+            self._rates[at] = self._capture.feed(current_rate, rate, at_trace=True, what=label, is_number=True)
+        return from_array(self._rates[at], slot_of_backend(self._capture.backend))  # a tensor that ends with the step
 
     def restore(self) -> None:
         torch.compiler._is_compiling_flag = False
