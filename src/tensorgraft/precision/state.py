@@ -130,7 +130,7 @@ class autocast:
 
     Raises:
         ValueError: for an unknown policy.
-        TypeError: for a dtype that is none.
+        TypeError: for an invalid dtype.
 
     >>> import tensorgraft as tg, torch
     >>> x = torch.ones(2, 2, device=tg.device("numpy"))

@@ -29,12 +29,13 @@ class Quantized:
 
     Arguments:
         codes: of the base's shape; packed, bytes (n,).
-        scale: float32; its extents divide the base's, and each scale is that of a block; None of a weight in
-            training, whose codes are its numbers.
-        zero: float32 zero points of the scale's shape, in units of codes, or offsets, numbers; None for none.
+        scale: float32; its extents divide the base's, with one scale for each block; None for a weight in training,
+            whose codes are its numbers.
+        zero: float32 zero points of the scale's shape, in units of codes, or offsets, in units of the numbers; None for
+            neither.
         base: the shape of the codes.
-        geometry: what is seen of the base, with the logical dtype.
-        scheme: by which it was quantised, and will be again when it is written.
+        geometry: the view of the base, with the logical dtype.
+        scheme: the scheme by which it was quantised, and is quantised again when it is written.
         input_scale, input_zero: float32 scalars, of schemes with static activations: how the other operand of products
             is quantised.
     """

@@ -16,21 +16,21 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class Scheme:
-    """The scheme of a quantised tensor: the codes that it is kept in, and what shares a scale.
+    """The scheme of a quantised tensor: its codes, and which elements share a scale.
 
     Arguments:
         encoding: "int1" to "int8", "uint1" to "uint8" (affine), "float8_e4m3", "float8_e5m2", "float6_e3m2",
             "float6_e2m3", "float4_e2m1", "nf4"; "table", for which `table` has the numbers.
         granularity: "tensor" (one scale), "channel" (one for each index of `axis`), "group" (one for each run of
             `group` elements along the last axis), "block" (one for each block of extents `block`, of the last axes).
-        symmetric: zero is the code zero; else each scale has a zero point. Unsigned codes are never symmetric.
+        symmetric: zero is the code zero; otherwise each scale has a zero point. Unsigned codes are never symmetric.
         activation: None; or in products the other operand is quantised to int8, too, and the codes are multiplied as
             integers: "int8", row by row, when they are computed; "int8_static", with one scale, which calibration has
             found (`tg.quantize(..., inputs=)`, `tg.quantize_(..., calibrate=)`) and the quantised array keeps;
             "int8_static_asymmetric", with one scale and zero point.
-        offset: of integers that are not symmetric: a zero point is a number, added to the scaled code (as in PyTorch's
-            int4 products), and not a code, subtracted before it is scaled.
-        table: 2 to 256 numbers, of which a code is the place.
+        offset: for integers that are not symmetric: a zero point is a number that is added to the scaled code (as in
+            PyTorch's int4 products), instead of a code that is subtracted before scaling.
+        table: 2 to 256 numbers; a code is a position among them.
     """
 
     encoding: str

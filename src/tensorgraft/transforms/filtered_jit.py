@@ -60,7 +60,7 @@ class _Counted(WrappedFunction):
 
 
 def assert_max_traces(fn: Callable[..., Any] | None = None, *, max_traces: int | None) -> Callable[..., Any]:
-    """A decorator for functions inside `tg.jit`, which raise RuntimeError when they are traced more often than
+    """Return a decorator for functions inside `tg.jit`, which raise RuntimeError when they are traced more often than
     `max_traces`:
 
         @tg.transforms.filter_jit

@@ -26,9 +26,9 @@ def gptq(
 
     Arguments:
         w: (N, K), an array of `tensorgraft.array_api` or a `torch.Tensor`: the weight of a Linear.
-        inputs: its inputs (..., K), or an iterable of such.
+        inputs: the inputs (..., K) of the Linear, or an iterable of them.
         scheme, observer, activation_observer: as `tg.quantize` takes them.
-        damping: of the mean of the diagonal of x.T @ x, what is added to it.
+        damping: the fraction of the mean of the diagonal of x.T @ x that is added to the diagonal.
 
     Returns what `tg.quantize` returns. Of a whole model: `tg.quantize_(..., rounding="gptq")`.
 

@@ -104,7 +104,7 @@ def _signature(value: Any) -> Any:
 
 
 class FxProgram:
-    """A piece for inputs that look like `values`."""
+    """A piece of the graph, compiled for inputs of the shapes and dtypes of `values`."""
 
     def __init__(self, piece: Piece, values: Sequence[Any]) -> None:
         self.piece, self.backend = piece, piece.slot.backend
