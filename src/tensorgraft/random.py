@@ -1,5 +1,4 @@
-"""Random numbers from explicit keys on every backend: `import tensorgraft as tg; tg.random.normal(tg.random.key(0),
-    3)`.
+"""Random numbers from explicit keys on every backend: `tg.random.normal(tg.random.key(0), 3)`.
 
 The same key gives the same numbers on every backend, and the same as `jax.random` with its default generator and 64-bit
 types (`threefry2x32`, `jax_enable_x64`): keys, splits, bits, integers, uniform numbers of [0, 1), booleans and signs

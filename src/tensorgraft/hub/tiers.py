@@ -73,8 +73,8 @@ def set_mode(mode: str) -> None:
 
 class eager:
     """Set the mode in which eager operations are computed from here on, or inside `with`: "tiered" (the default; also
-        by `$TENSORGRAFT_EAGER`), where signatures are computed without a compiler until they have recurred often, or
-        "compiled", where they are compiled at their first call. Results are the same.
+    by `$TENSORGRAFT_EAGER`), where signatures are computed without a compiler until they have recurred often, or
+    "compiled", where they are compiled at their first call. Results are the same.
 
     Raises ValueError for another mode.
 

@@ -19,11 +19,11 @@ _limits: list[_Limit] = []  # those in force
 @contextlib.contextmanager
 def memory_limit(bytes: int) -> Iterator[None]:
     """Limit the memory of devices inside a `with` statement: each may hold at most so many bytes of arrays created
-        inside.
+    inside.
 
     The memory of tensors and arrays of the Array API is counted as by `bytes_by_device`: parameters, gradients, the
-        state of optimizers, and activations of eager code. The temporary memory of compiled programs is not counted
-        (`tg.parallel.plan` shows it), nor are results that lazy mode has not computed yet. `auto` chooses by the limit.
+    state of optimizers, and activations of eager code. The temporary memory of compiled programs is not counted
+    (`tg.parallel.plan` shows it), nor are results that lazy mode has not computed yet. `auto` chooses by the limit.
 
     Raises `torch.OutOfMemoryError` (MemoryError without PyTorch) with the request and the device if a device would hold
     more; ValueError for a limit below 1.

@@ -17,7 +17,7 @@ EVERY_AXIS = "*"  # in `Output.batch`: all axes of the mesh
 @dataclass(frozen=True)
 class Output:
     """The placement, in a plan, of the results of a submodule: `tg.parallel.constrain` of tensors with as many
-        dimensions.
+    dimensions.
 
     Arguments:
         spec: as for `tg.parallel.shard`; () if there is only `batch`.

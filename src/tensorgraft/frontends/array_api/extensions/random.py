@@ -60,8 +60,8 @@ def key(seed: int | Array, device: Any = None) -> Array:
 
 def split(key: Array, num: Shape = 2) -> Array:
     """Return `num` new keys of one, uint32 (num, 2); `num` may be a shape. Raises TypeError for an invalid key (not
-    from `key`, `split` or `fold_in`) or an invalid shape, ValueError for a negative extent.""" return
-    _sample(_backend("split", key), samplers.split, (key,), shape_of("split", num))
+    from `key`, `split` or `fold_in`) or an invalid shape, ValueError for a negative extent."""
+    return _sample(_backend("split", key), samplers.split, (key,), shape_of("split", num))
 
 
 def fold_in(key: Array, data: int | Array) -> Array:
