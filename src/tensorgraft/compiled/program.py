@@ -198,7 +198,7 @@ class ProgramInputs:
             feed.traced = None
 
     def examples(self, leaves: Leaves) -> list[Array]:
-        """Arrays of the kinds that a call takes; those that the host gives are not asked for, and are any."""
+        """Return arrays of the kinds that a call takes; those that the host gives are not asked for, and are any."""
         arrays, xp = self._storages.arrays(leaves), self._backend
         for k, feed in self._feeds:
             arrays[k] = np.broadcast_to(np.zeros((), xp.dtype_of(feed.stand_in)), xp.shape(feed.stand_in))
@@ -269,7 +269,7 @@ def _on_mesh(sources: Sequence[Any], backend: Backend) -> tuple[Sequence[Any], b
 
 
 def _count_of_sole_reference() -> int:
-    """The count that `ProgramInputs` sees of an array which only its storage holds."""
+    """Return the count that `ProgramInputs` sees of an array which only its storage holds."""
     cells = [_NoStorage(object())]
     arrays = [cell.array for cell in cells]
     donated = [arrays[k] for k in (0,)]
