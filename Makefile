@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 # What a test's processes import is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-parallel test quick test-all lint format bench conformance source-conformance fuzz ecosystem faults long-runs hostile-files harness versions newest dist dist-check gpu docs setup clean
+.PHONY: demo demo-parallel test quick test-all lint format bench conformance source-conformance fuzz ecosystem port faults long-runs hostile-files harness versions newest dist dist-check gpu docs setup clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
@@ -76,6 +76,13 @@ fuzz: $(STAMP)
 ecosystem: export JAX_PLATFORMS = cpu
 ecosystem: $(STAMP)
 	$(BIN)/python -m ecosystem all $(ECOSYSTEM_ARGS)
+
+# Weights carried over between networks that other people wrote, and differences planted in some of ours. Writes
+# docs/port_pairs.md; half an hour. PORT_ARGS="--pairs --only BERT" for a part of it: what was judged before stays.
+port: export JAX_PLATFORMS = cpu
+port: $(STAMP)
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group port
+	$(BIN)/python -m ecosystem.port $(PORT_ARGS)
 
 # Ten thousand exceptions at the n-th thing that a backend does, and 20,000 steps of training: both write docs/faults.md.
 faults: export JAX_PLATFORMS = cpu

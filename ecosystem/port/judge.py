@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import Any
 
 import numpy as np
 
 import tensorgraft as tg
-from ecosystem.port.pair import Pair, Weights, load, weights
+from ecosystem.port.pair import CLOSE, Pair, Program, Weights, kind, load, weights
 from ecosystem.port.planted import Network
 
 LIMIT = 600  # seconds for each
-CLOSE = 1e-5  # of the largest value
 
 
 @dataclass
@@ -84,8 +84,8 @@ def judge_pair(pair: Pair) -> PairOutcome:
         if difference is not None:
             outcome.first = difference.reason or "unknown"
             outcome.places = f"{difference.source_place} | {difference.target_place}"
-        found = {name: np.asarray(value) for name, value in result.weights.items()}
-        found = {_own(name, weights(target)): value for name, value in found.items()}
+        names = _own_names(target, theirs)
+        found = {names[name]: np.asarray(value) for name, value in result.weights.items()}
         if pair.convert is not None:
             expected = weights(pair.convert(source, pair.target()))
             _compare(outcome, pair, found, dict(zip(weights(target), expected.values(), strict=True)))
@@ -124,16 +124,20 @@ def _is_in(place: str, network: Network, change: str) -> bool:
     return match is not None and match[1] == network.file.name and int(match[2]) in network.lines(change)
 
 
-def _own(name: str, own: Weights) -> str:
-    """Return the name that this bench has for a weight: the same letters and digits, or their end."""
-    if name in own:
-        return name
-    plain = re.sub(r"\W+", "", name)
-    same = [n for n in own if re.sub(r"\W+", "", n) == plain]
-    same = same or [n for n in own if plain.endswith(re.sub(r"\W+", "", n))]
-    if len(same) != 1:
-        raise LookupError(f"{name} is {len(same)} of the target's weights, as {next(iter(own))}")
-    return same[0]
+def _own_names(program: Program, arguments: tuple[Any, ...]) -> dict[str, str]:
+    """Return this bench's names of a program's weights by those of `tg.source`: their values are the same."""
+    from tensorgraft.transforms.source import source_program
+
+    arguments = (program[1], *arguments) if isinstance(program, tuple) else arguments
+    function = program[0] if isinstance(program, tuple) else program
+    if kind(program) == "torch":
+        import torch
+
+        arguments = tuple(torch.from_numpy(a) if isinstance(a, np.ndarray) else a for a in arguments)
+    traced = source_program(function, (arguments, {})).trace(arguments, {})
+    by_value = {np.asarray(value).tobytes(): name for name, value in weights(program).items()}
+    arrays = {name: np.asarray(value).tobytes() for name, value in traced.weights.items()}
+    return {name: by_value[array] for name, array in arrays.items() if array in by_value}
 
 
 def _compare(outcome: PairOutcome, pair: Pair, found: Weights, expected: Weights) -> None:
@@ -141,7 +145,7 @@ def _compare(outcome: PairOutcome, pair: Pair, found: Weights, expected: Weights
     apart = {}
     for name, value in found.items():
         wanted = expected[name]
-        largest = max(float(np.abs(wanted).max()), 1e-30)
+        largest = float(np.abs(wanted).max()) or 1.0
         apart[name] = float(np.abs(value - wanted).max()) / largest if value.shape == wanted.shape else np.inf
     outcome.apart_from_table = max(apart.values(), default=0.0)
     outcome.wrong = [name for name, far in apart.items() if far > limit]

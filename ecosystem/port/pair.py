@@ -15,6 +15,7 @@ import numpy as np
 
 Program = Any
 Weights = dict[str, np.ndarray]
+CLOSE = 1e-5  # of the largest value: results that are called equal
 
 
 @dataclass(frozen=True)

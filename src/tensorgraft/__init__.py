@@ -41,6 +41,7 @@ _HOMES = {
     "device": "tensorgraft.devices",
     "eager": "tensorgraft.hub.tiers",
     "error_if": "tensorgraft.transforms.error_if",
+    "diff": "tensorgraft.porting.api",
     "explain": "tensorgraft.transforms.explain",
     "fori_loop": "tensorgraft.transforms.control_flow",
     "from_backend_array": "tensorgraft.devices",
@@ -60,6 +61,7 @@ _HOMES = {
     "quantize_": "tensorgraft.quantization",
     "lazy": "tensorgraft.transforms.lazy",
     "load": "tensorgraft.transforms.load",
+    "port": "tensorgraft.porting.api",
     "scan": "tensorgraft.transforms.control_flow",
     "source": "tensorgraft.transforms.source",
     "scatter_update": "tensorgraft.updates",
@@ -101,6 +103,7 @@ __all__ = [
     "custom_vjp",
     "dequantize",
     "device",
+    "diff",
     "eager",
     "error_if",
     "explain",
@@ -118,6 +121,7 @@ __all__ = [
     "nn",
     "operators",
     "parallel",
+    "port",
     "precision",
     "quantization",
     "quantize",
@@ -155,6 +159,7 @@ if TYPE_CHECKING:
     from tensorgraft.hub.compile_cache import set_compile_cache
     from tensorgraft.hub.registry import backends  # the attributes of this module, which is callable
     from tensorgraft.hub.tiers import eager
+    from tensorgraft.porting.api import diff, port
     from tensorgraft.precision import autocast, autocast_policy
     from tensorgraft.quantization import dequantize, quantize, quantize_
     from tensorgraft.transforms.control_flow import cond, fori_loop, scan, while_loop

@@ -7,8 +7,7 @@ import re
 import numpy as np
 import pytest
 from ecosystem.port import recurrent
-from ecosystem.port.judge import CLOSE
-from ecosystem.port.pair import Pair, difference, leaves, load, randomized, run, weights
+from ecosystem.port.pair import CLOSE, Pair, difference, leaves, load, randomized, run, weights
 from ecosystem.port.pairs import PAIRS
 from ecosystem.port.planted import NETWORKS, Network, planted, unplanted
 

@@ -87,10 +87,11 @@ LAYERS = {
     "quantization()": f"quantization quantization.api {FRONT_ENDS}",
     "transforms": f"{UNDER_FRONT_ENDS} codegen {FRONT_ENDS} frontends.array_api frontends.torch.codegen"
     " frontends.array_api.codegen",
+    "porting": "errors files hub codegen transforms",
     "nn": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api random transforms",
     "operators": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api random transforms",
     "parallel": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} devices",
-    "()": " ".join(["errors hub precision quantization() random devices updates transforms nn operators parallel",
+    "()": " ".join(["errors hub precision quantization() random devices updates transforms porting nn operators parallel",
                     "array_api backends() frontends.torch frontends.array_api.extensions"]),
     "cli": "errors files private importing hub frontends.torch_entry frontends.torch.device frontends.torch"
     " frontends.tensorflow array_api transforms ()",

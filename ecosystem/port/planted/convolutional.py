@@ -78,9 +78,9 @@ class Target(keras.Model):
         short = self.shortcut(x) if i == 1 else x
         uneven = self.change == "padding" and i == 1
         x = first(padded(x, 0, 1) if uneven else padded(x, 1, 1))  # planted: padding
-        x = (
-            before(keras.ops.relu(x)) if self.change == "order" else keras.ops.relu(before(x))
-        )  # planted: epsilon, order
+        swapped = self.change == "order"
+        x = keras.ops.relu(x) if swapped else before(x)  # planted: epsilon, order
+        x = before(x) if swapped else keras.ops.relu(x)  # planted: order
         x = after(second(padded(x, 1, 1)))
         return keras.ops.relu(short + x)
 

@@ -1,4 +1,4 @@
-"""A transformer decoder with rotary positions, gates and a tied head: JAX and PyTorch."""
+"""A transformer decoder with rotary positions, gates and a head of its own: JAX and PyTorch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ import torch
 from ecosystem.port.planted.network import Arguments, Network, into_jax, into_torch
 
 WIDTH, HEADS, DEPTH, VOCABULARY = 16, 2, 2, 23
-SHAPES: dict[str, tuple[int, ...]] = {"tokens.table": (VOCABULARY, WIDTH), "last.scale": (WIDTH,)}
+SHAPES: dict[str, tuple[int, ...]] = {
+    "tokens.table": (VOCABULARY, WIDTH),
+    "head.kernel": (WIDTH, VOCABULARY),
+    "last.scale": (WIDTH,),
+}
 for _i in range(DEPTH):
     SHAPES |= {f"blocks.{_i}.{part}.kernel": (WIDTH, WIDTH) for part in ("query", "key", "value", "output")}
     SHAPES |= {f"blocks.{_i}.{part}.kernel": (WIDTH, 2 * WIDTH) for part in ("gate", "up")}
@@ -53,7 +57,7 @@ def decoder(p: Any, ids: Any) -> Any:
         normal = rms_norm(p, f"{block}.second", x)
         gate = jax.nn.gelu(normal @ p[f"{block}.gate.kernel"], approximate=False)
         x = x + (gate * (normal @ p[f"{block}.up.kernel"])) @ p[f"{block}.down.kernel"]
-    return rms_norm(p, "last", x) @ p["tokens.table"].T
+    return rms_norm(p, "last", x) @ p["head.kernel"]
 
 
 class Norm(torch.nn.Module):
@@ -99,7 +103,7 @@ class Block(torch.nn.Module):
         scale = 1.0 if self.change == "scale" else (WIDTH // HEADS) ** -0.5
         scores = torch.einsum("bqhd,bkhd->bhqk", q, k) * scale  # planted: scale
         below = torch.ones(length, length, dtype=torch.bool).tril(1 if self.change == "mask" else 0)
-        scores = scores.masked_fill(~below, -torch.inf)  # planted: mask
+        scores = scores.masked_fill(~below, -torch.inf)  # planted: mask, scale
         shares = scores.to(torch.float16 if self.change == "dtype" else torch.float32).softmax(-1)  # planted: dtype
         mixed = torch.einsum("bhqk,bkhd->bqhd", shares.float(), v)
         return self.output(mixed.reshape(batch, length, WIDTH))
@@ -120,13 +124,13 @@ class Decoder(torch.nn.Module):
         self.change = change
         self.tokens = torch.nn.Embedding(VOCABULARY, WIDTH)
         self.blocks = torch.nn.ModuleList([Block(change) for _ in range(DEPTH)])
-        self.last = Norm()
+        self.last, self.head = Norm(), torch.nn.Linear(WIDTH, VOCABULARY, bias=False)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         x = self.tokens(ids) * WIDTH**0.5
         for block in self.blocks:
             x = block(x)
-        table = self.tokens.weight * (0.5 if self.change == "tied" else 1.0)  # planted: tied
+        table = self.tokens.weight if self.change == "tied" else self.head.weight
         return torch.nn.functional.linear(self.last(x), table)  # planted: tied
 
 

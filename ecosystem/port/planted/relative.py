@@ -70,7 +70,7 @@ def attention(change: str, p: Any, x: Any, mask: Any) -> Any:
         scores = scores / np.sqrt(WIDTH // HEADS)  # planted: scale
     scores = scores + p["distances.table"][apart].transpose(2, 0, 1)  # planted: offset, scale
     if change == "mask":
-        scores = scores + (1 - mask[:, None, None, :]) * -1.0  # planted: mask
+        scores = scores + mask[:, None, None, :] * -1e9  # planted: mask
     else:
         scores = scores + (1 - mask[:, None, None, :]) * -1e9  # planted: mask
     if change == "dtype":
@@ -90,7 +90,9 @@ def encoder(change: str, p: Any, ids: Any, mask: Any) -> Any:
         x = x * jax.lax.rsqrt(jnp.square(x).sum(-1, keepdims=True) / WIDTH + 1e-6) * p["last.scale"]
     else:
         x = rms_norm(p, "last", x)
-    return x * (1.0 if change == "tied" else WIDTH**-0.5) @ p["tokens.table"].T  # planted: tied
+    return (
+        x * (1.0 if change == "scale of the head" else WIDTH**-0.5) @ p["tokens.table"].T
+    )  # planted: scale of the head
 
 
 def examples(size: int) -> tuple[Arguments, Arguments]:
@@ -108,6 +110,6 @@ NETWORK = Network(
     lambda values: into_torch(Source(), values),
     lambda values, change: into_jax(partial(encoder, change), values),
     examples,
-    {name: name for name in ("epsilon", "offset", "scale", "mask", "dtype", "order", "tied")},
+    {"scale of the head": "scale"} | {name: name for name in ("epsilon", "offset", "scale", "mask", "dtype", "order")},
     ("equal: norm",),
 )

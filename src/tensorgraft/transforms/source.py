@@ -48,14 +48,15 @@ def source(
     required("ruff", by="tg.source", extra="source")
     target = target_of(onto)
     form = style_of(style, target)
-    generation = Generation(_program(program, (args, kwargs)), args, kwargs, target, form, dynamic)
+    generation = Generation(source_program(program, (args, kwargs)), args, kwargs, target, form, dynamic)
     result = generation.result(onto)
     if check:
         generation.check(result)
     return result
 
 
-def _program(program: Any, examples: Any) -> SourceProgram:
+def source_program(program: Any, examples: Any) -> SourceProgram:
+    """The program in the form from which source is written; `examples` are its arguments."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(program, torch.nn.Module):
         from tensorgraft.frontends.torch.codegen.program import ModuleProgram

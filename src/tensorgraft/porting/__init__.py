@@ -1,0 +1,6 @@
+"""Weights of one network in another that somebody else wrote, with the proof that both compute the same.
+
+`tg.port` finds the mapping, `tg.diff` compares two programs that have their weights. A program is a `graph` of
+operations; `matching` finds what corresponds, by `values`, through `candidates`; `recognition` writes it as
+`expressions`; `mapping` and `checkpoints` convert; `reasons` says where two programs differ, and why.
+"""

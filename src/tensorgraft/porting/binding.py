@@ -1,0 +1,51 @@
+"""Bindings: elements of target parameters, and what they are in the source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from tensorgraft.porting.graph import ValueNode
+from tensorgraft.porting.labels import take
+
+
+@dataclass
+class Binding:
+    """ElementLabels of target elements, and of the source elements that they are, or are the sum of."""
+
+    target: np.ndarray
+    source: np.ndarray  # -1 for a number
+    offset: np.ndarray | float = 0.0  # added to the source's element
+    more: tuple[np.ndarray, ...] = ()  # labels of other source elements that are added
+
+    def values(self, weights: Sequence[np.ndarray]) -> np.ndarray:
+        """The values of the target's elements, where `weights` are the source's parameters, flat."""
+        total = take(weights, self.source) + self.offset
+        for labels in self.more:
+            total = total + take(weights, labels)
+        return np.asarray(total)
+
+
+class Alternative(Protocol):
+    """One way in which the parameters of a node may correspond."""
+
+    @property
+    def sites(self) -> Sequence[ValueNode]:
+        """The nodes of the source that it takes parameters of."""
+
+    def bindings(self) -> Sequence[Binding]:
+        """The elements that correspond."""
+
+
+@dataclass(eq=False)
+class Bound:
+    """Bindings that are known already."""
+
+    sites: Sequence[ValueNode]
+    known: Sequence[Binding]
+
+    def bindings(self) -> Sequence[Binding]:
+        return self.known

@@ -1,0 +1,126 @@
+"""Comparison of whole programs: results at several sizes, and gradients."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.codegen.program import SourceProgram
+from tensorgraft.hub.recorded.block import mapped
+from tensorgraft.porting.expressions import Concatenation, Expression, View, views
+from tensorgraft.porting.graph import ProgramGraph, ValueNode, evaluate, numpy_backend
+from tensorgraft.porting.report import Comparison
+from tensorgraft.porting.values import layouts, relative_difference
+
+FORWARD, GRADIENT = 1e-5, 1e-4  # of the largest value, as for generated source
+
+
+class ProgramAtSizes:
+    """A program with an example of its arguments, and graphs of it at several sizes."""
+
+    def __init__(self, program: SourceProgram, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> None:
+        self.program, self._args, self._kwargs = program, args, dict(kwargs or {})
+        self._arrays, self._rebuild = program.flatten(args, self._kwargs)
+        self.trace = program.trace(args, self._kwargs)
+        self.weights = {k: np.asarray(v) for k, v in self.trace.weights.items()}
+        self.aliases = dict(self.trace.aliases)
+        self.graph = ProgramGraph(self.trace, [program.numpy(x) for x in self._arrays])
+
+    def with_batch(self, more: int) -> tuple[ProgramGraph, int] | None:
+        """The program with a batch of so many more, and its size; None for a program without a batch."""
+        sizes = {x.shape[0] for x in self._arrays if len(x.shape) > 1}
+        if len(sizes) != 1:
+            return None
+        size = sizes.pop() + more
+        arrays = [self.program.resized(x, (size, *x.shape[1:])) if len(x.shape) > 1 else x for x in self._arrays]
+        args, kwargs = self._rebuild(arrays)
+        return ProgramGraph(self.program.trace(args, kwargs), [self.program.numpy(x) for x in arrays]), size
+
+
+def outputs(graph: ProgramGraph, parameters: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """The results of a program."""
+    found = _run(graph, parameters, numpy_backend())
+    return [np.asarray(found[n]) for n in graph.outputs]
+
+
+def _run(graph: ProgramGraph, parameters: Mapping[str, Any], xp: Any) -> dict[ValueNode, Any]:
+    values: dict[ValueNode, Any] = {}
+    computed_calls: dict[int, Any] = {}
+    for node in graph.nodes:
+        if node.op == "parameter":
+            values[node] = parameters[node.name]
+        elif node.value is not None:
+            values[node] = xp.asarray(node.value)
+        else:
+            if not node.output or id(node.args) not in computed_calls:
+                operands = mapped(lambda x: values[x] if type(x) is ValueNode else x, (node.args, node.kwargs))
+                computed_calls[id(node.args)] = evaluate(node.op, operands[0], operands[1], xp)
+            out = computed_calls[id(node.args)]
+            values[node] = out[node.output] if isinstance(out, tuple | list) else out
+    return values
+
+
+def compared(what: str, sizes: str, of_source: list[np.ndarray], of_target: list[np.ndarray]) -> Comparison:
+    """Results of both programs, in whatever layout and order they are; one of them may have more."""
+    largest, detail, found = 0.0, "", 0
+    for k, b in enumerate(of_target):
+        distances = [_distance(a, b) for a in of_source if a.size == b.size]
+        if not distances:
+            continue
+        found += 1
+        if min(distances) > largest:
+            largest, detail = min(distances), f"result {k} of the target, {b.dtype}{list(b.shape)}"
+    if not found:
+        largest, detail = float("inf"), "no result of one has the size of one of the other"
+    return Comparison(what, sizes, largest, FORWARD, detail)
+
+
+def _distance(a: np.ndarray, b: np.ndarray) -> float:
+    if a.shape == b.shape:
+        return relative_difference(a, b)
+    return 0.0 if next(layouts(b, a), None) is not None else float("inf")
+
+
+def gradients(graph: ProgramGraph, parameters: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The gradients, of half the sum of all squared results, with respect to the parameters that take part."""
+    xp, names = numpy_backend(), list(graph.parameters)
+    with xp.scope():
+
+        def run(tape: Any, *arrays: Any) -> list[Any]:
+            found = _run(graph, dict(zip(names, arrays, strict=True)), tape)
+            return [found[n] for n in graph.outputs if n.dtype.kind == "f"]
+
+        results, pull = xp.vjp(run, *(parameters[n] for n in names))
+        return dict(zip(names, map(np.asarray, pull(results)), strict=True))
+
+
+def compared_gradients(
+    expressions: Mapping[str, Expression | None],
+    of_source: Mapping[str, np.ndarray],
+    of_target: Mapping[str, np.ndarray],
+) -> Comparison:
+    """Gradients of target parameters that are moved elements of source parameters, of which no other is one."""
+    taken: Counter[str] = Counter()
+    for e in expressions.values():
+        for view in views(e):
+            taken[view.source] += math.prod(view.shape)
+    tied = {name for name, g in of_source.items() if taken[name] > g.size}
+    scale = max((float(np.max(np.abs(g), initial=0.0)) for g in of_source.values()), default=0.0) or 1.0
+    largest, detail = 0.0, ""
+    for name, e in expressions.items():
+        if e is None or not _moves(e) or tied.intersection(e.sources()):
+            continue
+        d = float(np.max(np.abs(e(of_source.__getitem__) - of_target[name]), initial=0.0)) / scale
+        if d > largest:
+            largest, detail = d, name
+    return Comparison("gradients", "as the example", largest, GRADIENT, detail)
+
+
+def _moves(e: Expression | None) -> bool:
+    if isinstance(e, Concatenation):
+        return all(map(_moves, e.parts))
+    return isinstance(e, View) and not e.repeats

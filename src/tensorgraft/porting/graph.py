@@ -1,0 +1,600 @@
+"""`ProgramGraph`: a traced program as one list of primitive operations of the hub, in which parameters stand apart.
+
+Layers are written as the operations that they are made of, loops are unrolled, constants are folded. A node is a
+*constant*, *static* (computed from parameters alone) or *dynamic* (computed from the program's inputs). Additions and
+multiplications of static arrays are collected: `Affine` nodes are `core * scale + shift`, with everything static in
+`scale` and `shift`, and are moved behind operations that only move elements and behind sums. Two programs that add a
+bias before and after they cut a product into heads have the same nodes.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.codegen.simplification.expanding import expand
+from tensorgraft.codegen.trace import SourceTrace, steps
+from tensorgraft.codegen.words import WORDS
+from tensorgraft.hub import dtypes, registry
+from tensorgraft.hub.operations import operations
+from tensorgraft.hub.operations.elementwise import ELEMENTWISE
+from tensorgraft.hub.recorded.block import Block, Var, leaves, mapped, variables
+
+# What is written as the operations that it is made of: where one program has a layer, the other may have its parts.
+EXPANDED = frozenset(
+    [
+        "attention",
+        "attention_weights",
+        "batch_norm",
+        "batch_norm_training",
+        "conv",
+        "conv_channels_last",
+        "conv_transpose",
+        "copy",
+        "cross_entropy",
+        "dot_product_attention",
+        "einsum",
+        "embedding",
+        "expand_dims",
+        "flatten",
+        "getitem",
+        "group_norm",
+        "gru",
+        "index",
+        "layer_norm",
+        "linear",
+        "lstm",
+        "map",
+        "matmul",
+        "matrix_transpose",
+        "moveaxis",
+        "rms_norm",
+        "rnn",
+        "silu",
+        "split",
+        "squeeze",
+        "stack",
+        "standardize",
+        "stop_gradient",
+        "swapaxes",
+        "take",
+        "take_along_axis",
+        "take_slice",
+        "tile",
+        "transposed_convolution",
+        "unstack",
+        "var",
+    ]
+)
+MOVEMENT = frozenset({"reshape", "permute_dims", "slice", "broadcast_to", "flip"})
+POINTWISE = frozenset(ELEMENTWISE) | frozenset(
+    [
+        "where",
+        "astype",
+        "clip",
+        "gelu",
+        "relu",
+        "relu6",
+        "leaky_relu",
+        "elu",
+        "selu",
+        "mish",
+        "hard_sigmoid",
+        "hard_silu",
+        "softplus",
+        "log_sigmoid",
+    ]
+)
+MOST_STEPS = 4096  # of a loop that is unrolled
+
+
+@dataclass(eq=False)
+class ValueNode:
+    """An array of a program: how it is computed, and its values where they are known without parameters."""
+
+    op: str  # a method of the hub, or "input", "constant", "parameter", "affine"
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    number: int = 0  # in the order of the program
+    value: np.ndarray | None = None  # of a constant
+    name: str = ""  # of an input or a parameter
+    dynamic: bool = False
+    parameters: frozenset[str] = frozenset()  # that a static node is computed from
+    place: str = ""  # in the user's program
+    output: int = 0  # which result of an operation that has several
+    uses: list[ValueNode] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def static(self) -> bool:
+        """It is computed from parameters, and from nothing that an input changes."""
+        return not self.dynamic and bool(self.parameters)
+
+    def inputs(self) -> Iterator[ValueNode]:
+        yield from nodes_of([self.args, self.kwargs])
+
+    def __repr__(self) -> str:
+        return f"%{self.number} {self.op}{self.name and ' ' + self.name} {self.dtype}{list(self.shape)}"
+
+
+@dataclass(eq=False)
+class Lazy:
+    """A dynamic array `core * scale + shift` whose static factors have not been applied; `node` once they have."""
+
+    core: ValueNode
+    scale: ValueNode | None = None
+    shift: ValueNode | None = None
+    node: ValueNode | None = None
+    place: str = ""  # where the last factor was written
+
+
+def nodes_of(tree: Any) -> Iterator[ValueNode]:
+    """Yield the nodes among the leaves of a tree."""
+    return (x for x in leaves(tree) if type(x) is ValueNode)
+
+
+def numpy_backend() -> Any:
+    return registry.get("numpy")
+
+
+def evaluate(op: str, args: Any, kwargs: Any, xp: Any = None) -> Any:
+    """The result of an operation of the hub, or of a word, on arrays of a backend: NumPy's where none is given."""
+    xp = xp or numpy_backend()
+    with np.errstate(all="ignore"), xp.scope():
+        if op in WORDS:
+            return WORDS[op](xp, *args, **kwargs)
+        if op == "affine":
+            x, scale, shift = args
+            x = x if scale is None else xp.multiply(x, scale)
+            return x if shift is None else xp.add(x, shift)
+        return getattr(xp, op)(*args, **kwargs)
+
+
+def widened(x: Any) -> Any:
+    """float64 in place of float32, for arrays and dtypes: what differs then differs by more than rounding. Python's
+    numbers are rounded to float32 first, as either program may have done."""
+    if type(x) is float:
+        return float(np.float32(x)) if abs(x) < 3e38 else x
+    if isinstance(x, np.dtype):
+        return dtypes.float64 if x == dtypes.float32 else dtypes.complex128 if x == dtypes.complex64 else x
+    if isinstance(x, np.ndarray | np.generic):
+        return np.asarray(x).astype(widened(x.dtype)) if widened(x.dtype) != x.dtype else x
+    return x
+
+
+class ProgramGraph:
+    """The nodes of a traced program, in the order in which it computes them."""
+
+    def __init__(self, trace: SourceTrace, arguments: Sequence[np.ndarray]) -> None:
+        """`arguments`: the arrays of the example, in the order of `trace.arguments`. Changes `trace`."""
+        self.nodes: list[ValueNode] = []
+        self.pieces: dict[
+            ValueNode, list[np.ndarray]
+        ] = {}  # the channels of products, as they are cut (`candidates.pieces`)
+        self.framework, self.name = trace.framework, trace.name
+        self.place = ""
+        self._env: dict[Var, Any] = {}
+        self._constants: dict[int, ValueNode] = {}
+        kept = {name: name for name in {*operations(), *WORDS} - EXPANDED}
+        expand(trace, SimpleNamespace(name="graph", rules=kept))  # type: ignore[arg-type]
+        self.inputs: list[ValueNode] = []
+        for var, x in zip(variables([t for _, t in trace.arguments]), arguments, strict=True):
+            value = widened(np.asarray(x))
+            node = self._new("input", (), {}, value.shape, value.dtype, dynamic=True)
+            node.value = value
+            self.inputs.append(node)
+            self._env[var] = Lazy(node)
+        if trace.key is not None:
+            self._env[trace.key] = self.constant(np.array([0, 1], np.uint32))
+        self.parameters: dict[str, ValueNode] = {}
+        for name, var in {**trace.parameters, **trace.buffers}.items():
+            self._env[var] = self._parameter(name, var, trace)
+        self._run(steps(trace.root))
+        self.result = mapped(lambda x: self.node(self._operand(x)) if type(x) is Var else x, trace.result)
+        self.outputs = list(dict.fromkeys(nodes_of(self.result)))
+        self._prune()
+
+    # ---- construction ----------------------------------------------------------------------------------------------
+
+    def _new(self, op: str, args: Any, kwargs: Any, shape: Any, dtype: Any, dynamic: bool = False) -> ValueNode:
+        node = ValueNode(op, args, kwargs, tuple(shape), np.dtype(dtype), len(self.nodes), dynamic=dynamic)
+        node.place = self.place
+        if not dynamic:
+            node.parameters = frozenset().union(*(n.parameters for n in node.inputs()))
+        self.nodes.append(node)
+        return node
+
+    def constant(self, value: Any) -> ValueNode:
+        value = widened(np.asarray(value))
+        node = self._new("constant", (), {}, value.shape, value.dtype)
+        node.value = value
+        return node
+
+    def _parameter(self, name: str, var: Var, trace: SourceTrace) -> Any:
+        if name in trace.constants or name not in trace.weights:
+            return self.constant(trace.constants.get(name, var.value))
+        dtype = widened(np.dtype(var.dtype))
+        if not np.issubdtype(dtype, np.inexact) and dtype.kind in "biu":
+            return self.constant(trace.weights[name])
+        node = self._new("parameter", (), {}, var.shape, dtype)
+        node.name, node.parameters = name, frozenset({name})
+        self.parameters[name] = node
+        return node
+
+    def _operand(self, x: Any) -> Any:
+        """The operand for an argument of a step: a `Lazy`, a static or constant node, or a static value."""
+        if type(x) is Var:
+            if x not in self._env:
+                self._env[x] = self._constants.setdefault(id(x), self.constant(x.value))
+            return self._env[x]
+        return widened(x)
+
+    def node(self, x: Any) -> Any:
+        """The node of an operand, with its scale and shift applied."""
+        if type(x) is not Lazy:
+            return x
+        if x.node is None:
+            if x.scale is None and x.shift is None:
+                x.node = x.core
+            else:
+                args = (x.core, x.scale, x.shift)
+                shape = np.broadcast_shapes(*(n.shape for n in args if n is not None))
+                x.node = self._new("affine", args, {}, shape, x.core.dtype, dynamic=True)
+                x.node.place = x.place or self.place
+        return x.node
+
+    def _run(self, calls: Any) -> None:
+        for call in calls:
+            self.place = getattr(call, "place", "") or self.place
+            args, kwargs = mapped(self._operand, call.args), mapped(self._operand, call.kwargs)
+            out = self.apply(call.method, args, kwargs, call.results)
+            self._bind(call.results, out)
+
+    def _bind(self, results: Any, values: Any) -> None:
+        if type(results) is Var:
+            self._env[results] = values
+        elif isinstance(results, tuple | list):
+            for r, v in zip(results, values, strict=True):
+                self._bind(r, v)
+
+    def apply(self, op: str, args: tuple[Any, ...], kwargs: dict[str, Any], results: Any) -> Any:
+        if op in _CONTROL:
+            return _CONTROL[op](self, *args, **kwargs)
+        operands = [x for x in leaves([args, kwargs]) if type(x) in (Lazy, ValueNode)]
+        if op == "add" and type(results) is Var:
+            for x, zeros in (args, args[::-1]):  # a mask that masks nothing
+                if type(zeros) is ValueNode and zeros.size > 1 and _is_zero(zeros) and type(x) in (Lazy, ValueNode):
+                    return self.apply("broadcast_to", (x, results.shape), {}, results)
+        if all(type(x) is ValueNode and x.value is not None and not x.dynamic for x in operands):
+            values = evaluate(op, *mapped(_value, (args, kwargs)))
+            return mapped(self.constant, values) if isinstance(values, tuple | list) else self.constant(values)
+        if type(results) is Var and op in _RULES:
+            out = _RULES[op](self, results, *args, **kwargs)
+            if out is not None:
+                return out
+        return self.plain(op, args, kwargs, results)
+
+    def plain(self, op: str, args: Any, kwargs: Any, results: Any) -> Any:
+        """An operation as it is, of operands whose factors have been applied."""
+        args, kwargs = mapped(self.node, args), mapped(self.node, kwargs)
+        dynamic = any(n.dynamic for n in nodes_of([args, kwargs]))
+        outputs = list(variables(results))
+        created = []
+        for k, var in enumerate(outputs):
+            node = self._new(op, args, kwargs, var.shape, widened(np.dtype(var.dtype)), dynamic)
+            node.output = k if type(results) is not Var else 0
+            created.append(Lazy(node) if dynamic else node)
+        if type(results) is Var:
+            return created[0]
+        found = iter(created)
+        return mapped(lambda _: next(found), results)
+
+    def moved(self, op: str, x: ValueNode, *args: Any, shape: Sequence[int]) -> ValueNode:
+        """A node of an operation that moves elements."""
+        if x.value is not None and not x.dynamic:
+            return self.constant(evaluate(op, (x.value, *args), {}))
+        return self._new(op, (x, *args), {}, shape, x.dtype, x.dynamic)
+
+    def static(self, op: str, *args: Any) -> ValueNode:
+        """A node computed from static and constant operands, which broadcast."""
+        if all(type(x) is not ValueNode or x.value is not None for x in args):
+            return self.constant(evaluate(op, tuple(_value(x) for x in args), {}))
+        operands = [x for x in args if type(x) is ValueNode]
+        shape = np.broadcast_shapes(*(x.shape for x in operands))
+        return self._new(op, args, {}, shape, operands[0].dtype)
+
+    def block(self, block: Block, *arguments: Any) -> Any:
+        """Run a body of a loop or branch."""
+        for parameters, values in zip(block.parameters, arguments, strict=True):
+            self._bind(parameters, values)
+        self._run(block.calls)
+        return mapped(self._operand, block.result)
+
+    def _prune(self) -> None:
+        used: set[ValueNode] = set(self.outputs)
+        for node in reversed(self.nodes):
+            if node in used:
+                used.update(node.inputs())
+        self.nodes = [n for n in self.nodes if n in used or n.op in ("input", "parameter")]
+        for number, node in enumerate(self.nodes):
+            node.number = number
+            for x in dict.fromkeys(node.inputs()):
+                x.uses.append(node)
+
+
+def _value(x: Any) -> Any:
+    return x.value if type(x) is ValueNode else x
+
+
+# ---- control flow, unrolled ------------------------------------------------------------------------------------------
+
+
+def _scan(graph: ProgramGraph, body: Block, init: Any, xs: Any, length: int, reverse: bool = False) -> Any:
+    if length > MOST_STEPS:
+        raise NotImplementedError(f"a loop of {length} steps: take a shorter example (at most {MOST_STEPS} steps)")
+    carry, rows = init, []
+    for i in reversed(range(length)) if reverse else range(length):
+        x = mapped(functools.partial(_row, graph, i), xs)
+        carry, y = graph.block(body, carry, x)
+        rows.append(y)
+    rows = rows[::-1] if reverse else rows
+    return carry, _stacked(graph, rows)
+
+
+def _row(graph: ProgramGraph, i: int, x: Any) -> Any:
+    """The i-th row of an array; of a product, the product of the i-th row of its operand."""
+    node = x.core if type(x) is Lazy else x
+    shape = node.shape if type(x) is not Lazy or x.node is None else x.node.shape
+    if type(x) is Lazy and x.node is None and _has_rows(node, x):
+        operand, weight, (ca, cb), batch = node.args
+        row = _row(graph, i, Lazy(operand) if operand.dynamic else operand)
+        of_rows = (tuple(a - 1 for a in ca), cb)
+        core = graph.apply("dot_general", (row, weight, of_rows, batch), {}, Var(node.shape[1:], node.dtype))
+        scale, shift = (None if n is None else graph.node(_row(graph, i, _wide(graph, n, node))) for n in _parts(x)[1:])
+        return Lazy(core.core, scale, shift, place=x.place)
+    start, stop = (i,) + (0,) * (len(shape) - 1), (i + 1, *shape[1:])
+    cut = graph.apply("slice", (x, start, stop, (1,) * len(shape)), {}, Var((1, *shape[1:]), node.dtype))
+    return graph.apply("reshape", (cut, shape[1:]), {}, Var(shape[1:], node.dtype))
+
+
+def _has_rows(node: ValueNode, x: Lazy) -> bool:
+    if node.op != "dot_general" or not node.args[1].static or any(node.args[3]) or 0 in node.args[2][0]:
+        return False
+    return all(n is None or np.broadcast_shapes(n.shape, node.shape) == node.shape for n in (x.scale, x.shift))
+
+
+def _wide(graph: ProgramGraph, x: ValueNode, like: ValueNode) -> ValueNode:
+    return x if x.shape == like.shape else graph.moved("broadcast_to", x, like.shape, shape=like.shape)
+
+
+def _stacked(graph: ProgramGraph, rows: list[Any]) -> Any:
+    first = rows[0] if rows else ()
+    if isinstance(first, tuple | list):
+        return type(first)([_stacked(graph, [r[k] for r in rows]) for k in range(len(first))])
+    nodes = [graph.node(r) for r in rows]
+    shape = nodes[0].shape
+    parts = [
+        graph.apply("reshape", (n if not n.dynamic else Lazy(n), (1, *shape)), {}, Var((1, *shape), n.dtype))
+        for n in nodes
+    ]
+    return graph.apply("concat", (parts, 0), {}, Var((len(parts), *shape), nodes[0].dtype))
+
+
+def _while_loop(graph: ProgramGraph, condition: Block, body: Block, init: Any) -> Any:
+    carry = init
+    for _ in range(MOST_STEPS):
+        test = graph.block(condition, carry)
+        if type(test) is not ValueNode or test.value is None:
+            raise NotImplementedError("a loop whose length depends on values cannot be compared step by step")
+        if not bool(test.value):
+            return carry
+        carry = graph.block(body, carry)
+    raise NotImplementedError(f"a loop of more than {MOST_STEPS} steps: take a shorter example")
+
+
+def _cond(graph: ProgramGraph, predicate: Any, true: Block, false: Block, *operands: Any) -> Any:
+    if type(predicate) is not ValueNode or predicate.value is None:
+        raise NotImplementedError("a branch that depends on values cannot be compared")
+    return graph.block(true if bool(predicate.value) else false, *operands)
+
+
+_CONTROL: dict[str, Callable[..., Any]] = {"scan": _scan, "while_loop": _while_loop, "cond": _cond}
+
+
+# ---- static factors, collected ---------------------------------------------------------------------------------------
+
+
+def _movement(op: str) -> Callable[..., Any]:
+    def rule(graph: ProgramGraph, result: Var, x: Any, *args: Any) -> Any:
+        if op == "broadcast_to" and (x.node or x.core if type(x) is Lazy else x).shape == result.shape:
+            return x
+        if type(x) is not Lazy:
+            return graph.moved(op, x, *args, shape=result.shape)
+        if x.node is not None:
+            return Lazy(graph.moved(op, x.node, *args, shape=result.shape))
+        shape = np.broadcast_shapes(*(n.shape for n in (x.core, x.scale, x.shift) if n is not None))
+
+        def part(n: ValueNode | None) -> ValueNode | None:
+            if n is None:
+                return None
+            wide = n if n.shape == shape else graph.moved("broadcast_to", n, shape, shape=shape)
+            return graph.moved(op, wide, *args, shape=result.shape)
+
+        return Lazy(part(x.core), part(x.scale), part(x.shift), place=x.place)  # type: ignore[arg-type]
+
+    return rule
+
+
+def _is_static(x: Any) -> bool:
+    """It holds parameters, or an array of constants."""
+    return type(x) is ValueNode and not x.dynamic and bool(x.parameters)
+
+
+def _pending(x: Any) -> bool:
+    return type(x) is Lazy and x.node is None and (x.scale is not None or x.shift is not None)
+
+
+def _scalar(x: Any) -> bool:
+    return isinstance(x, int | float | np.generic) or (type(x) is ValueNode and x.value is not None and x.size == 1)
+
+
+def _parts(x: Lazy) -> tuple[ValueNode, ValueNode | None, ValueNode | None]:
+    return (x.node, None, None) if x.node is not None else (x.core, x.scale, x.shift)
+
+
+def _plus(graph: ProgramGraph, a: ValueNode | None, b: Any) -> Any:
+    if a is None or b is None:
+        return b if a is None else a
+    return graph.static("add", a, b)
+
+
+def _add(graph: ProgramGraph, result: Var, a: Any, b: Any) -> Any:
+    if type(b) is Lazy and type(a) is not Lazy:
+        a, b = b, a
+    if type(a) is not Lazy:
+        return None
+    if type(b) is Lazy:
+        if not (_pending(a) or _pending(b)):
+            return None
+        (x, s, t), (y, u, v) = _parts(a), _parts(b)
+        if s is not u:
+            return None
+        total = graph.plain("add", (Lazy(x), Lazy(y)), {}, Var(np.broadcast_shapes(x.shape, y.shape), result.dtype))
+        return Lazy(total.core, s, _plus(graph, t, v), place=graph.place)
+    if not (_is_static(b) or (_pending(a) and a.shift is not None and _scalar(b))):
+        return None
+    core, scale, shift = _parts(a)
+    return Lazy(core, scale, _plus(graph, shift, b), place=graph.place)
+
+
+def _subtract(graph: ProgramGraph, result: Var, a: Any, b: Any) -> Any:
+    if type(a) is Lazy and (_is_static(b) or (_pending(a) and a.shift is not None and _scalar(b))):
+        return _add(graph, result, a, graph.static("negative", b) if type(b) is ValueNode else -b)
+    return None
+
+
+def _multiply(graph: ProgramGraph, result: Var, a: Any, b: Any) -> Any:
+    if type(b) is Lazy and type(a) is not Lazy:
+        a, b = b, a
+    if type(a) is not Lazy:
+        return None
+    if type(b) is Lazy:
+        for x, y in ((a, b), (b, a)):
+            if _pending(y) and y.shift is None and not _pending(x) and y.core.size <= graph.node(x).size:
+                product = graph.plain("multiply", (x, Lazy(y.core)), {}, _shaped(graph.node(x), y.core))
+                return Lazy(product.core, y.scale, place=graph.place)
+        return None
+    if not _is_static(b):
+        return None
+    core, scale, shift = _parts(a)
+    times = b if scale is None else graph.static("multiply", scale, b)
+    return Lazy(core, times, None if shift is None else graph.static("multiply", shift, b), place=graph.place)
+
+
+def _shaped(a: ValueNode, b: ValueNode) -> Var:
+    return Var(np.broadcast_shapes(a.shape, b.shape), a.dtype)
+
+
+def _divide(graph: ProgramGraph, result: Var, a: Any, b: Any) -> Any:
+    if type(a) is Lazy and _is_static(b):
+        return _multiply(graph, result, a, graph.static("reciprocal", b))
+    return None
+
+
+def _dot_general(
+    graph: ProgramGraph, result: Var, a: Any, b: Any, contract: Any, batch: Any = ((), ()), dtype: Any = None
+) -> Any:
+    """A product with a static operand has it second; a product of a concatenation is a sum of products."""
+    if _is_static(a) and type(b) is Lazy:
+        k, nb = len(batch[0]), len(graph.node(b).shape) - len(batch[1]) - len(contract[1])
+        na = len(a.shape) - len(batch[0]) - len(contract[0])
+        order = (*range(k), *range(k + nb, k + nb + na), *range(k, k + nb))
+        swapped = Var(tuple(result.shape[order.index(i)] for i in range(len(order))), result.dtype)
+        y = graph.apply("dot_general", (b, a, contract[::-1], batch[::-1]), {}, swapped)
+        return graph.apply("permute_dims", (y, order), {}, result)
+    if type(a) is not Lazy or not _is_static(b):
+        return None
+    x = graph.node(a)
+    if _is_zero(x):
+        return graph.constant(np.zeros(result.shape, widened(np.dtype(result.dtype))))
+    (ca, cb), at = contract, 0
+    if x.op == "concat" and len(ca) == 1 and x.args[1] % len(x.shape) == ca[0]:
+        total: Any = None
+        for part in x.args[0]:
+            n = part.shape[ca[0]]
+            start, stop = [0] * len(b.shape), list(b.shape)
+            start[cb[0]], stop[cb[0]] = at, at + n
+            shape = tuple(n if i == cb[0] else s for i, s in enumerate(b.shape))
+            rows = graph.moved("slice", b, tuple(start), tuple(stop), (1,) * len(shape), shape=shape)
+            operand = Lazy(part) if part.dynamic else part
+            y = graph.apply("dot_general", (operand, rows, contract, batch), {}, result)
+            total = y if total is None else graph.apply("add", (total, y), {}, result)
+            at += n
+        return total
+    return graph.plain("dot_general", (a, b, contract, batch), {}, result)
+
+
+def _is_zero(x: ValueNode) -> bool:
+    return x.value is not None and not x.dynamic and not np.any(x.value)
+
+
+def _zero_dot(graph: ProgramGraph, result: Var, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
+    """The product of zeros with anything is zeros: the first state of a recurrent layer."""
+    for x in (a, b):
+        if type(x) is ValueNode and _is_zero(x):
+            return graph.constant(np.zeros(result.shape, widened(np.dtype(result.dtype))))
+    return _dot_general(graph, result, a, b, *args, **kwargs)
+
+
+def _convolution(
+    graph: ProgramGraph, result: Var, x: Any, w: Any, strides: Any, padding: Any, *rest: Any, **kwargs: Any
+) -> Any:
+    """Zeros that are added to an image before are padding of the convolution."""
+    node = graph.node(x)
+    order = None
+    if node.op == "permute_dims" and node.dynamic:
+        order, node = node.args[1], node.args[0]
+    if node.op != "pad" or not node.dynamic or not _pads_with_zeros(node):
+        return None
+    config = [node.args[2][a] for a in order] if order is not None else list(node.args[2])
+    if any(inner or low < 0 or high < 0 for low, high, inner in config) or any(c != (0, 0, 0) for c in config[:2]):
+        return None
+    image = node.args[0]
+    if order is not None:
+        image = graph.moved("permute_dims", image, order, shape=[image.shape[a] for a in order])
+    wide = tuple((low + a, high + b) for (low, high), (a, b, _) in zip(padding, config[2:], strict=True))
+    return graph.plain("convolution", (Lazy(image), w, strides, wide, *rest), kwargs, result)
+
+
+def _pads_with_zeros(node: ValueNode) -> bool:
+    value = _value(node.args[1])
+    return bool(np.ndim(value) == 0 and value == 0)
+
+
+def _astype(graph: ProgramGraph, result: Var, x: Any, dtype: Any) -> Any:
+    """float32 and float64 are one dtype here."""
+    core = x.core if type(x) is Lazy else x
+    return x if type(core) is ValueNode and core.dtype == dtype else None
+
+
+_RULES: dict[str, Callable[..., Any]] = {
+    **{op: _movement(op) for op in MOVEMENT},
+    "add": _add,
+    "subtract": _subtract,
+    "multiply": _multiply,
+    "divide": _divide,
+    "convolution": _convolution,
+    "dot_general": _zero_dot,
+    "astype": _astype,
+}
