@@ -134,7 +134,8 @@ def often_called(cached: KeptProgram, run: Callable[..., Any], scope: Callable[[
         code.do("try:")
         code.do(f"  {outputs} = {direct}.execute({operands} if {direct}.wanted is None else")
         code.do(f"    [{operands}[k] for k in {direct}.wanted]).consume_with_handlers({direct}.handlers)")
-        code.do(f"except {code.name(_OTHERS)}: {outputs} = {code.name(run)}(*{operands})")
+        code.do(f"except {code.name(_OTHERS)}: {outputs} = None")  # an error of `run` has no other one as its context
+        code.do(f"if {outputs} is None: {outputs} = {code.name(run)}(*{operands})")
         return outputs
 
     call.write = write  # type: ignore[attr-defined]

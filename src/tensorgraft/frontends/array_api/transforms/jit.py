@@ -222,7 +222,8 @@ def _write_array(code: StraightCall, k: int, x: Array) -> str:
     code.require(f"{storage}.backend is {code.name(cell.backend)}")
     code.require_same(f"{storage}.placement", cell.placement)
     signature_of = cell.backend.signature
-    code.add_array(k, storage, f"{code.name(signature_of)}({{array}}) == {code.name(signature_of(cell.array))}")
+    look = f"{code.name(signature_of)}({{array}}) == {code.name(signature_of(cell.array))}"
+    code.add_array(k, storage, look, cell.placement is not None)
     return storage
 
 
