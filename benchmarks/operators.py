@@ -37,8 +37,8 @@ REASONS = {
     "XLA has no such factorisation, and it is a loop": "linalg_ldl_factor_ex linalg_ldl_solve",
     "no factor exists, and the order of the minor that fails is sought": "linalg_cholesky_ex",
     "random numbers are counter-based, the same on every backend": """
-        rand randn randint randperm normal normal_ uniform_ random_ poisson binomial _standard_gamma _sample_dirichlet multinomial
-        rrelu_with_noise_ rrelu_with_noise rrelu_with_noise_functional
+        rand randn randint randperm normal normal_ uniform_ random_ poisson binomial _standard_gamma
+        _sample_dirichlet multinomial rrelu_with_noise_ rrelu_with_noise rrelu_with_noise_functional
     """,
     "the CPU's formula gives fewer digits": "_standard_gamma_grad _dirichlet_grad",
     "distances are differences, CPU PyTorch's of more than 25 rows a product": "_cdist_forward _pdist_forward",
