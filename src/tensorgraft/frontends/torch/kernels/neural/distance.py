@@ -28,7 +28,7 @@ def _cdist(xp: Any, x: Array, y: Array, p: float, compute_mode: int | None = Non
 
 @with_operators
 def _slope(xp: Any, difference: Value, p: float, distance: Value) -> Value:
-    """The derivative of the p-norm by each difference; 0 where PyTorch says so."""
+    """Return the derivative of the p-norm with respect to each difference; 0 where it has none, as in PyTorch."""
     zero = xp.zeros_like(difference)
     if p == 0:
         return zero
@@ -54,32 +54,36 @@ def _cdist_backward(xp: Any, grad: Array, x: Array, y: Array, p: float, cdist: A
 
 
 def _summed_to(xp: Any, x: Array, shape: tuple[int, ...]) -> Array:
-    """The transpose of broadcasting from `shape`."""
+    """Sum `x` over the axes along which `shape` was broadcast to it: the transpose of broadcasting."""
     lead = xp.ndim(x) - len(shape)
     axes = [a for a, n in enumerate(shape) if n == 1 and xp.shape(x)[lead + a] != 1]
     x = xp.sum(x, axis=(*range(lead), *(lead + a for a in axes)), keepdims=True)
     return xp.reshape(x, shape)
 
 
-def _pairs(xp: Any, n: int) -> tuple[Array, Array]:
-    rows, columns = np.triu_indices(n, 1)
-    return xp.asarray(rows.astype(np.int64)), xp.asarray(columns.astype(np.int64))
+# The whole matrix of distances is twice the work, and XLA fuses it; rows that are taken for each pair it would store.
 
 
 @kernel("_pdist_forward")
 def _pdist(xp: Any, x: Array, p: float = 2) -> Array:
-    i, j = _pairs(xp, xp.shape(x)[0])
-    if not xp.size(i) or not xp.shape(x)[1]:
-        return xp.zeros(xp.shape(i), xp.dtype_of(x))
-    return vector_norm(xp, xp.subtract(xp.take(x, i, 0), xp.take(x, j, 0)), p, (1,), False)
+    n = xp.shape(x)[0]
+    rows, columns = np.triu_indices(n, 1)
+    if not rows.size or not xp.shape(x)[1]:
+        return xp.zeros(rows.shape, xp.dtype_of(x))
+    return xp.take(xp.reshape(_cdist(xp, x, x, p), (n * n,)), xp.asarray(rows * n + columns), 0)
 
 
 @kernel("_pdist_backward")
 def _pdist_backward(xp: Any, grad: Array, x: Array, p: float, pdist: Array) -> Array:
-    i, j = _pairs(xp, xp.shape(x)[0])
-    if not xp.size(i) or not xp.size(x):
+    n = xp.shape(x)[0]
+    if n < 2 or not xp.size(x):
         return xp.zeros_like(x)
-    difference = xp.subtract(xp.take(x, i, 0), xp.take(x, j, 0))
-    part = xp.multiply(xp.expand_dims(grad, 1), _slope(xp, difference, p, xp.expand_dims(pdist, 1)))
-    out = xp.scatter(xp.zeros_like(x), (i,), part, mode="add")
-    return xp.scatter(out, (j,), xp.negative(part), mode="add")
+    pairs = np.zeros((n, n), np.int64)
+    pairs[np.triu_indices(n, 1)] = np.arange(n * (n - 1) // 2)
+    of_pair = xp.asarray((pairs + pairs.T).reshape(-1))
+    diagonal = xp.asarray(np.eye(n, dtype=bool))
+
+    def symmetric(values: Array) -> Array:
+        return xp.where(diagonal, xp.zeros((n, n), xp.dtype_of(x)), xp.reshape(xp.take(values, of_pair, 0), (n, n)))
+
+    return _cdist_backward(xp, symmetric(grad), x, x, p, symmetric(pdist))
