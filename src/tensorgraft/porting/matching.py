@@ -17,12 +17,14 @@ import numpy as np
 
 from tensorgraft.porting import candidates
 from tensorgraft.porting.binding import Alternative
-from tensorgraft.porting.graph import ProgramGraph, ValueNode
+from tensorgraft.porting.graph import ProgramGraph, ValueNode, evaluate
 from tensorgraft.porting.labels import RANGE
 from tensorgraft.porting.state import UNKNOWN, State
+from tensorgraft.porting.terms import PRODUCTS
 from tensorgraft.porting.values import ValueClass, fingerprint, orders
 
 MOST_TRIALS = 96  # changes of decisions for one value
+MOST_IN_ALL = 600
 MOST_CHANGED = 6  # decisions that are changed for it: the latest with another choice
 
 
@@ -75,6 +77,7 @@ class Matcher(State):
         self.divergences: list[Divergence] = []
         self.failed: set[ValueNode] = set()  # nodes whose parameters nothing corresponds to
         self._forced: dict[ValueNode, tuple[np.ndarray, ValueClass | None, np.ndarray | None]] = {}
+        self._decided: set[ValueNode] = set()
         self.trials = 0  # decisions that were changed
         self._search: Search | None = None
         self._given_up: set[ValueNode] = set()  # values for which no choice helps
@@ -159,6 +162,9 @@ class Matcher(State):
         if any(x.dynamic and x.value is None and x not in self.target_values.values for x in node.inputs()):
             return None
         value = self.target_values.compute(node) if node.value is None else node.value
+        if node.op in PRODUCTS and node in self._decided and np.isnan(value).any():
+            x, w = (self.target_values(n) for n in node.args[:2])  # what is unknown meets the padding alone
+            value = np.asarray(evaluate(node.op, (x, np.nan_to_num(w), *node.args[2:]), node.kwargs))
         if value.dtype.kind in "fc" and np.isnan(value).any() and any(x.static for x in node.inputs()):
             return None
         return value
@@ -186,6 +192,7 @@ class Matcher(State):
         index = self._fixed.get(node, 0)
         decision = Decision(node, alternatives, index if index < len(alternatives) else 0)
         self.decisions.append(decision)
+        self._decided.add(node)
         self._apply(decision)
         return None
 
@@ -244,7 +251,10 @@ class Matcher(State):
         before = self._ancestors(blocked)
         for k in range(len(self.decisions) - 1, -1, -1):
             decision = self.decisions[k]
-            if search.trials >= MOST_TRIALS or decision.node not in before & search.changeable:
+            if (
+                max(search.trials - MOST_TRIALS, self.trials - MOST_IN_ALL) >= 0
+                or decision.node not in before & search.changeable
+            ):
                 continue
             if decision.index + 1 < len(decision.alternatives):
                 search.trials += 1
