@@ -21,7 +21,7 @@ from benchmarks.measure import Row, interleaved
 from jax.sharding import NamedSharding, PartitionSpec
 
 import tensorgraft as tg
-from tensorgraft.backends.jax.analysis import collectives
+from tensorgraft.backends.jax.compilation.analysis import collectives
 from tensorgraft.backends.jax.sharding.meshes import sharding_of
 
 SIZES = {"batch": 16, "words": 64, "length": 32, "width": 96, "heads": 6, "layers": 2}

@@ -25,7 +25,7 @@ _ONE_EMITTER = {"jaxlib": (0, 11), "tensorflow": (2, 22)}
 
 
 def quick_flags() -> str:
-    """Return XLA's flags for programs that run once: compiling them is the time (`backends/jax/effort.py`)."""
+    """Return XLA flags for programs that run once, whose time is compilation (`backends/jax/compilation/effort.py`)."""
     chosen = all(_version(name) < since for name, since in _ONE_EMITTER.items())
     return " --xla_backend_optimization_level=0" + (" --xla_cpu_use_fusion_emitters=false" if chosen else "")
 

@@ -30,7 +30,7 @@ def framework_of(x: Any) -> str | None:
 
 
 def array_class(kind: _Type) -> _Type:
-    """A decorator: the class of arrays of a front end of ours."""
+    """A class decorator: register the class of arrays of one of our front ends."""
     global _OURS
     _OURS = (*_OURS, kind)
     return kind
@@ -79,7 +79,7 @@ def is_inexact_array_like(x: Any) -> bool:
 
 
 def describe(x: Any) -> str:
-    """An array by its dtype, shape and framework, as `f32[3,4]` and `f32[3,4](torch)`."""
+    """Describe an array by its dtype, shape and framework, as `f32[3,4]` and `f32[3,4](torch)`."""
     name = str(getattr(x.dtype, "name", x.dtype)).removeprefix("torch.")
     for long, short in (("bfloat", "bf"), ("float", "f"), ("complex", "c"), ("uint", "u"), ("int", "i")):
         if name.startswith(long):

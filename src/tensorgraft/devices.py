@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def device(name: str) -> torch.device:
-    """The `torch.device` of a backend: `"jax"`, `"numpy"`, `"jax:1"`, `"jax:gpu:0"`.
+    """Return the `torch.device` of a backend: `"jax"`, `"numpy"`, `"jax:1"`, `"jax:gpu:0"`.
 
     Raises BackendNotAvailableError, which lists what is installed, for a backend unknown or not installed; ValueError
     for an index that the backend does not have.
@@ -48,7 +48,7 @@ def set_default_device(name: str) -> None:
 
 
 def to_backend_array(t: torch.Tensor) -> Any:
-    """The array inside a tensor on the device, as the tensor sees it (`jax.Array`, `numpy.ndarray`).
+    """Return the array inside a tensor on the device, as the tensor sees it (`jax.Array`, `numpy.ndarray`).
 
     Its shape and dtype are the tensor's. On a backend with mutable arrays it shares the tensor's memory; on others it
     is the value as of now. Raises TypeError for a tensor that is on no device of ours.
@@ -65,7 +65,7 @@ def to_backend_array(t: torch.Tensor) -> Any:
 
 
 def from_backend_array(a: Any) -> torch.Tensor:
-    """A tensor around an array of an installed backend, on that backend's device, without a copy.
+    """Return a tensor around an array of an installed backend, on that backend's device, without a copy.
 
     A NumPy array is shared: writes to the tensor change it (one that cannot be written is copied). Raises TypeError
     for what is no array of a backend or of a dtype that PyTorch lacks, ValueError for a NumPy array that is not
@@ -101,7 +101,7 @@ def from_backend_array(a: Any) -> torch.Tensor:
 
 
 def _slot_of(a: Any, slots: list[Slot]) -> Slot | None:
-    """The device that an array is on: of several of one backend, the one that the array names."""
+    """Return the device that an array is on: of several of one backend, the one that the array names."""
     package = type(a).__module__.partition(".")[0]
     candidates = [s for s in slots if package in (s.name.partition(":")[0], "jaxlib") and s.backend.is_array(a)]
     placed = getattr(a, "devices", None)

@@ -43,7 +43,8 @@ class Form(NamedTuple):
 def form_of(
     shape: Shape, strides: Shape, offset: int, dtype: np.dtype, array_shape: Shape, array_dtype: np.dtype
 ) -> Form:
-    """The form of a geometry of a storage whose array has the shape `array_shape` and the dtype `array_dtype`."""
+    """Return the form of a geometry of a storage whose array has the shape `array_shape` and the dtype
+    `array_dtype`."""
     if 0 in shape:
         return Form("empty")
     if dtype == array_dtype and strided_slice.of_array.__wrapped__(shape, strides, offset, array_shape) is not None:
@@ -153,7 +154,7 @@ def _spans(plan: Box) -> Shape:
 
 
 def _window(xp: Backend, dense: Array, start: Sequence[Array], plan: Box) -> Array:
-    """The box of a plan in an array, from `start`."""
+    """Return the box of a plan in an array, from `start`."""
     spans = _spans(plan)
     if spans != xp.shape(dense):
         dense = xp.dynamic_slice(dense, start, spans)
@@ -175,7 +176,7 @@ def _slice(xp: Backend, geometry: Geometry, offset: Array, array_shape: Shape) -
 
 
 def _outermost(plan: Box) -> int:
-    """The stride of the first axis of a block."""
+    """Return the stride of the first axis of a block."""
     return math.prod(plan.dense[1:])
 
 
@@ -216,7 +217,7 @@ class _Block:
         return strided_slice.take_box(self.xp, self.dense(), self.plan)
 
     def put(self, value: Array) -> Array:
-        """The flat memory with another box."""
+        """Return the flat memory with another box."""
         xp, plan = self.xp, self.plan
         if plan.extents != plan.dense:
             if self.start is None:

@@ -1,5 +1,5 @@
-"""Helpers for imports: what is installed, a pause of the garbage collector (also for traces), and what follows an
-import."""
+"""Helpers for imports: checks of installed packages, a pause of the garbage collector (also for traces), and callbacks
+after an import."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def program_freezes() -> bool:
 
 @contextlib.contextmanager
 def random_numbers_kept() -> Iterator[None]:
-    """Python's and NumPy's global random numbers go on as if nothing inside had drawn any. JAX does when it is
-    imported, and that may be in the middle of a program that has seeded them."""
+    """A context after which Python's and NumPy's global random states are restored. JAX does when it is imported, and
+    that may be in the middle of a program that has seeded them."""
     states = random_states()
     try:
         yield
@@ -71,7 +71,7 @@ def _every_entry_point() -> Any:
 
 
 def entry_points(group: str) -> importlib.metadata.EntryPoints:
-    """Return the entry points of a group, of all that is installed, which is looked through once."""
+    """Return the entry points of a group, from a list of all installed ones that is read once."""
     return _every_entry_point().select(group=group)
 
 
@@ -150,8 +150,8 @@ def _when_executed(spec: Any, then: Callable[[], object]) -> None:
 
 
 def when_imported(name: str, then: Callable[[], object]) -> Callable[[], None]:
-    """Call `then` once the module is there, which takes long to import and which few programs need. Returns what makes
-    it wait no longer."""
+    """Call `then` once a module is imported, which takes long and few programs need. Returns a function that cancels
+    this."""
     watch = _Watch(name, then)
     spec = getattr(sys.modules.get(name), "__spec__", None)
     if name not in sys.modules:

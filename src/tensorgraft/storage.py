@@ -121,7 +121,7 @@ def pin(cell: Storage, array: Array, placement: Placement) -> None:
 
 
 class Geometry(NamedTuple):
-    """The geometry by which a tensor looks into its storage; strides and offset in elements of `dtype`."""
+    """The shape and strides of a tensor in its storage; strides and offset in elements of `dtype`."""
 
     shape: Shape
     strides: Shape
@@ -130,14 +130,14 @@ class Geometry(NamedTuple):
 
 
 def in_rows(xp: Backend, array: Array) -> bool:
-    """Return True if the elements of an array of a mutable backend are contiguous, so that it can be a storage. Arrays
-    that cannot be written have to be copied anyway."""
+    """Return True if an array of a mutable backend is contiguous and can be a storage. Read-only arrays have to be
+    copied in any case."""
     memory = xp.memory(array)
     return memory is None or same_strides(xp.shape(array), memory[1], contiguous_strides(xp.shape(array)))
 
 
 def contiguous_geometry(shape: Shape, dtype: np.dtype) -> Geometry:
-    """The geometry of a contiguous array that fills its storage."""
+    """Return the geometry of a contiguous array that fills its storage."""
     return Geometry(shape, contiguous_strides(shape), 0, dtype)
 
 
@@ -147,7 +147,7 @@ def same_strides(shape: Shape, a: Shape, b: Shape) -> bool:
 
 
 def read(xp: Backend, array: Array, geometry: Geometry) -> Array:
-    """The array, of the geometry's shape and dtype, that the geometry sees in a storage's `array`."""
+    """Return the array, of the geometry's shape and dtype, that the geometry sees in a storage's `array`."""
     shape, strides, offset, dtype = geometry
     if xp.compound:
         return xp.read_view(array, geometry)
@@ -181,7 +181,7 @@ def _read(xp: Backend, array: Array, geometry: Geometry) -> Array:
 
 
 def write(xp: Backend, array: Array, geometry: Geometry, value: Array) -> Array:
-    """The storage's array with `value` (of the geometry's shape and dtype) where the geometry looks.
+    """Return the storage's array with `value` (of the geometry's shape and dtype) written at the geometry.
 
     On a mutable backend `array` itself is changed and returned.
     """
@@ -234,7 +234,8 @@ def write(xp: Backend, array: Array, geometry: Geometry, value: Array) -> Array:
 
 
 def _without_negative_strides(geometry: Geometry) -> tuple[Geometry, tuple[int, ...]]:
-    """The same elements without negative strides, which PyTorch has not, and the axes that are reversed in it."""
+    """Return (the geometry of the same elements without negative strides, which PyTorch lacks; the axes that are
+    reversed)."""
     shape, strides, offset, dtype = geometry
     backward = tuple(axis for axis, s in enumerate(strides) if s < 0)
     for axis in backward:
@@ -243,7 +244,7 @@ def _without_negative_strides(geometry: Geometry) -> tuple[Geometry, tuple[int, 
 
 
 def positions(xp: Backend, geometry: Geometry) -> Array:
-    """Return int64 positions in the flat storage of what the geometry sees."""
+    """Return the int64 positions of a geometry's elements in the flat storage."""
     shape, strides, offset, _ = geometry
     at = xp.full(shape, offset, dtypes.int64)
     for axis, (n, stride) in enumerate(zip(shape, strides, strict=True)):

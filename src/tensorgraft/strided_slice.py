@@ -139,7 +139,7 @@ def of_array(shape: Shape, strides: Shape, offset: int, full: Shape) -> Box | No
 
 
 def take_box(xp: Backend, dense: Array, plan: Box) -> Array:
-    """The box of a plan in its dense block."""
+    """Return the box of a plan in its dense block."""
     if plan.extents == plan.dense:
         return dense
     ends = (at + (n - 1) * by + 1 for at, n, by in zip(plan.start, plan.extents, plan.step, strict=True))
@@ -147,7 +147,7 @@ def take_box(xp: Backend, dense: Array, plan: Box) -> Array:
 
 
 def block(xp: Backend, flat: Array, plan: Box) -> Array:
-    """The dense block of a plan."""
+    """Return the dense block of a plan."""
     (size,) = xp.shape(flat)
     if plan.end > size:
         flat = xp.pad(flat, 0, [(-plan.begin, plan.end - size, 0)])

@@ -40,7 +40,7 @@ def flipped(g: Geometry, axes: Sequence[int]) -> Geometry:
 
 
 def diagonal(g: Geometry, k: int) -> Geometry:
-    """The diagonal `k` of the last two axes, as the last axis."""
+    """Return the diagonal `k` of the last two axes, as the last axis."""
     rows, columns = g.shape[-2:]
     n = max(min(rows, columns - k) if k >= 0 else min(rows + k, columns), 0)
     offset = g.offset + (k * g.strides[-1] if k >= 0 else -k * g.strides[-2]) * (n > 0)
@@ -79,7 +79,7 @@ def reshaped(g: Geometry, shape: Shape) -> Geometry | None:
 
 
 def shape_with(shape: Sequence[int], size: int) -> Shape:
-    """A shape in which one extent may be -1. Raises ValueError where it cannot hold `size` elements."""
+    """Return a shape in which one extent may be -1. Raises ValueError where it cannot hold `size` elements."""
     extents = [operator.index(n) for n in shape]
     if extents.count(-1) > 1 or any(n < -1 for n in extents):
         raise ValueError(f"{tuple(extents)} is not a shape: at most one extent may be -1")

@@ -19,7 +19,8 @@ from jax.experimental.layout import Format, Layout
 
 import tensorgraft as tg
 import tensorgraft.array_api
-from tensorgraft.backends.jax import JaxBackend, executable
+from tensorgraft.backends.jax import JaxBackend
+from tensorgraft.backends.jax.compilation import executable
 from tensorgraft.backends.numpy import NumpyBackend
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import Backend, dtypes

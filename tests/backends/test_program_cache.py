@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tensorgraft.backends.jax import effort, program_cache
+from tensorgraft.backends.jax.compilation import effort, program_cache
 from tensorgraft.hub import registry
 
 

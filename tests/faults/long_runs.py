@@ -37,8 +37,8 @@ def look() -> dict[str, int]:
         "files": len(os.listdir("/proc/self/fd")),
         "threads": len(os.listdir("/proc/self/task")),
     }
-    if "jax" in sys.modules and "tensorgraft.backends.jax.program_cache" in sys.modules:
-        from tensorgraft.backends.jax import program_cache
+    if "jax" in sys.modules and "tensorgraft.backends.jax.compilation.program_cache" in sys.modules:
+        from tensorgraft.backends.jax.compilation import program_cache
 
         found["programs"] = program_cache.count()
     return found

@@ -16,7 +16,7 @@ from tests.faults.injection import KINDS, Kind, installed
 from tests.faults.scenarios import SCENARIOS
 
 import tensorgraft as tg
-from tensorgraft.backends.jax.entries import Entries
+from tensorgraft.backends.jax.compilation.cache_entries import Entries
 from tensorgraft.interrupts import all_or_none, held_back
 
 NAMED = {scenario.name: scenario for scenario in SCENARIOS}

@@ -367,7 +367,7 @@ _ENTRY = "program"
 
 
 def make_entry(folder: Path) -> None:
-    from tensorgraft.backends.jax.entries import Entries
+    from tensorgraft.backends.jax.compilation.cache_entries import Entries
 
     for name in (_ENTRY, "another"):
         Entries(str(folder)).put(name, np.random.default_rng(len(name)).bytes(2000))
@@ -375,7 +375,7 @@ def make_entry(folder: Path) -> None:
 
 def load_entry(folder: Path) -> Any:
     """What the cache believes of an entry, without JAX. Raises FileNotFoundError where it is none for it."""
-    from tensorgraft.backends.jax.entries import Entries
+    from tensorgraft.backends.jax.compilation.cache_entries import Entries
 
     found = Entries(str(folder)).get(_ENTRY)
     if found is None:

@@ -91,8 +91,8 @@ LAYERS = {
     "nn": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api random transforms",
     "operators": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api random transforms",
     "parallel": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} devices",
-    "()": " ".join(["errors hub precision quantization() random devices updates transforms porting nn operators parallel",
-                    "array_api backends() frontends.torch frontends.array_api.extensions"]),
+    "()": " ".join(["errors hub precision quantization() random devices updates transforms porting nn operators",
+                    "parallel array_api backends() frontends.torch frontends.array_api.extensions"]),
     "cli": "errors files private importing hub frontends.torch_entry frontends.torch.device frontends.torch"
     " frontends.tensorflow array_api transforms ()",
     # by name: PyTorch's import loads the front end, and the command in processes that `tensorgraft run` has started

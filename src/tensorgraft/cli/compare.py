@@ -119,7 +119,7 @@ def _function(target: str, backend: str, repeat: int, out: Path) -> tuple[Outcom
 
 
 def _script(target: str, arguments: Sequence[str], backend: str) -> tuple[Outcome, dict[str, np.ndarray]]:
-    """The whole script; its results are the numbers that it prints."""
+    """Return the whole script; its results are the numbers that it prints."""
     run = [] if backend in NATIVE else ["-m", "tensorgraft", "run", "--on", backend]
     start = time.perf_counter()
     completed = subprocess.run(
@@ -144,7 +144,7 @@ def _last_line(text: str) -> str:
 
 
 def _difference(reference: dict[str, np.ndarray], values: dict[str, np.ndarray], kind: str) -> float | None:
-    """The largest difference, relative to the largest value of its array; inf where shapes or names differ."""
+    """Return the largest difference, relative to the largest value of its array; inf where shapes or names differ."""
     names = {k for k in reference if k.startswith(kind)}
     if names != {k for k in values if k.startswith(kind)}:
         return float("inf")

@@ -84,7 +84,7 @@ def _state(package: str, is_installed: bool, command: str) -> tuple[str, str]:
 
 
 def _least_version(package: str) -> str:
-    """The least version of a package that this one asks for; "" where it does not say."""
+    """Return the least version of a package that this one asks for; "" where it does not say."""
     try:
         requirements = importlib.metadata.requires("tensorgraft") or []
     except importlib.metadata.PackageNotFoundError:
@@ -122,7 +122,7 @@ def cache_state() -> str:
 
 
 def version(package: str) -> str:
-    """The version of an installed package, or "" where none is recorded."""
+    """Return the version of an installed package, or "" where none is recorded."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -145,7 +145,7 @@ def _start_query(info: registry.BackendInfo) -> subprocess.Popen[str]:
 
 
 def _devices_of(info: registry.BackendInfo, process: subprocess.Popen[str]) -> str:
-    """The devices of an installed backend, one on a line; or why they cannot be told."""
+    """Return the devices of an installed backend, one on a line; or why they cannot be told."""
     try:
         out, err = process.communicate(timeout=_LIMIT)
     except subprocess.TimeoutExpired:

@@ -19,7 +19,7 @@ _switches: list[Any] = []  # of this process: one, once TensorFlow is imported
 
 
 def imports(program: Sequence[str], module: bool = False) -> set[str]:
-    """The packages that a script imports, anywhere in its file; none where it cannot be read."""
+    """Return the packages that a script imports, anywhere in its file; none where it cannot be read."""
     path: str | None = program[0]
     if module:
         parts = program[0].split(".")

@@ -46,7 +46,7 @@ def run_program(
             tiers.set_mode(eager)
             os.environ["TENSORGRAFT_EAGER"] = eager  # for processes that the program starts
     except (BackendNotAvailableError, ValueError) as error:
-        _refuse(str(error))
+        _print_error(str(error))
         return USAGE_ERROR
     # Read by the PyTorch front end when it is first used, here and in processes that the program starts.
     os.environ["TENSORGRAFT_BACKEND"] = on
@@ -57,7 +57,7 @@ def run_program(
         os.environ["TENSORGRAFT_FALLBACK"] = "error"
     if compile_cache is not None:
         os.environ["TENSORGRAFT_CACHE"] = "1" if compile_cache else "0"
-    # JAX hides its own frames and says so in a note; here the frames are cut, and the note would be one of ours.
+    # JAX can hide its own frames in tracebacks, and adds a note about it. They are cut here, without such a note.
     os.environ.setdefault("JAX_TRACEBACK_FILTERING", "off")
     os.environ.pop(CONTINUED, None)  # set by a program that started this one; messages are shown again
     imported = functions.imports(program, module)
@@ -66,42 +66,42 @@ def run_program(
         functions.switch_functions(on, strict_fallbacks)
     if of_tensorflow and "torch" not in imported:
         if lazy:
-            _refuse("--lazy records operations of PyTorch: this script is one of TensorFlow")
+            _print_error("--lazy records operations of PyTorch: this script is one of TensorFlow")
             return USAGE_ERROR
         try:
             registry.get(on)
         except (RuntimeError, ValueError, MissingNameError) as error:
-            _refuse(str(error))
+            _print_error(str(error))
             return USAGE_ERROR
-        os.environ[CONTINUED] = on  # should it import PyTorch after all
+        os.environ[CONTINUED] = on  # in case the program imports PyTorch later
         gc.freeze()
         return _executed(program, module, on, jit_report, of_tensorflow=True)
     try:
         with uncollected():
             _import_torch()
     except ModuleNotFoundError:
-        _refuse('this runs PyTorch programs, and PyTorch is not installed: pip install "tensorgraft[torch]"')
+        _print_error('this runs PyTorch programs, and PyTorch is not installed: pip install "tensorgraft[torch]"')
         return USAGE_ERROR
 
-    gc.freeze()  # objects that exist now stay, and need not be examined by the program's garbage collections
-    if not _taken_over(on, at_once=lazy or ":" in on):  # an unknown device is an error before the program runs
+    gc.freeze()  # objects that exist now live to the end, so garbage collections need not examine them
+    if not _taken_over(on, at_once=lazy or ":" in on):  # so that an unknown device is an error before the program runs
         return USAGE_ERROR
     return _executed(program, module, on, jit_report, lazy)
 
 
 def _taken_over(on: str, at_once: bool) -> bool:
-    """Call `take_over`. Says why, and returns False, where this PyTorch is too old or too new."""
+    """Call `take_over`. If PyTorch's version is not supported, print the reason and return False."""
     os.environ[CONTINUED] = on
     try:
         take_over(on, at_once)
     except MissingNameError as error:
-        _refuse(str(error))
+        _print_error(str(error))
         return False
     return True
 
 
 def _import_torch() -> None:
-    """Import PyTorch so that its device of an extension is ours, whatever else is installed."""
+    """Import PyTorch with tensorgraft as its device extension, even if others are installed."""
     points = importlib.metadata.entry_points(group="torch.backends")
     other_points = [point for point in points if not is_ours(point)]
     before = os.environ.get(_SWITCH)
@@ -136,7 +136,7 @@ def _executed(
         status = execute(program, module)
         processes.failing = status != 0
     sys.stdout.flush()
-    # not `import`: that would import PyTorch, which not every program does
+    # not by `import`, which would import PyTorch for programs that do not use it
     loading = sys.modules.get("tensorgraft.frontends.torch_entry.loading")
     on_device = loading is not None and loading.loaded()
     if on_device:
@@ -159,14 +159,14 @@ def _executed(
 
 
 def take_over(on: str, at_once: bool = False) -> None:
-    """The backend `on` is CUDA to this process, which has imported PyTorch, until it ends: from the first use of
-    PyTorch, or `at_once`. PyTorch's import calls it in processes that the program starts."""
+    """Let the backend `on` act as CUDA in this process, which has imported PyTorch, until it ends: from the first use
+    of PyTorch, or `at_once`. In processes that the program starts, PyTorch's import calls this function."""
     from tensorgraft.frontends.torch_entry import loading
     from tensorgraft.frontends.torch_entry.unused import before_use, forget
 
     redirected = contextlib.ExitStack()
     redirected.callback(forget)
-    # Undone last of all: what the program leaves to `atexit` still finds its accelerator.
+    # Undone last of all, so that functions that the program registers with `atexit` still find the accelerator.
     atexit.register(redirected.close)
 
     def redirect() -> None:
@@ -188,13 +188,13 @@ def _console() -> Console:
     return Console(stderr=True)
 
 
-def _refuse(reason: str) -> None:
+def _print_error(reason: str) -> None:
     text = f"tensorgraft: {reason.removeprefix('tensorgraft: ')}"
     _console().print(text, style="red", markup=False, highlight=False, soft_wrap=True)
 
 
 def print_fallbacks(console: Console, on: str) -> None:
-    """Name the operators that ran on the CPU, the most frequent first; nothing where there were none."""
+    """Print the operators that ran on the CPU, the most frequent first; nothing if there are none."""
     from tensorgraft.frontends.torch import fallbacks
 
     counts = fallbacks()

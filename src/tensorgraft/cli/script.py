@@ -19,8 +19,9 @@ INTERRUPTED = 130  # the exit status of a shell for a program that was ended by 
 
 
 def refusal(program: Sequence[str], module: bool = False) -> int | None:
-    """The exit code that `python` has for a program that is not there, once the reason is printed; None where it is.
-    Looks at files alone. (Whether there is a module in a package only the package can tell, when the program runs.)"""
+    """Return the exit code that `python` has for a program that is not there, once the reason is printed; None where it
+    is. Looks at files alone. (Whether there is a module in a package only the package can tell, when the program
+    runs.)"""
     name = program[0]
     if module:
         top = name.partition(".")[0]

@@ -61,7 +61,7 @@ def _leaves(tree: Any) -> Iterator[Any]:
 
 
 def _mentioned(fn: Any, depth: int = 3) -> Iterator[str]:
-    """The frameworks of which a function's code names modules, functions and objects."""
+    """Yield the frameworks of which a function's code names modules, functions and objects."""
     code = getattr(inspect.unwrap(fn), "__code__", None)
     if code is not None:
         yield from (_NAMES[name] for name in names_in(code) if name in _NAMES)

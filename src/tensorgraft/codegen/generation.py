@@ -136,7 +136,7 @@ class Generation:
         simplify(trace)
 
     def _attempt(self) -> Formed | None:
-        """The program, written down; None: with fewer modules, functions or sizes it is to be tried again."""
+        """Return the program, written down; None: with fewer modules, functions or sizes it is to be tried again."""
         trace, target, sized = merge(self._sized.traces), self._target, self._sized
         tidy(trace)
         for frame in frames(trace.root):
@@ -173,7 +173,7 @@ class Generation:
         self._sized.without(fixed, str(error))
 
     def result(self, target_name: str) -> GeneratedSource:
-        """The file, its weights and a report, in which nothing is checked yet."""
+        """Return the file, its weights and a report, in which nothing is checked yet."""
         formed = self._formed
         classes = len(formed.style.written(formed.functions))
         report = SourceReport(formed.trace.name, target_name, formed.text.count("\n"), classes, self._sized.groups)
@@ -203,8 +203,8 @@ class Generation:
         result.report.lines = result.text.count("\n")
 
     def _examples(self) -> list[list[checking.Example]]:
-        """The arguments to compare at: those of the example, and for each group of sizes others, the first of which
-        that the program takes counts."""
+        """Return the arguments to compare at: those of the example, and for each group of sizes others, the first of
+        which that the program takes counts."""
         examples: list[list[checking.Example]] = [[("as the example", self._args, self._kwargs)]]
         for g, group in enumerate(self._sized.groups):
             if group.checked_sizes:
@@ -217,7 +217,7 @@ class Generation:
 
 
 def _with_check(text_of: str, header: str, rows: list[Row]) -> str:
-    """The file's docstring says how it was checked, where it was and is equal."""
+    """Return the file with a note in its docstring on how it was checked, if all checks have passed."""
     if not rows or not all(row.ok for row in rows):
         return text_of
     errors = {kind: max(row.error for row in rows if row.what == kind) for kind in dict.fromkeys(r.what for r in rows)}

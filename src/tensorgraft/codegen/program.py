@@ -55,7 +55,7 @@ class Evaluation:
 
 
 def by_path(tree: Any, prefix: str = "") -> dict[str, Any]:
-    """The leaves of tuples, lists and dictionaries, None left out."""
+    """Return the leaves of tuples, lists and dictionaries, None left out."""
     if isinstance(tree, dict):
         return {k: v for name, child in tree.items() for k, v in by_path(child, f"{prefix}{name}.").items()}
     if isinstance(tree, list | tuple):
@@ -105,8 +105,8 @@ def trace_at_sizes(
     dynamic: bool,
     prepare: Callable[[SourceTrace], None],
 ) -> TracedSizes:
-    """The traces of the program at sizes near that of the example, of which a merge is possible. `prepare` is done to
-    each trace. A size at which the program fails, or has another structure, is left as it is.
+    """Return the traces of the program at sizes near that of the example, of which a merge is possible. `prepare` is
+    done to each trace. A size at which the program fails, or has another structure, is left as it is.
 
     Raises what the program raises at the size of the example.
     """
@@ -145,7 +145,7 @@ class _SizeSearch:
         self._traces, self._owners = [first or self._trace({})], [-1]
 
     def _arguments(self, sizes: Mapping[int, int]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments at other sizes of some groups."""
+        """Return the arguments at other sizes of some groups."""
         new = []
         for k, x in enumerate(self._arrays):
             shape = list(x.shape)
@@ -229,7 +229,7 @@ _FRAMES = ("in user code:", "File ", "Exception encountered when calling", "Argu
 
 
 def error_line(error: BaseException) -> str:
-    """An error in a line."""
+    """Return an error in a line."""
     lines = [line.strip() for line in re.sub(r"\x1b\[\d*m", "", str(error)).split("\n")]
     plain = [x for x in lines if x and not x.startswith(_FRAMES)] or [""]
     text = next((x for x in plain if "Error: " in x), plain[0])

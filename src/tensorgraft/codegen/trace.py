@@ -69,7 +69,7 @@ class SourceTrace:
 
 
 def steps(frame: Frame) -> Iterator[SourceStep]:
-    """All in a frame and in the frames in it, in order."""
+    """Yield all steps in a frame and in the frames in it, in order."""
     for call in frame.calls:
         if isinstance(call, Frame):
             yield from steps(call)
@@ -85,7 +85,7 @@ def frames(frame: Frame) -> Iterator[Frame]:
 
 
 def inputs_of(call: SourceStep | Frame) -> Iterator[Var]:
-    """The arrays that a call takes from around it (with repeats)."""
+    """Yield the arrays that a call takes from around it (with repeats)."""
     if isinstance(call, Frame):
         made_inside: set[Var] = set()
         for inner in call.calls:
@@ -97,7 +97,7 @@ def inputs_of(call: SourceStep | Frame) -> Iterator[Var]:
 
 
 def outputs_of(call: SourceStep | Frame) -> Iterator[Var]:
-    """The arrays that a call makes for those around it."""
+    """Return the arrays that a call makes for those around it."""
     return variables([call.result, call.left] if isinstance(call, Frame) else call.results)
 
 
@@ -143,5 +143,5 @@ __all__ = [
 
 
 def changed(call: SourceStep, **changes: Any) -> Any:
-    """A step with other values of some of its fields."""
+    """Return a step with other values of some of its fields."""
     return type(call)(**{**vars(call), **changes})

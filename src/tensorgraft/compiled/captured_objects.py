@@ -82,7 +82,7 @@ class DirectCaptures:
         return True
 
     def names(self) -> list[str]:
-        """The program's names for the objects of `current`."""
+        """Return the program's names for the objects of `current`."""
         return [*self._names, *self._variable_names]
 
     def current(self) -> list[Any]:
@@ -209,7 +209,7 @@ def roots(fn: Callable[..., Any]) -> list[Named]:
 
 
 def arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Named]:
-    """The arguments of a call under the names that the function has for them."""
+    """Return the arguments of a call under the names that the function has for them."""
     try:
         signature = inspect.signature(getattr(fn, "forward", fn))
         bound = signature.bind(*args, **kwargs).arguments
@@ -287,7 +287,7 @@ def is_called_back(value: Any) -> bool:
 
 
 def _attributes(name: str, value: Any) -> ContainerContents:
-    """The class of an object, and its attributes."""
+    """Return the class of an object, and its attributes."""
     attributes: Any = getattr(value, "__dict__", {})
     slots = slots_of(type(value))
 
@@ -357,7 +357,7 @@ def is_compiled_function(value: Any) -> bool:
 
 
 def _variables_around(fn: types.FunctionType) -> ContainerContents:
-    """The variables of a function that are not its own, its code and its defaults."""
+    """Return the variables of a function that are not its own, its code and its defaults."""
     names = [n for n in dict.fromkeys(_names(fn.__code__)) if n in fn.__globals__]
     # a global may be defined later and hide them
     names += sorted(global_names(fn.__code__) & vars(builtins).keys() - fn.__globals__.keys())

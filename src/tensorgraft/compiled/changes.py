@@ -14,7 +14,7 @@ from tensorgraft.compiled.values import is_same_value, is_scalar
 
 @dataclass(slots=True)
 class Change:
-    """A change that a function has made to one table. New values are entries `new`, in the order of their places."""
+    """A change that a function has made to one table. `new` has the new values in the order of their positions."""
 
     table: Table
     new: list[Any]
@@ -22,11 +22,11 @@ class Change:
     dropped: list[Any]  # keys, or elements of a set
     # of a sequence that is rebuilt: positions of old elements, None for a new one
     order: list[int | None] | None = None
-    counts: dict[Any, Any] | None = None  # keys whose number is counted up, and by how much; None: by the new value
-    moved: list[Any] | None = None  # keys of a dict in the order that they have come to
+    counts: dict[Any, Any] | None = None  # {key of a number that is incremented: by how much, None: by the new value}
+    moved: list[Any] | None = None  # keys of a dict in their new order
 
     def apply(self, of: Any, new: Sequence[Any]) -> None:
-        """Do the same to `of`, the table of a call, with the values of that call."""
+        """Make the same change to `of`, the table of a later call, with the new values of that call."""
         if isinstance(of, set):
             of.difference_update(self.dropped)
             of.update(new)
@@ -51,6 +51,7 @@ class Change:
 
 
 def change_of(table: Table) -> Change | None:
+    """Compare a table with its entries before the trace. Return the change, or None if there is none."""
     before, after = table.before if table.start is None else table.start, table.entries()
     if isinstance(before, set):
         new, dropped = [v for v in after if v not in before], [v for v in before if v not in after]
@@ -68,8 +69,7 @@ def change_of(table: Table) -> Change | None:
         return Change(table, [v for v, k in zip(after, order, strict=True) if k is None], [], [], order)
     if len(after) == len(before) and all(map(is_, after.values(), before.values())) and list(after) == list(before):
         return None
-    keys = [k for k, v in after.items() if k not in before or before[k] is not v]
-    keys = [k for k in keys if k not in before or not is_same_value(before[k], after[k])]
+    keys = [k for k, v in after.items() if k not in before or not (before[k] is v or is_same_value(before[k], v))]
     dropped = [k for k in before if k not in after]
     in_order = [k for k in before if k in after] + [k for k in keys if k not in before]
     moved = list(after) if isinstance(table.of, dict) and in_order != list(after) else None

@@ -236,11 +236,11 @@ class TracedFunction:
     def _first_call(
         self, fast_key: Any, leaves: list[Any], structure: Any, objects: list[Any], args: Any, kwargs: Any
     ) -> Any:
-        """A call for which no trace is at hand."""
+        """Make a call for which there is no trace yet."""
         raise NotImplementedError
 
     def _uncompiled(self, known: list[Any], leaves: list[Any], reason: str) -> Any:
-        """A call of a function that cannot be one program, which is said once. From now on it is `known`."""
+        """Call a function that cannot be compiled, and warn of it once. `known`: the entry of later calls."""
         raise NotImplementedError
 
     def _write_keys(self, code: StraightCall, leaves: Sequence[Any]) -> None:

@@ -6,10 +6,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -107,11 +107,19 @@ class Storages:
             arrays[k] = find(leaves).array
         return arrays
 
-    def of_every_call(self, positions: Collection[int]) -> list[Cell]:
-        """Return the storages at these positions. Raises NotStraight where a call may have others."""
-        if not {k for k, _ in (*self._arguments, *self._varying)}.isdisjoint(positions):
+    def write_written(self, code: StraightCall, positions: Sequence[int]) -> list[str]:
+        """Return the expressions of the storages at these positions, which a call writes. Raises NotStraight where it
+        finds them otherwise than by its arguments, or moves what it writes."""
+        if not {k for k, _ in self._varying}.isdisjoint(positions):
             raise NotStraight
-        return [self._fixed[k] for k in positions]
+        arguments = dict(self._arguments)
+        if any(getattr(self._fixed[k], "placement", None) is not None for k in positions if k not in arguments):
+            raise NotStraight
+        return [code.written_cell(arguments[k]) if k in arguments else code.name(self._fixed[k]) for k in positions]
+
+    def of_arguments(self) -> set[int]:
+        """Return the positions of the storages that arguments bring."""
+        return {k for k, _ in self._arguments}
 
     def write(self, code: StraightCall, fed: Mapping[int, str]) -> str:
         """Return the expression of these arrays. `fed`: those of others by their positions."""
@@ -172,20 +180,25 @@ class ProgramInputs:
         """Return the expression of the arrays, of which those that are donated have no other references."""
         if self._numbers or len(self._kept) < len(self._feeds):
             raise NotStraight
-        cells = self.taken_at_every_call()  # the line itself refers to arrays of arguments
+        cells = self.write_taken(code)
         xp = code.name(self._backend)
         fed = {k: code.let(f"{code.name(feed.array)}({xp})") for k, feed in self._feeds}
         arrays = self._storages.write(code, fed)
         if not cells:
             return arrays
-        arrays = code.let(arrays)
-        code.require(f"{_most_references(code, arrays, self._donated)} <= {_held_in_line(len(cells) > 1)}")
-        code.require(f"True not in map({code.name(_is_shared)}, {code.name(cells)})")
+        arrays, brought = code.let(arrays), self._storages.of_arguments()
+        for is_brought in (False, True):  # the line has a variable for each array of an argument
+            positions = [k for k in self._donated if (k in brought) is is_brought]
+            if positions:
+                held = _held_in_line(len(positions) > 1) + is_brought
+                code.require(f"{_most_references(code, arrays, positions)} <= {held}")
+        for start in range(0, len(cells), _WRITTEN):
+            code.require(" or ".join(f"{cell}.shared" for cell in cells[start : start + _WRITTEN]).join(("not (", ")")))
         return arrays
 
-    def taken_at_every_call(self) -> list[Cell]:
-        """Return the storages whose memory the program takes. Raises NotStraight where a call may have others."""
-        return self._storages.of_every_call(self._donated)
+    def write_taken(self, code: StraightCall) -> list[str]:
+        """Return the expressions of the storages whose memory the program takes."""
+        return self._storages.write_written(code, self._donated)
 
     @property
     def fed(self) -> bool:
@@ -198,7 +211,7 @@ class ProgramInputs:
             feed.traced = None
 
     def examples(self, leaves: Leaves) -> list[Array]:
-        """Arrays of the kinds that a call takes; those that the host gives are not asked for, and are any."""
+        """Return arrays of the kinds that a call takes; those that the host gives are not asked for, and are any."""
         arrays, xp = self._storages.arrays(leaves), self._backend
         for k, feed in self._feeds:
             arrays[k] = np.broadcast_to(np.zeros((), xp.dtype_of(feed.stand_in)), xp.shape(feed.stand_in))
@@ -269,7 +282,7 @@ def _on_mesh(sources: Sequence[Any], backend: Backend) -> tuple[Sequence[Any], b
 
 
 def _count_of_sole_reference() -> int:
-    """The count that `ProgramInputs` sees of an array which only its storage holds."""
+    """Return the count that `ProgramInputs` sees of an array which only its storage holds."""
     cells = [_NoStorage(object())]
     arrays = [cell.array for cell in cells]
     donated = [arrays[k] for k in (0,)]
@@ -277,7 +290,6 @@ def _count_of_sole_reference() -> int:
 
 
 _HELD = _count_of_sole_reference()
-_is_shared = attrgetter("shared")
 
 
 def _most_references(code: StraightLine, arrays: str, positions: Sequence[int]) -> str:

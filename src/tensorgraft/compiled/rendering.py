@@ -166,7 +166,7 @@ def _short(source: str, most: int = 40) -> str:
 
 
 def size(n: float) -> str:
-    """A number of bytes."""
+    """Return a number of bytes."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if n < 1024:
             return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
@@ -175,7 +175,7 @@ def size(n: float) -> str:
 
 
 def quantity(n: float) -> str:
-    """A large number, in words of three digits."""
+    """Return a large number, in words of three digits."""
     for unit in ("", " k", " M", " G", " T"):
         if n < 1000:
             return f"{n:.0f}{unit}" if not unit else f"{n:.2f}{unit}"

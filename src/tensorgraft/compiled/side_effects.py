@@ -66,10 +66,10 @@ from tensorgraft.compiled.tables import (
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import is_scalar
 
-_MOST = 100_000  # objects
+_MOST = 100_000  # objects that are examined
 _MOST_STRINGS = 1000
 _OPAQUE: list[type] = [types.BuiltinFunctionType, types.GenericAlias, types.CodeType, types.FrameType]
-# of loggers the level is compared, of generators the random state
+# packages whose objects' attributes are not compared; loggers and random generators are compared in another way
 _OWN_MODULES = ("tensorgraft", "jax", "jaxlib", "numpy", "optree", "ml_dtypes", "logging", "random")
 _OF_STANDARD = frozenset(sys.stdlib_module_names) - {"types", "collections", "__main__", "builtins"}
 
@@ -94,7 +94,7 @@ _STREAMED = ("write", "writelines", "read", "readline", "readlines", "readinto",
 _IMPORTING = ("import_module", "__import__", "modules")
 _DYNAMIC = {"globals", "eval", "exec", "dir"}  # names that can reach objects which the code does not mention
 
-# by the name of a module or class: `time` is mentioned wherever the module is used
+# {class: its methods that read the clock}; the functions of `time` are found wherever that module is used
 _CLOCKS = {"datetime": ("now", "today", "utcnow"), "date": ("today",)}
 
 
@@ -110,7 +110,9 @@ class Reachable:
         self.visited: dict[int, Any] = {}  # every object that was found, kept alive so that its id is unique
         self.finders: dict[int, Find] = {}  # finders of objects that arguments refer to
         self.codes: list[types.CodeType] = []
-        self.is_new: Callable[..., bool] = lambda *values: False  # made inside the trace that is under way
+        self.is_new: Callable[..., bool] = lambda *values: (
+            False
+        )  # returns whether values were made in the current trace
         self.methods: list[tuple[str, bool, types.FunctionType]] = []  # methods of classes; `called_by_name` reads them
         self.owners: list[Any] = []  # objects of the program's classes
         self.standard: dict[int, Any] = {}  # objects of the standard library's classes, by identity
@@ -126,20 +128,20 @@ class Reachable:
         # functions that cache results: their name, the cache, the number of results, and these
         self._caches: list[tuple[str, Any, Any, frozenset[Any]]] = []
         self._strings: set[str] = set()  # strings by which the function may read attributes and modules
-        # if other threads run, which may change state, too: the contents of each value, with the attributes in which
-        # it is found by, and what the walk began with
+        # only if other threads run, which may change state, too: for each value what it refers to, with the names of
+        # the attributes; and the values that the walk began with
         self._links: dict[int, list[tuple[str | None, Any]]] | None = {} if threading.active_count() > 1 else None
         self._starts: list[Any] = []
-        # clocks and iterators, and the attribute that they are
+        # clocks, iterators and the like, and the attribute by which each is reached (None: it is none)
         self._one_time_objects: list[tuple[str, str | None]] = []
         self._walk([(name, value, None) for name, value in fn_roots])
         args, kwargs = call
         self._walk([(f"args[{i}]", a, _argument(i)) for i, a in enumerate(args)])
         self._walk([(k, a, _keyword(k)) for k, a in kwargs.items()])
         names = self._walk_spaces()
-        # a source of new values at each call (a clock, an iterator) that the function's code mentions
         self.reads_subclasses = "__subclasses__" in names
         self.reads_vars = "vars" in names or "__dict__" in names
+        # a source of new values at each call (a clock, an iterator) that the function's code mentions
         self.once = next(
             (name for name, attribute in self._one_time_objects if attribute is None or attribute in names), None
         )
@@ -201,7 +203,7 @@ class Reachable:
             children = list(self._entries_behind(name, value, find))
             queue.extend(children)
             if self._links is not None:
-                owned = is_of_program(value)  # uses of its attributes are observed
+                owned = is_of_program(value)  # the trace observes which of its attributes are used
                 links = [(its_name.rpartition(".")[2] if owned else None, child) for its_name, child, _ in children]
                 self._links[id(value)] = [link for link in links if not is_scalar(link[1])]
 
@@ -210,15 +212,15 @@ class Reachable:
         if isinstance(value, type | types.ModuleType):
             self._one_time_objects += [(f"{name}.{clock}", clock) for clock in _CLOCKS.get(value.__name__, ())]
             yield from self._space(name, value)
-        elif is_outside(value) or is_iterator(value) or (is_bound_builtin(value) and _acts(value.__self__)):
+        elif is_outside(value) or is_iterator(value) or (is_bound_builtin(value) and _has_hidden_state(value.__self__)):
             _, dot, attribute = name.rpartition(".")
             self._one_time_objects.append((name, attribute if dot else None))
         elif isinstance(value, io.IOBase):
             self._one_time_objects += [(f"{name}.{method}", method) for method in _STREAMED]
-        elif _acts(value):
+        elif _has_hidden_state(value):
             methods = [method for method in dir(type(value)) if not is_special(method)]
             self._one_time_objects += [(f"{name}.{method}", method) for method in methods]
-        elif isinstance(value, _SIGNALS):  # another thread answers, which nothing can take back
+        elif isinstance(value, _SIGNALS):  # another thread reacts to them, which cannot be undone
             self._one_time_objects += [(f"{name}.{method}", method) for method in _SIGNALLED]
             yield from self._children(name, value, find)
         elif is_generator(value):
@@ -234,7 +236,8 @@ class Reachable:
             yield from self._children(name, value, find)
 
     def _of_tensor(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, None]]:
-        """Note the attributes of a tensor; those of an argument are in its key, objects by their identity."""
+        """Note the attributes of a tensor (those of an argument are part of the call's key), and yield them and its
+        hooks."""
         before = self._add(name, value.__dict__, None if find is None else _attributes_of(find))
         if find is None:
             self.of_tensors.append(self.tables[id(value.__dict__)])
@@ -255,7 +258,8 @@ class Reachable:
                     yield from (entry for entry in found_inside if entry[0].rpartition(".")[2] not in of_kind)
 
     def _space(self, name: str, value: Any) -> Iterator[tuple[str, Any, None]]:
-        """Note a class or a Python module of the program; yield the functions of a class."""
+        """Note a class or a Python module; yield the functions of a class, the `__getattr__` of a module of the
+        program, and the modules in a library."""
         if isinstance(value, types.ModuleType):
             if not in_library(getattr(value, "__file__", None) or "") and value.__name__ not in sys.stdlib_module_names:
                 self._spaces.append((name, value))
@@ -381,15 +385,15 @@ class Reachable:
     # ---- after a trace ---------------------------------------------------------------------------------------------
 
     def watch(self, name: str, of: Any) -> None:
-        """Copy the attributes of an object before it is changed; for one made inside the trace they do not matter."""
+        """Copy the attributes of an object before it is changed, unless it was made inside the trace."""
         if id(of) not in self.visited and not self.is_new(of):
             known = len(self.generators)
             self._walk([(name, of, None)])
             self._dice += map(state_of, self.generators[known:])
 
     def substituted(self, call: Call, new_of: dict[int, Any]) -> Call:
-        """Replace objects (a table by identity) in a call and in everything mutable that it refers to, until `undo`;
-        return the call."""
+        """Return the call with objects replaced (`new_of`: {id: replacement}), in it and in everything mutable that it
+        refers to; `undo` restores them."""
         if not new_of:
             return call
         for table in self.tables.values():
@@ -404,8 +408,8 @@ class Reachable:
         return _substituted(args, new_of), {key: _substituted(value, new_of) for key, value in kwargs.items()}
 
     def leave_to_others(self, uses: Callable[[Any, str], bool]) -> None:
-        """Leave out changes that another thread has made, of objects that this thread has not read. `uses`: returns the
-        attributes of an object of the program that it has read."""
+        """Leave out changes that another thread may have made: those of objects that this thread has not read.
+        `uses(object, name)` returns whether it has used an attribute of an object of the program."""
         if self._links is None:
             return
         reached: set[int] = set()
@@ -449,7 +453,7 @@ class Reachable:
                 for k, (key, value) in enumerate(zip(change.keys, change.new, strict=True)):
                     if not counts and (id(change.table.of), key) not in counted:
                         continue
-                    if type(value) is int and type(before.get(key)) is int:  # no difference of floats is exact
+                    if type(value) is int and type(before.get(key)) is int:  # differences of floats are not exact
                         change.counts = {**(change.counts or {}), key: value - before[key]}
                     elif (terms := sum_of(value)) is not None and terms[0] is before.get(key):
                         change.new[k] = terms[1]
@@ -473,21 +477,22 @@ class Reachable:
     def remembered(self) -> str | None:
         """Return the name of a called function under `functools.lru_cache` whose keys contain arrays: a later call has
         other arrays, or the same with other values, so that the cached result would be wrong."""
-        for name, results, _ in self.asked_caches():
+        for name, results, _ in self.used_caches():
             keys = (key if isinstance(key, tuple | list) else (key,) for key in results)
             if any(framework_of(part) is not None for key in keys for part in key):
                 return name
         return None
 
-    def asked_caches(self) -> Iterator[tuple[str, dict[Any, Any], frozenset[Any]]]:
-        """Yield the results that functions under `functools.lru_cache` remember, of those that were called, and the
-        keys that were there before."""
+    def used_caches(self) -> Iterator[tuple[str, dict[Any, Any], frozenset[Any]]]:
+        """Yield (name, table of results, keys before the trace) for functions under `functools.lru_cache` that were
+        called."""
         for name, cached, before, known in self._caches:
             if cached.cache_info() != before:
                 yield from ((name, results, known) for results in _results_of(cached))
 
     def forget(self) -> None:
-        """Clear the caches of functions that have computed something new: it has no values once a trace is given up."""
+        """Clear the caches of functions that have computed new results: those of a trace that is given up have no
+        values."""
         for _, cached, before, _ in self._caches:
             if cached.cache_info().misses != before.misses:
                 cached.cache_clear()
@@ -499,11 +504,11 @@ class Reachable:
         set_states(self._dice, self.generators)
 
     def only_written(self, change: Change) -> bool:
-        """Return whether a change is the same whatever its table has held, which the function never reads."""
+        """Return whether a change does not depend on the table's previous contents, which the function never reads."""
         uses, table = self._uses(change.table), change.table
         if uses == {"counted"}:
             return change.counts is not None and change.counts.keys() == set(change.keys)
-        # an element that is added to a set may have been in it
+        # of a set with elements it depends on them: an added element may have been among them
         return uses == {"written"} and change.order is None and not (isinstance(table.of, set) and table.before)
 
     def written_as_before(self, changes: Iterable[Change]) -> Iterator[tuple[Table, list[Any]]]:
@@ -537,7 +542,7 @@ def _results_of(cached: Any) -> list[dict[Any, Any]]:
 
 
 def _writes_blindly(of: Any) -> bool:
-    """Return whether a container's methods that write are Python's own, which do not read it."""
+    """Return whether the methods that write to a container are Python's own, and so do not read it in the program."""
     methods = (getattr(of, name, None) for name in ("__setitem__", "__getitem__", *WRITES))
     return all(is_bound_builtin(method) and method.__self__ is of for method in methods if method is not None)
 
@@ -568,13 +573,13 @@ _SIGNALS = (threading.Event, threading.Semaphore, threading.Barrier)
 _SIGNALLED = ("set", "clear", "wait", "acquire", "release", "abort", "reset")
 
 
-def _acts(value: Any) -> bool:
-    """Return whether it is a stream, or an object made in C that has no contents to compare."""
+def _has_hidden_state(value: Any) -> bool:
+    """Return whether it is a stream, or an object made in C whose contents cannot be compared."""
     return isinstance(value, io.IOBase) or type(value).__module__ in ("_queue", "_csv", "mmap", "sqlite3", "zlib")
 
 
 def is_iterator(value: Any) -> bool:
-    """Return whether it is a generator or one of Python's own iterators: nothing tells how far it has come."""
+    """Return whether it is a generator or one of Python's own iterators, whose position cannot be read."""
     return isinstance(value, Iterator) and not is_python_class(type(value)) and not hasattr(value, "fileno")
 
 

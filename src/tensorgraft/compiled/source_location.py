@@ -73,7 +73,7 @@ def place_of(frame: FrameType) -> Place:
 
 
 def current_place() -> Place | None:
-    """The place of the program in the current call."""
+    """Return the place of the program in the current call."""
     frame = program_frame(sys._getframe(1))
     return None if frame is None else Place(frame.f_code, frame.f_lasti)
 
@@ -90,7 +90,7 @@ _OF_ALL_TREES = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cm
 
 @functools.lru_cache(maxsize=64)
 def _nodes(file: str, version: Any, length: int) -> dict[tuple[int, int, int, int], ast.AST]:
-    """The expressions of a file by their position; each has its `parent`."""
+    """Return the expressions of a file by their position; each has its `parent`."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:
@@ -107,14 +107,14 @@ def _nodes(file: str, version: Any, length: int) -> dict[tuple[int, int, int, in
 
 
 def held_by(frame: FrameType, node: ast.AST) -> Any:
-    """The value of a name in a frame, None for any other expression: nothing is evaluated."""
+    """Return the value of a name in a frame, None for any other expression: nothing is evaluated."""
     if isinstance(node, ast.Name):
         return frame.f_locals.get(node.id, frame.f_globals.get(node.id))
     return None
 
 
 def expression_of(frame: FrameType, node: ast.AST | None, value: Any) -> str | None:
-    """The name within an expression that holds a value."""
+    """Return the name within an expression that holds a value."""
     for part in ast.walk(node) if node is not None else ():
         if isinstance(part, ast.Name) and held_by(frame, part) is value:
             return part.id

@@ -26,6 +26,7 @@ class StraightCall(StraightLine):
         args, kwargs = call
         self.leaves: list[str] = []  # the variables that hold them
         self._arrays: dict[int, tuple[str, str, str]] = {}
+        self._placed: set[int] = set()  # leaves over meshes
         self._flat: str | None = None
         if not kwargs:
             self.require("not kwargs")
@@ -69,13 +70,21 @@ class StraightCall(StraightLine):
             self._flat = self.let(flat if self._kind is list else f"{self.name(self._kind)}({flat}, (args, kwargs))")
         return self._flat
 
-    def add_array(self, k: int, cell: str, look: str) -> None:
+    def add_array(self, k: int, cell: str, look: str, is_placed: bool) -> None:
         """Note the variable of the storage of leaf number `k`, and the condition on the properties of its array,
         `{array}`."""
         self._arrays[k] = cell, self.let(f"{cell}.array"), look
+        if is_placed:
+            self._placed.add(k)
 
     def cell(self, k: int) -> str:
         """Return the variable of the storage of a leaf."""
+        return self._arrays[k][0]
+
+    def written_cell(self, k: int) -> str:
+        """Return the variable of the storage of a leaf that the call writes."""
+        if k not in self._arrays or k in self._placed:
+            raise NotStraight
         return self._arrays[k][0]
 
     def array(self, k: int) -> str:

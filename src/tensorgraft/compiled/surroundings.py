@@ -212,7 +212,7 @@ class Surroundings:
         self._add_libraries(world)
         for hook in world.hooks:
             self.add("a hook", hook)
-        for name, results, known in world.asked_caches():
+        for name, results, known in world.used_caches():
             lookups = Lookups([(results, key) for key in results])
             contents = ContainerContents(f"a result that {name} remembers", results, lookups.current, None, lookups)
             for k, key in enumerate(results):  # a later call finds what this one has made: it is another program

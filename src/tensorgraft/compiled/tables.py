@@ -1,4 +1,4 @@
-"""Tables: mutable objects of Python as entries by keys, whatever holds them."""
+"""Tables: mutable objects of Python as entries by keys, whatever kind of object holds the entries."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Table:
     before: Any  # a dict, a list or a set
     find: Find | None  # None: always `of`
     start: Any = None  # the contents when the trace began, if these are not `before`
-    names: set[str] = field(default_factory=set)  # all those that the function reaches it by; none of attributes
-    keys: Collection[Any] | None = None  # of a dict: the compared keys; others belong to another thread
+    names: set[str] = field(default_factory=set)  # names by which the function reaches it; empty for attributes
+    keys: Collection[Any] | None = None  # of a dict: the keys that are compared; None: all
 
     def entries(self) -> Any:
         """Return a copy of the current entries that are compared."""
@@ -39,12 +39,12 @@ class Table:
         return now if self.keys is None else {key: value for key, value in now.items() if key in self.keys}
 
     def restrict(self, keys: Collection[Any]) -> None:
-        """Let no more than the entries of these keys count."""
+        """Compare only the entries of these keys from now on; others were changed by another thread."""
         self.keys = keys
         self.before = {key: value for key, value in self.before.items() if key in keys}
 
     def restore(self) -> None:
-        """Give it the entries that it had."""
+        """Give the object its entries of before the trace."""
         _restore(self.of, self.before, self.entries())
 
     def located(self, call: Call) -> Any:
@@ -52,14 +52,14 @@ class Table:
 
 
 class Variables:
-    """The variables of functions around a function, and the global ones that it binds."""
+    """The variables that a function captures from functions around it, and the global variables that it assigns."""
 
     def __init__(self, fn: types.FunctionType) -> None:
         self.fn = fn
         self.globals = sorted(stored_names(fn.__code__))
 
     def entries(self) -> dict[int | str, Any]:
-        """Return cells by their places, global variables by their names."""
+        """Return the values of captured variables by their positions, of global ones by their names."""
         space = self.fn.__globals__
         values: dict[int | str, Any] = {name: space[name] for name in self.globals if name in space}
         for k, cell in enumerate(self.fn.__closure__ or ()):
@@ -85,7 +85,7 @@ class Variables:
 
 
 class Namespace:
-    """Attributes of a class or of a Python module of the program, of those names that its functions mention."""
+    """The attributes of a class or of a Python module of the program whose names its functions mention."""
 
     def __init__(
         self, of: Any, names: Iterable[str], stored: Collection[str] = (), requested: Collection[str] = ()
@@ -95,12 +95,12 @@ class Namespace:
         classes = [*of.__mro__[:-1], *inspect.getmro(type(of))[:-2]] if isinstance(of, type) else [of]
         above = [vars(cls) for cls in classes]
         public = [n for n in names if not is_special(n)]
-        if isinstance(of, types.ModuleType) and "__getattr__" in vars(of):  # its names are read through `__getattr__`
+        if isinstance(of, types.ModuleType) and "__getattr__" in vars(of):  # called for missing names: absence counts
             requested = public
         self.names = [n for n in public if n in requested or any(n in space for space in above)]
         if isinstance(of, type):
             specials = {n: v for n, v in vars(of).items() if is_special(n)}
-            self.names += [n for n, v in specials.items() if isinstance(v, types.FunctionType)]  # without a mention
+            self.names += [n for n, v in specials.items() if isinstance(v, types.FunctionType)]  # called by Python
             self.names += [n for n in names if isinstance(specials.get(n), _VALUES)]  # `cls.__annotations__`
         self._all = [*self.names, *(n for n in public if n in stored and n not in self.names)]
 
@@ -154,7 +154,7 @@ class ContextValue:
         self.of.set(value)
 
     def drop(self, key: str) -> None:
-        """Do nothing: a context variable keeps its value, which only a `get` without a default would tell from none."""
+        """Do nothing: a context variable cannot be unset. Only a `get` without a default would notice."""
 
 
 _UNSET = object()

@@ -125,7 +125,7 @@ def in_extent(node: Any) -> bool:
 
 
 def ways_out(remedies: Ways) -> list[str]:
-    """The lines that end a message."""
+    """Return the lines that end a message."""
     width = max((len(label) for label, _ in remedies), default=0) + 2
     return [f"  {label + ':':<{width}} {remedy}" for label, remedy in remedies]
 
@@ -234,7 +234,7 @@ def _text(node: ast.AST) -> str:
 
 
 def short_name(node: Any) -> str:
-    """The last name of the function that is called."""
+    """Return the last name of the function that is called."""
     function_node = node.func if isinstance(node, ast.Call) else None
     return (
         function_node.attr

@@ -1,7 +1,7 @@
-"""Operations of the hub on the cold tier of a backend: on the host's memory, until compiling them is worth its cost.
+"""Operations of the hub on the cold tier of a backend: without a compiler, until compiling them is worth its cost.
 
-A whole composite, or a kernel of a front end, is one step: its operands are lent once, and its results adopted. If the
-cold backend raises an error, the backend itself is called, so that errors are the backend's.
+A composite, or a kernel of a front end, is computed as a whole: its operands are lent once, and only its results are
+adopted. If the cold backend raises an error, the backend itself is called, so that errors are the backend's.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def attempt(
     is worth compiling. Call in `xp.scope()`.
 
     Arguments:
-        key: what the program is, with whatever is static in it.
-        args: arrays of `xp`, sequences of them, and what is no array.
+        key: identifies the program and its static parameters.
+        args: arrays of `xp`, sequences of them, and static arguments.
     """
     host = xp.cold
     if host is None or not tiers.tiered():
@@ -51,7 +51,7 @@ def attempt(
     signature = tuple(parts)
     try:
         heat = _heats.get(signature)
-    except TypeError:  # a static argument that cannot be looked up by
+    except TypeError:  # a static argument that is not hashable
         return None
     if heat is _HOT or xp.is_tracing():
         return None
@@ -71,14 +71,14 @@ def attempt(
     try:
         with host.scope():
             out = program(host, *lent_args, **named)
-    except Exception:  # the backend's own error counts, if it raises one
+    except Exception:  # the backend is called now, and raises its own error if there is one
         _heats[signature] = _HOT
         return None
     return (lent_operands.back(out),)
 
 
-_HOT = tiers.Heat()  # the work of signatures that are hot, or refused by the cold backend
-_arrays: set[tuple[Backend, type]] = set()  # classes whose objects are arrays
+_HOT = tiers.Heat()  # stands for signatures that are hot, or that the cold backend cannot compute
+_arrays: set[tuple[Backend, type]] = set()  # (backend, a class of its arrays)
 
 
 def _add_to_key(xp: Backend, x: Any, signature: list[Any]) -> None:
@@ -100,11 +100,11 @@ def _add_to_key(xp: Backend, x: Any, signature: list[Any]) -> None:
 
 
 class _Unsuited(Exception):
-    """An operand that the cold tier cannot have."""
+    """An operand cannot be lent to the cold tier."""
 
 
 class _LentOperands:
-    """Operands of one call."""
+    """The operands of one call as arrays of the cold backend, and the way back for its results."""
 
     def __init__(self, xp: Backend, host: Backend) -> None:
         self.xp, self.host = xp, host
@@ -135,7 +135,7 @@ class _LentOperands:
             if entry is not None:
                 return entry[1]
             values = self.host.to_numpy(x)
-            # a view of memory that is lent may outlive it: the backend may give that to another array
+            # views are copied: the backend may reuse the memory of a lent array while the result still exists
             return self.xp.adopt(values if values.flags.owndata else np.array(values, order="C"))
         if isinstance(x, tuple) and hasattr(x, "_fields"):
             return type(x)(*map(self.back, x))
@@ -143,8 +143,8 @@ class _LentOperands:
 
 
 def with_cold_tier(cls: B) -> B:
-    """A class decorator: each operation of the hub is computed by `cls.cold` for the first times."""
-    not_wrapped = {*vars(ControlFlow), *vars(Attention)}  # functions; a kernel of its own
+    """A class decorator: the first calls of each operation of the hub are computed by `cls.cold`."""
+    not_wrapped = {*vars(ControlFlow), *vars(Attention)}  # they take functions; attention has its own kernel
     for name in operations():
         if name not in not_wrapped:
             setattr(cls, name, _operation(name, getattr(cls, name)))

@@ -23,9 +23,9 @@ WHOLE = "processes"  # the name of the axis of one group's devices
 class CollectiveCall:
     """A collective operation on arrays that have the same shape in all `n` processes of a group:
 
-    all_reduce: (...) -> (...), the reduction of all; reduce_scatter: (n, ...) -> (...), of that its own row;
-    all_gather: (...) -> (n, ...); all_to_all: (n, ...) -> (n, ...), row i comes from process i; broadcast: (...) ->
-    (...), that of the process `root`.
+    all_reduce: (...) -> (...), the reduction of all arrays; reduce_scatter: (n, ...) -> (...), the process's own row of
+    that; all_gather: (...) -> (n, ...); all_to_all: (n, ...) -> (n, ...), row i comes from process i; broadcast: (...)
+    -> (...), the array of the process `root`.
 
     Sums of bools are "or", products "and"; averages of integers are rounded towards zero.
     """
@@ -51,7 +51,7 @@ class World:
         return self._size
 
     def group(self, ranks: tuple[int, ...], seconds: float) -> Group:
-        """The group of some ranks: the same one for the same ranks."""
+        """Return the group of some ranks: the same object for the same ranks."""
         for known in self.groups:
             if known.ranks == ranks:
                 return known
@@ -59,13 +59,13 @@ class World:
         return self.groups[-1]
 
     def axes(self) -> dict[str, int]:
-        """The processes as a mesh in which groups are axes, or several, as far as they lie so: names and sizes, the
-        outermost first."""
+        """Return {axis: size} of a mesh of all processes, the outermost axis first, in which groups are along one or
+        several axes, as far as their ranks allow."""
         return {_name(begin, end): end // begin for begin, end in self._axis_strides()}
 
     def axes_of(self, group: Group) -> tuple[str, ...]:
-        """The names of the axes along which a group's processes lie, the outermost first; none for a group that does
-        not lie so."""
+        """Return the axes of this mesh along which a group's processes are, the outermost first; none if the group is
+        not along axes."""
         span = group.span
         if span is None:
             return ()
@@ -75,7 +75,7 @@ class World:
         return tuple(_name(a, b) for a, b in factors if begin <= a and b <= end) if on_axes else ()
 
     def _axis_strides(self) -> list[tuple[int, int]]:
-        """Strides, each of which divides the next one outwards."""
+        """Return (stride, stride times size) of each axis of the mesh, the outermost first."""
         cuts = [1, len(self)]
         for group in self.groups:
             wider = sorted({*cuts, *(group.span or ())})
@@ -107,7 +107,8 @@ class Group:
 
     @functools.cached_property
     def span(self) -> tuple[int, int] | None:
-        """Return (stride, stride times size) of ranks that are an axis of a mesh of all; None for others."""
+        """Return (stride, stride times size) if the ranks are along an axis of a mesh of all processes, otherwise
+        None."""
         n, first = self.size, self.ranks[0]
         stride = self.ranks[1] - first if n > 1 else 1
         if stride < 1 or self.ranks != tuple(range(first, first + n * stride, stride)):
@@ -116,5 +117,5 @@ class Group:
 
 
 def in_words(call: CollectiveCall, shapes: Sequence[tuple[tuple[int, ...], np.dtype]], group_name: str) -> str:
-    """A call, as messages say it and processes compare it."""
+    """Return the text of a call, for messages and for comparison between processes."""
     return f"{call} of {', '.join(f'{dtype}{list(shape)}' for shape, dtype in shapes)} among {group_name}"

@@ -1,7 +1,7 @@
 """The cache of compiled programs, kept from process to process: a directory of the user's cache, bounded, on by
 default.
 
-`TENSORGRAFT_CACHE=0` turns it off, `TENSORGRAFT_CACHE_DIR` moves it. What is in it is the backends' business.
+`TENSORGRAFT_CACHE=0` turns it off, `TENSORGRAFT_CACHE_DIR` moves it. Its files are written and read by the backends.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _off = False
 
 
 def set_compile_cache(path: str | os.PathLike[str] | None) -> None:
-    """Keep compiled programs in `path`, also those of other processes to come; None: do not keep them.
+    """Keep compiled programs in the directory `path`, for later processes, too; None: do not keep them.
 
-    Without this call they are kept in the user's cache directory, unless `TENSORGRAFT_CACHE` is 0. Raises TypeError for
-    what is no path; a directory that cannot be written is one in which nothing is kept.
+    Without this call they are kept in the user's cache directory, unless `TENSORGRAFT_CACHE` is 0. In a directory that
+    is not writable, nothing is kept. Raises TypeError for anything but a path.
     """
     global _chosen, _off
     _chosen, _off = (None, True) if path is None else (Path(path).expanduser().absolute(), False)
@@ -37,7 +37,7 @@ def set_compile_cache(path: str | os.PathLike[str] | None) -> None:
 
 
 def root() -> Path | None:
-    """The directory of all backends; None: off."""
+    """Return the directory of all backends, or None if the cache is off."""
     if _off:
         return None
     if _chosen is not None:
@@ -60,8 +60,8 @@ def root() -> Path | None:
 
 
 def directory(kind: str) -> Path | None:
-    """The directory for programs of one kind ("jax-0.10.2"), on processors such as this one. None if programs are not
-    to be kept, or the directory is not writable."""
+    """Return the directory for programs of one kind ("jax-0.10.2"), on processors such as this one. None if programs
+    are not to be kept, or the directory is not writable."""
     base = root()
     if base is None:
         return None
@@ -99,7 +99,7 @@ def processor() -> str:
 
 
 def contents(base: Path) -> tuple[int, int]:
-    """Return (files, bytes)"""
+    """Return (number of files, their total bytes)."""
     sizes = [stat.st_size for _, stat in _files(base)]
     return len(sizes), sum(sizes)
 

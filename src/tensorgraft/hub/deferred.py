@@ -38,7 +38,7 @@ class Deferred(_Forwarding):
     missing here, the object's class becomes the backend's; a derived class has the attributes known before that."""
 
     def load(self) -> type[Backend]:
-        """The backend's class."""
+        """Return the backend's class."""
         raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:

@@ -39,7 +39,7 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 
 
 def content(capsule: object) -> int:
-    """The address of the DLManagedTensor in a capsule, which begins with its DLTensor."""
+    """Return the address of the DLManagedTensor in a capsule, which begins with its DLTensor."""
     return _pointer(capsule, NAME)
 
 
@@ -81,7 +81,7 @@ def _view(capsule: Any) -> np.ndarray:
 
 
 def from_dlpack(x: Any) -> np.ndarray:
-    """An array over the memory of `x`, which has `__dlpack__`."""
+    """Return an array over the memory of `x`, which has `__dlpack__`."""
     try:
         return np.from_dlpack(x)
     except (BufferError, RuntimeError) as error:  # the type depends on NumPy's version

@@ -66,14 +66,14 @@ def real_dtype(dtype: np.dtype) -> np.dtype:
 
 
 def complex_dtype(dtype: np.dtype) -> np.dtype:
-    """The complex dtype whose parts hold values of `dtype`."""
+    """Return the complex dtype whose parts hold values of `dtype`."""
     if is_complex(dtype):
         return dtype
     return complex128 if dtype == float64 else complex64
 
 
 def lowest(dtype: np.dtype) -> Any:
-    """The least value of `dtype`: the identity of `max` (-inf where there is one)."""
+    """Return the least value of `dtype`: the identity of `max` (-inf where there is one)."""
     if is_bool(dtype):
         return False
     if is_integer(dtype):
@@ -84,7 +84,7 @@ def lowest(dtype: np.dtype) -> Any:
 
 
 def highest(dtype: np.dtype) -> Any:
-    """The greatest value of `dtype`: the identity of `min`."""
+    """Return the greatest value of `dtype`: the identity of `min`."""
     if is_bool(dtype):
         return True
     if is_integer(dtype):
@@ -94,5 +94,5 @@ def highest(dtype: np.dtype) -> Any:
 
 
 def accumulator(dtype: np.dtype) -> np.dtype:
-    """The dtype in which sums and products of `dtype` are accumulated: at least float32."""
+    """Return the dtype in which sums and products of `dtype` are accumulated: at least float32."""
     return float32 if is_floating(dtype) and dtype.itemsize < 4 else dtype

@@ -22,7 +22,7 @@ DILOGARITHM = [b / math.factorial(2 * k + 3) for k, b in enumerate(BERNOULLI)][:
 
 
 def _sum(xp: Any, x: AnyArray, terms: Sequence[float]) -> AnyArray:
-    """The polynomial with these coefficients, lowest first."""
+    """Return the polynomial with these coefficients, lowest first."""
     return polynomial(xp, x, list(terms)[::-1])
 
 
@@ -112,7 +112,7 @@ def fresnel(xp: Any, x: Value) -> tuple[Value, Value]:
 
 @with_operators
 def spence(xp: Any, x: Value) -> Value:
-    """The dilogarithm of 1 - x; NaN for negative x."""
+    """Return the dilogarithm of 1 - x; NaN for negative x."""
     low, high = x < 0.5, x > 2
     inner = where_used(xp, x, x > 0, 1.0)
     beyond = where_used(xp, x, high, 3.0)

@@ -22,7 +22,7 @@ class Differentiable(Protocol):
     """
 
     def primal(self, xp: Any, arrays: Sequence[Array]) -> Sequence[Array]:
-        """The results."""
+        """Return the results."""
 
     def forward(
         self, xp: Any, arrays: Sequence[Array], argnums: tuple[int, ...]
@@ -94,7 +94,7 @@ class Interchange:
 
     @primitive
     def from_dlpack(self, x: Any, /) -> Array:
-        """An array over the memory of any object with `__dlpack__`, without a copy where possible."""
+        """Return an array over the memory of any object with `__dlpack__`, without a copy where possible."""
         raise NotImplementedError
 
     def native_dtype(self, dtype: np.dtype, /) -> np.dtype:
@@ -131,7 +131,7 @@ class Interchange:
         backward: Callable[[Sequence[Array], Sequence[Array]], Sequence[Array | None]],
         /,
     ) -> Callable[..., tuple[Array, ...]]:
-        """A function of the framework out of three functions of arrays in hub operations; its users may compile,
+        """Return a function of the framework out of three functions of arrays in hub operations; its users may compile,
         differentiate and batch it.
 
         Arguments:
@@ -143,7 +143,7 @@ class Interchange:
         raise TypeError(f"the backend {self.name} cannot make native functions")
 
     def differentiable(self, function: Differentiable, /) -> Callable[..., tuple[Array, ...]]:
-        """A function of the framework with the derivatives of `function`."""
+        """Return a function of the framework with the derivatives of `function`."""
         xp: Any = self
         known: list[bool] = []  # for each argument, True if it has a derivative: one function serves one signature
 
@@ -161,7 +161,7 @@ class Interchange:
         return self.native_function(lambda *arrays: function.primal(xp, arrays), forward, backward)
 
     def exported(self, function: Exported, /) -> Callable[..., tuple[Array, ...]]:
-        """A function of the framework that runs a program of StableHLO, with its derivatives."""
+        """Return a function of the framework that runs a program of StableHLO, with its derivatives."""
         raise TypeError(f"the backend {self.name} cannot run StableHLO programs")
 
     def module(

@@ -30,13 +30,14 @@ def _unit_nodes() -> np.ndarray:
 
 
 def _half_line_nodes() -> np.ndarray:
-    """Rows (y, weight) for integrals over y > 0 of what falls off like exp(-y): y = exp(u - exp(-u))."""
+    """Return rows (y, weight) for integrals over y > 0 of functions that decrease like exp(-y): y = exp(u -
+    exp(-u))."""
     y = np.exp(_GRID - np.exp(-_GRID))
     return np.stack([y, _STEP * y * (1 + np.exp(-_GRID))], axis=1)
 
 
 def _integral(xp: Any, nodes: np.ndarray, like: Value, term: Callable[..., Value]) -> Value:
-    """The sum of `term(*node) * weight` over the rows (*node, weight) of `nodes`."""
+    """Return the sum of `term(*node) * weight` over the rows (*node, weight) of `nodes`."""
 
     def body(total: Value, row: tuple[Value, ...]) -> tuple[Value, Value]:
         return total + term(*row[:-1]) * row[-1], row[-1]
@@ -53,7 +54,7 @@ def _doubles(xp: Any, *arrays: AnyArray) -> list[AnyArray]:
 def _towards_zero(
     xp: Any, x: Value, a: Value, log_density: Callable[[Value], Value], score: Callable[[Value], Value]
 ) -> Value:
-    """The integral over t in (0, x) of (t / x)^(a - 1) exp(others) score / x. Both functions take log(t / x).
+    """Return the integral over t in (0, x) of (t / x)^(a - 1) exp(others) score / x. Both functions take log(t / x).
 
     With t = x v^p, p = 1 / min(a, 1), nothing but a logarithm is singular at 0.
     """

@@ -76,7 +76,7 @@ class Placement:
         return math.prod(self.mesh.extents[name] for name in self.spec[dim])
 
     def shard_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape of the piece that one device has."""
+        """Return the shape of the piece that one device has."""
         return tuple(n // self.parts(d) for d, n in enumerate(shape))
 
     def permuted(self, axes: Sequence[int]) -> Placement:
@@ -126,11 +126,10 @@ def _entry(names: tuple[str, ...]) -> str:
 
 
 def placement(mesh: Mesh, spec: Sequence[Any], ndim: int, label: str) -> Placement:
-    """The placement that a specification by names means for an array of `ndim` dimensions: for each dimension None, the
-    name of an axis, or a sequence of them; what is left out is whole.
+    """Return the placement that a specification describes for an array of `ndim` dimensions: for each dimension None,
+    the name of an axis, or a sequence of names; further dimensions are whole.
 
-    Raises ValueError for more entries than dimensions, axes that the mesh has not, and an axis that comes twice;
-    TypeError for what is none of these.
+    Raises ValueError for more entries than dimensions, unknown axes, and a repeated axis; TypeError for other entries.
     """
     entries = tuple(_names(entry, label) for entry in spec)
     while len(entries) > ndim and not entries[-1]:

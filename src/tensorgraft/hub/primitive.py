@@ -21,7 +21,7 @@ def shape_query(method: F) -> F:
 
 
 def primitives(cls: type) -> dict[str, Callable[..., Any]]:
-    """The primitives that `cls` inherits or declares, by name."""
+    """Return the primitives that `cls` inherits or declares, by name."""
     methods = {}
     for base in reversed(cls.__mro__):
         for name, member in vars(base).items():
@@ -31,7 +31,7 @@ def primitives(cls: type) -> dict[str, Callable[..., Any]]:
 
 
 def composites(cls: type) -> dict[str, Callable[..., Any]]:
-    """The composites of the hub (public methods that are no primitives), by name."""
+    """Return the composites of the hub (public methods that are no primitives), by name."""
     methods: dict[str, Callable[..., Any]] = {}
     for base in cls.__mro__:
         if base.__module__.startswith(__package__):

@@ -34,7 +34,7 @@ DEFERRED = {"jax": "tensorgraft.backends.jax.deferred:deferred"}
 
 @dataclass(frozen=True)
 class BackendInfo:
-    """The facts that are known of a backend without importing its framework."""
+    """Properties of a backend that are known without importing its framework."""
 
     name: str
     entry: str  # "module:Class"
@@ -59,12 +59,13 @@ def known() -> dict[str, BackendInfo]:
 
 
 def backends() -> list[str]:
-    """The names of the backends that can be used here."""
+    """Return the names of the backends that can be used here."""
     return [name for name, info in known().items() if info.installed]
 
 
 def lookup(name: str) -> BackendInfo:
-    """Raises BackendNotAvailableError, which lists what there is, for a backend unknown or not installed."""
+    """Return the `BackendInfo` of a backend. Raises BackendNotAvailableError, with the available ones, for an unknown
+    or missing backend."""
     info = known().get(name)
     names = ", ".join(backends())
     if info is None:
@@ -104,7 +105,7 @@ def device_count(name: str) -> int:
 
 
 def parse(device: str) -> tuple[str, str | None, int]:
-    """ "jax:gpu:1" -> ("jax", "gpu", 1)."""
+    """Return the parts of a name: ("jax", "gpu", 1) for "jax:gpu:1"."""
     name, *rest = device.split(":")
     platform = rest.pop(0) if rest and not rest[0].isdigit() else None
     if len(rest) > 1 or (rest and not rest[0].isdigit()):
@@ -114,7 +115,7 @@ def parse(device: str) -> tuple[str, str | None, int]:
 
 @functools.cache
 def get(device: str) -> Backend:
-    """The one `Backend` object of a device."""
+    """Return the one `Backend` object of a device."""
     name, platform, index = parse(device)
     with warning_filters.remembered(), held_back():
         if device == name and (deferred := _deferred(name)) is not None:
@@ -132,20 +133,22 @@ def default_or_none() -> str | None:
 
 
 def set_default(device: str) -> None:
-    """Raises BackendNotAvailableError for a backend unknown or not installed, ValueError for what is no device."""
+    """Set the default device. Raises BackendNotAvailableError for an unknown or missing backend, ValueError for a name
+    that is no device."""
     global _chosen
     lookup(parse(device)[0])
     _chosen = device
 
 
 def default() -> str:
-    """The device of arrays for which the program names none."""
+    """Return the device of arrays for which the program names none."""
     return _chosen or initial()
 
 
 @functools.cache
 def initial() -> str:
-    """The default of a program that sets none: `$TENSORGRAFT_BACKEND`, else JAX where it is installed, else NumPy."""
+    """Return the default of a program that sets none: `$TENSORGRAFT_BACKEND`, else JAX where it is installed, else
+    NumPy."""
     name = os.environ.get("TENSORGRAFT_BACKEND")
     if name:
         lookup(parse(name)[0])

@@ -58,7 +58,7 @@ class Runtime:
         raise NotImplementedError
 
     def dtype_of(self, *operands: Any) -> np.dtype:
-        """The dtype of the first operand that is an array."""
+        """Return the dtype of the first operand that is an array."""
         for x in operands:
             dtype = getattr(x, "dtype", None)
             if dtype is not None:
@@ -71,12 +71,13 @@ class Runtime:
 
     @primitive
     def asarray(self, x: np.ndarray, /) -> Array:
-        """A host array, moved to this backend's device. May share memory only where the backend never writes it."""
+        """Return a host array, moved to this backend's device. May share memory only where the backend never writes
+        it."""
         raise NotImplementedError
 
     @primitive
     def to_numpy(self, x: Array, /) -> np.ndarray:
-        """The values on the host; possibly a read-only view. Raises `TracedValueError` inside a trace."""
+        """Return the values on the host; possibly a read-only view. Raises `TracedValueError` inside a trace."""
         raise NotImplementedError
 
     def materialize(self, x: Array, /) -> Array:
@@ -84,7 +85,7 @@ class Runtime:
         return x
 
     def lifted(self, x: Array, /) -> Array:
-        """An array of the backend that this one computes on, as an array of this one; else `x`."""
+        """Return an array of the backend that this one computes on, as an array of this one; else `x`."""
         return x
 
     def when_known(self, x: Array, check: Callable[[np.ndarray], None], /) -> None:
@@ -95,8 +96,8 @@ class Runtime:
 
     @primitive
     def scope(self) -> contextlib.AbstractContextManager[None]:
-        """The context in which this backend's operations are to be called (JAX: 64-bit types allowed, its device the
-        default; NumPy: floating-point warnings off). Compiled functions enter it by themselves."""
+        """Return the context in which this backend's operations are to be called (JAX: 64-bit types allowed, its device
+        the default; NumPy: floating-point warnings off). Compiled functions enter it by themselves."""
         raise NotImplementedError
 
     @primitive
@@ -121,8 +122,8 @@ class Runtime:
         return 1
 
     def mesh_ids(self, count: int, /) -> tuple[int, ...] | None:
-        """Numbers of `count` devices over which arrays can be spread, neighbours next to each other; None where there
-        are not so many. Here: the one device."""
+        """Return numbers of `count` devices over which arrays can be spread, neighbours next to each other; None where
+        there are not so many. Here: the one device."""
         return (self.index,) if count == 1 else None
 
     def processes(self) -> tuple[int, int]:
@@ -140,8 +141,8 @@ class Runtime:
         return self.constrain(part, placement)
 
     def same_everywhere(self, action: str, arrays: Mapping[str, Array], /) -> None:
-        """Raises RuntimeError, on every process, where arrays by their names, which each has whole, are not the same on
-        all; `action` says in the message what this process does."""
+        """Raise RuntimeError, on every process, if named arrays that each process has in full differ between processes;
+        `action` describes the call in the message."""
 
     def placement(self, x: Array, /) -> Placement | None:
         """Return where the pieces of `x` lie; None for an array that is not spread over a mesh, or is being traced."""
@@ -152,7 +153,8 @@ class Runtime:
         return {self.index: math.prod(self.shape(x)) * self.dtype_of(x).itemsize}
 
     def pieces(self, x: Array, /) -> dict[tuple[int, ...], Array]:
-        """The pieces of `x` that devices of this process have, by their offsets: each once, however many have it."""
+        """Return the pieces of `x` that devices of this process have, by their offsets: each once, however many have
+        it."""
         return {(0,) * len(self.shape(x)): x}
 
     def with_piece(self, x: Array, offset: tuple[int, ...], piece: np.ndarray, /) -> Array:
@@ -161,19 +163,19 @@ class Runtime:
         return self.asarray(piece)
 
     def joined_as(self) -> int | None:
-        """The number of this device among those of all processes of the program, where the framework has joined these
-        for collectives; None where it has not."""
+        """Return the number of this device among those of all processes of the program, if the framework has joined
+        them for collectives; otherwise None."""
         return None
 
     def collective(self, call: CollectiveCall, arrays: Sequence[Array], group: Group, /) -> tuple[Array, ...]:
-        """Return what the processes of a group compute together (`hub.collectives`), of arrays in each, or its part of
-        a program that is being traced.
+        """Compute a collective of the processes of a group (`hub.collectives`) on arrays of each; in a trace, add it to
+        the program.
 
-        Raises RuntimeError where they call different ones."""
+        Raises RuntimeError if the processes call different ones."""
         raise TypeError(f"the backend {self.name} does not support several processes")
 
     def place(self, n: int, /) -> Any:
-        """An index as an argument of compiled functions, for many calls: what costs the least to hand over."""
+        """Return an index as an argument of compiled functions that is cheap to pass in many calls."""
         return n
 
     def observe(self, fn: Callable[[np.ndarray], None], x: Array, /) -> None:
@@ -186,8 +188,8 @@ class Runtime:
     # ---- the memory of the host, which a cold tier computes on -----------------------------------------------------
 
     def over_memory(self, x: np.ndarray, /) -> Array | None:
-        """An array over the memory of a host array, which the host may write later and read what is new; None where
-        that cannot be (another device's memory, or memory that does not suit)."""
+        """Return an array over the memory of a host array, which sees later writes of the host; None if that is not
+        possible (another device's memory, or an unsuitable layout)."""
         return None
 
     def lend(self, x: Array, /) -> Any | None:
@@ -212,7 +214,7 @@ class Runtime:
     def strided_view(
         self, x: Array, /, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, dtype: np.dtype
     ) -> Array:
-        """A view of the memory of the contiguous array `x`; strides and offset in elements of `dtype`."""
+        """Return a view of the memory of the contiguous array `x`; strides and offset in elements of `dtype`."""
         raise TypeError(f"arrays of the backend {self.name} have no views")
 
     def assign(self, view: Array, value: Array, /) -> None:

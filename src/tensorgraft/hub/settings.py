@@ -1,8 +1,9 @@
-"""Settings of the whole process that change what a function computes: inputs of everything that keeps a trace of one.
+"""Settings of the whole process that affect the results of functions: they are part of the key of every cached trace.
 
-Front ends and backends say what they know of their framework, by `register`. A function of one may call those of
-another, so whoever keeps a trace keeps it by all of them (`current`). They are asked for at each call, and not watched
-where they are set: there are many ways to set them, context managers and C++ among them. `docs/settings.md` lists them.
+Front ends and backends register functions that read the settings of their framework (`register`). A function of one
+framework may call those of another, so the key of a trace includes all of them (`current`). They are asked for at each
+call, and not watched where they are set: there are many ways to set them, context managers and C++ among them.
+`docs/settings.md` lists them.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _OF_KERAS = ("float32", 1e-7, "channels_last")  # Keras's defaults
 
 
 def _keras() -> Hashable:
-    """Return what operations of Keras look up. What layers look up when they are made is theirs from then on."""
+    """Return the settings that operations of Keras read. Layers copy some of them when they are created."""
     config = getattr(sys.modules.get("keras"), "config", None)
     if config is None or not hasattr(config, "image_data_format"):  # it is being imported
         return _OF_KERAS

@@ -23,7 +23,7 @@ def ratio(xp: Any, x: AnyArray, top: Sequence[float], bottom: Sequence[float]) -
 
 
 def chebyshev(xp: Any, x: Value, coefficients: Sequence[float]) -> Value:
-    """A series of Chebyshev polynomials in x / 2, by Clenshaw's recurrence."""
+    """Compute a series of Chebyshev polynomials in x / 2, by Clenshaw's recurrence."""
     before, last, current = xp.zeros_like(x), xp.zeros_like(x), xp.full_like(x, coefficients[0])
     for c in coefficients[1:]:
         before, last = last, current
@@ -38,7 +38,7 @@ def _below(coefficients: Sequence[float], monic: bool) -> Sequence[float]:
 
 
 def _asymptotic(xp: Any, x: Value, table: dict[str, Any], phase: float, second: bool, monic: bool) -> Value:
-    """The asymptotic form of J or Y (`second`) for x > 5."""
+    """Compute the asymptotic form of J or Y (`second`) for x > 5."""
     z = 25.0 / (x * x)
     p, q = ratio(xp, z, table["PP"], table["PQ"]), ratio(xp, z, table["QP"], _below(table["QQ"], monic))
     q = 5.0 / x * q
@@ -74,7 +74,8 @@ def j1(xp: Any, x: Value, monic: bool = False) -> Value:
 
 
 def _poles(xp: Any, x: AnyArray, out: AnyArray, at_zero: float) -> AnyArray:
-    """A function of positive numbers with a pole at 0."""
+    """Return `out`, a function of positive numbers, with the value `at_zero` at its pole 0, and NaN for negative
+    numbers."""
     out = xp.where(xp.equal(x, 0), xp.full_like(x, at_zero), out)
     return xp.where(xp.less(x, 0), xp.full_like(x, math.nan), out)
 
@@ -172,7 +173,7 @@ def spherical_j0(xp: Any, x: Value) -> Value:
 
 @with_operators
 def ndtri(xp: Any, y: Value) -> Value:
-    """The inverse of the normal distribution function."""
+    """Return the inverse of the normal distribution function."""
     t = cephes.NDTRI
     upper = y > 1 - 0.13533528323661269189
     tail = xp.where(upper, 1.0 - y, y)

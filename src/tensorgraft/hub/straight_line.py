@@ -1,4 +1,5 @@
-"""Functions that are written for one kind of call: conditions in straight line, and what is done where all hold.
+"""Generated functions for one kind of call: conditions in straight-line code, and the statements that run if all are
+true.
 
 A compiled function checks at each call what its trace depends on. Loops over lists of guards take three times as long
 as the same conditions written out, with the values that they compare with as global names.

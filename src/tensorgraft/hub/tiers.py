@@ -9,9 +9,9 @@ that a signature (an operation with its shapes, dtypes and static arguments) has
 never in time, would have paid for a compilation; so a program that is run again takes the same ways, and gives the same
 bits.
 
-What can differ between a tier and a compiled program is the last bit of what rounds more than once (sums, products of
-matrices, transcendental functions, a multiplication and an addition that a compiler joins): each orders and
-approximates them in its own way. What moves data or rounds once has the same bits whoever computes it.
+The last bits of operations that round more than once (sums, products of matrices, transcendental functions, a
+multiplication and an addition that a compiler fuses) can differ between a tier and a compiled program, since each
+orders and approximates them in its own way. Operations that move data or round once have the same bits.
 
 On a device whose memory the host cannot read (`Backend.host_visible`), the cold tier computes on copies, for the first
 calls of every signature: results stay on the host until a program of the device needs them. There the work of CPU
@@ -73,8 +73,8 @@ def set_mode(mode: str) -> None:
 
 class eager:
     """Set the mode in which eager operations are computed from here on, or inside `with`: "tiered" (the default; also
-    by `$TENSORGRAFT_EAGER`), where signatures are computed without a compiler until they have come back often, or
-    "compiled", at their first call. Results are the same.
+    by `$TENSORGRAFT_EAGER`), where signatures are computed without a compiler until they have recurred often, or
+    "compiled", where they are compiled at their first call. Results are the same.
 
     Raises ValueError for another mode.
 

@@ -25,8 +25,8 @@ class Transforms:
     def vjp(
         self, fn: Function, /, *primals: Array
     ) -> tuple[tuple[Array, ...], Callable[[Sequence[Array]], tuple[Array, ...]]]:
-        """(results, pullback: cotangents of all results -> cotangents of all primals). Primals are inexact; cotangents
-        of results that are not are ignored."""
+        """Return (results, the pullback from cotangents of all results to cotangents of all primals). Primals are
+        inexact; cotangents of results that are not are ignored."""
         raise NotImplementedError(_NONE.format(self))
 
     def jvp(
@@ -64,7 +64,7 @@ class Transforms:
 
 
 def transposed(backward: Backward) -> Forward:
-    """The forward rule that follows from a backward rule."""
+    """Return the forward rule that follows from a backward rule."""
 
     def forward(
         xp: Any, arguments: Sequence[Array], results: Sequence[Array], tangents: Sequence[Array]

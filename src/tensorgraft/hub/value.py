@@ -170,7 +170,7 @@ for _name in {*operations(), *_MAKERS} - {"host_call"}:
 
 
 def array_of(x: Value | Array) -> Array:
-    """The array of a value; an array as it is."""
+    """Return the array of a value; an array as it is."""
     return x.array if type(x) is Value else x
 
 
@@ -195,7 +195,7 @@ def _array(xp: ValueBackend, x: Any) -> Any:
 
 
 def _like(x: Any, items: list[Any]) -> Any:
-    """A list, a tuple, or a named tuple like `x`."""
+    """Return a list, a tuple, or a named tuple like `x`."""
     return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
 
 
@@ -207,7 +207,8 @@ _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 
 
 def _function(xp: ValueBackend, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A body of a loop, a branch, or a rule, whose first argument is the backend that it computes on."""
+    """Convert a body of a loop, a branch, or a rule (a function whose first argument is the backend) to a function of
+    arrays."""
 
     def call(*args: Any) -> Any:
         if args and isinstance(args[0], Backend):

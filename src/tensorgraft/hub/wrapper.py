@@ -19,13 +19,14 @@ from tensorgraft.hub.operations import operations
 from tensorgraft.hub.placement import Placement
 from tensorgraft.hub.runtime import Runtime
 
-FORWARDED = frozenset(  # to the one inside
+FORWARDED = frozenset(  # methods that call those of the inner backend
     {"scope", "synchronize", "memory_stats", "device_name", "native_dtype", "mesh_ids", "parts_fed", "processes"}
 )
 WRITTEN = frozenset(  # methods that each wrapper defines, because its arrays are its own
     {"is_array", "is_traced", "shape", "dtype_of", "asarray", "to_numpy", "from_dlpack", "compile"}
 )
-# In terms of the others, or what a backend refuses that cannot do it; a wrapper that can writes them.
+# Methods of `Backend` that call the others, or raise the error of a backend without the feature; a wrapper that has the
+# feature overrides them.
 INHERITED = frozenset({
     "abstract", "adopt", "as_traced", "assembled", "assign", "bytes_by_device", "capsules", "collective", "detached",
     "device_count", "dialect", "differentiable", "eagerly", "ensure_owned", "eval_shape", "exported", "flush",
@@ -42,14 +43,15 @@ def _parts() -> set[str]:
     return {name for name, f in public.items() if callable(f) or isinstance(f, property | classmethod)}
 
 
-if unsaid := _parts() ^ (FORWARDED | WRITTEN | INHERITED):
-    raise TypeError(f"tensorgraft.hub.wrapper does not list the methods {', '.join(sorted(unsaid))}")
+if unlisted := _parts() ^ (FORWARDED | WRITTEN | INHERITED):
+    raise TypeError(f"tensorgraft.hub.wrapper does not list the methods {', '.join(sorted(unlisted))}")
 
 
 class Wrapper(Backend):
-    """Computes on the backend `inner`.
+    """A backend that computes on the backend `inner`.
 
-    class MyOperations(Wrapper, operation=lambda name, declared: a method, or None: the hub's own)
+    A subclass defines its operations by a function: `class MyBackend(Wrapper, operation=method_of)`, where
+    `method_of(name, declared)` returns a method, or None for the hub's own.
     """
 
     def __init__(self, inner: Backend) -> None:

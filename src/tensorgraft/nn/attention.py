@@ -16,9 +16,11 @@ from tensorgraft.transforms.module import Module, field
 
 def dot_product_attention(query: Array, key: Array, value: Array, mask: Array | None = None) -> Array:
     """Compute softmax(query key^T / sqrt(size)) value, of (..., q, size), (..., kv, size) and (..., kv, width). `mask`,
-    which broadcasts to (..., q, kv), is true where a query may look (Vaswani et al. 2017, arXiv 1706.03762).
+    which broadcasts to (..., q, kv), is true for keys that a query may attend to (Vaswani et al. 2017, arXiv
+    1706.03762).
 
-    Returns (..., q, width). Raises TypeError for what are no floating-point arrays, ValueError for other shapes.
+    Returns (..., q, width). Raises TypeError for operands that are not floating-point arrays, ValueError for other
+    shapes.
     """
     return xp.matmul(attention_weights(query, key, mask), value)
 
@@ -93,11 +95,12 @@ class MultiheadAttention(Module):
     ) -> Array:
         """
         Arguments:
-            mask: true where a query may look: (q, kv), or (heads, q, kv), or with leading axes of batches.
+            mask: True where a query may attend to a key: (q, kv), or (heads, q, kv), or with leading batch axes.
             key: for dropout.
-            process_heads: a function of the projections, (..., sequence, heads, size) each, before they meet.
+            process_heads: a function of the projections, (..., sequence, heads, size) each, that is applied before the
+                attention.
 
-        Raises ValueError where key and value are not of one length.
+        Raises ValueError if key and value have different lengths.
         """
         if key_.shape[:-1] != value.shape[:-1]:
             raise ValueError(

@@ -11,7 +11,8 @@ from tensorgraft.transforms.module import Module
 
 
 class Sequential(Module):
-    """Layers, each called with what the one before returns, and a key of its own where there is one."""
+    """Layers that are called in order, each with the result of the previous one, and with a key of its own if `key` is
+    given."""
 
     layers: tuple[Callable[..., Any], ...]
 

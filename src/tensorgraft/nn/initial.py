@@ -32,7 +32,7 @@ def keys(key: Array, n: int) -> list[Array]:
 
 
 def per_axis(name: str, x: int | Sequence[int], n: int) -> tuple[int, ...]:
-    """One int for each of `n` axes. Raises ValueError for another number of them."""
+    """Return one int for each of `n` axes. Raises ValueError for another number of them."""
     if isinstance(x, int):
         return (x,) * n
     numbers = tuple(x)

@@ -28,7 +28,7 @@ def _extent(size: Size) -> int:
 class Linear(Module):
     """weight x + bias, for x (..., in_features).
 
-    "scalar" in the place of a size is an axis that is not there. Weights are uniform in +-1/sqrt(in_features).
+    The size "scalar" means no axis. Weights are uniform in +-1/sqrt(in_features).
     """
 
     weight: Array  # (out_features, in_features)

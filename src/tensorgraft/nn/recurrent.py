@@ -21,8 +21,9 @@ class GRUCell(Module):
     """One step of a gated recurrent unit (Cho et al. 2014, arXiv 1406.1078): input (..., input_size), hidden (...,
     hidden_size) to the next hidden state.
 
-    Weights and `bias` are those of the gates reset, update, new, one below the other. `bias_n` is added to what "new"
-    takes from the hidden state, before the reset gate scales it. All are uniform in +-1/sqrt(hidden_size).
+    Weights and `bias` are those of the gates reset, update, new, one below the other. `bias_n` is added to the part of
+    "new" that is computed from the hidden state, before the reset gate scales it. All are uniform in
+    +-1/sqrt(hidden_size).
     """
 
     weight_ih: Array  # (3 hidden_size, input_size)

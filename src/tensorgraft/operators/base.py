@@ -1,4 +1,4 @@
-"""`LinearOperator`: what is applied to a vector, a pytree of arrays."""
+"""`LinearOperator`: a linear function of a vector, which is a pytree of arrays."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class LinearOperator(ABC):
 
     @property
     def tags(self) -> tags_.Tags:
-        """The tags that are known of it, with what follows from them."""
+        """The known tags of the operator, and those that follow from them."""
         return tags_.closed(self._tags, self.dtype, name=type(self).__name__)
 
     @property
@@ -120,7 +120,8 @@ class LinearOperator(ABC):
 
     @abstractmethod
     def mv(self, x: Any, /) -> Any:
-        """The operator applied to a vector of `in_structure`. Raises ValueError, TypeError for another structure."""
+        """Return the operator applied to a vector of `in_structure`. Raises ValueError, TypeError for another
+        structure."""
 
     def mm(self, x: Any, /) -> Any:
         """Applied to several vectors at once: every leaf has a trailing axis of extent k, (n, k) of plain vectors."""
@@ -131,7 +132,7 @@ class LinearOperator(ABC):
         return gradients.vmap(self.mv, in_axes=-1, out_axes=-1)(x)
 
     def mm_flat(self, x: Array, /) -> Array:
-        """The matrix of the operator times a matrix (in_size, k), whatever the structures: (out_size, k).
+        """Return the matrix of the operator times a matrix (in_size, k), whatever the structures: (out_size, k).
 
         Complex columns are taken by operators of real vectors, too (their real and imaginary parts).
         """

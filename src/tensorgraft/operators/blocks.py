@@ -150,7 +150,7 @@ class BlockDiagonalLinearOperator(Composed):
 
 
 def _assembled(rows: Sequence[Sequence[Any]], shapes: Sequence[tuple[int, int]]) -> Array:
-    """A matrix of blocks, None for zeros; `shapes`: (the height of row i, the width of column i)."""
+    """Return a matrix of blocks, None for zeros; `shapes`: (the height of row i, the width of column i)."""
     known = [b for row in rows for b in row if b is not None]
     dtype, device = xp.result_type(*known), known[0].device
     pieces = []

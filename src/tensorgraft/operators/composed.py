@@ -368,7 +368,7 @@ class ProductLinearOperator(Composed):
         return self if "hermitian" in self.tags else ProductLinearOperator([x.H for x in reversed(self.operators)])
 
     def as_matrix(self) -> Array:
-        """The narrowest factor as a matrix, to which the others are applied."""
+        """Return the narrowest factor as a matrix, to which the others are applied."""
         x = self.operators[-1].as_matrix()
         for part in reversed(self.operators[:-1]):
             x = part.mm_flat(x)

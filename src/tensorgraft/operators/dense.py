@@ -84,7 +84,7 @@ def pivoted_tridiagonal_solve(lower: Array, diagonal: Array, upper: Array, b: Ar
 
 
 def _padded(lower: Array, diagonal: Array, upper: Array, b: Array) -> tuple[Array, Array, Array, Array]:
-    """The three diagonals (n,) and b, of one dtype."""
+    """Return the three diagonals, the outer ones padded with a zero to (n,), and b, all in one dtype."""
     dtype = xp.result_type(lower, diagonal, upper, b)
     edge = xp.zeros(1, dtype=dtype, device=b.device)
     below = xp.concat([edge, xp.astype(lower, dtype)])
@@ -93,7 +93,7 @@ def _padded(lower: Array, diagonal: Array, upper: Array, b: Array) -> tuple[Arra
 
 
 def _shifted(x: Array, by: int, fill: float = 0) -> Array:
-    """Rows moved down by `by`."""
+    """Return the rows of `x` moved down by `by` (up if it is negative); `fill` is put in the rows left free."""
     n, k = x.shape
     rows = xp.full((min(abs(by), n), k), fill, dtype=x.dtype, device=x.device)
     return xp.concat([rows, x[: n - by, :]], axis=0) if by > 0 else xp.concat([x[-by:, :], rows], axis=0)

@@ -23,7 +23,7 @@ class JacobianLinearOperator(LinearOperator):
     Arguments:
         fn: of a pytree of arrays to a pytree of arrays.
         x: the point.
-        tags: what is known of the Jacobian.
+        tags: known properties of the Jacobian.
     """
 
     _fields = ("fn", "x", "_given", "_results")

@@ -68,7 +68,7 @@ class DiagonalLinearOperator(LinearOperator):
     """Multiplies by a diagonal, an array (n,) or a pytree of arrays of any shapes.
 
     Arguments:
-        tags: what is known besides, for example "positive_semidefinite".
+        tags: further properties, for example "positive_semidefinite".
     """
 
     _fields = ("values", "_given")
@@ -128,7 +128,7 @@ def _listed(tags: Iterable[str]) -> Iterable[str]:
 
 
 def _arrays(name: str, x: Any) -> Structure:
-    """The structure of a pytree of floating-point or complex arrays on one device."""
+    """Return the structure of a pytree of floating-point or complex arrays on one device."""
     leaves: list[Any] = optree.tree_leaves(x)
     for v in leaves:
         if not isinstance(v, Array):

@@ -217,7 +217,7 @@ class GMRES(Iterative):
         return Solved(s["x"], s["error"] <= goal, s["step"])
 
     def _cycle(self, operator: LinearOperator, r: Array, goal: Array, size: int, left: Array) -> tuple[Array, Array]:
-        """Return (what is to be preconditioned and added, the steps). Arrays have the column's axis first."""
+        """Return (the correction before preconditioning, the steps). Arrays have the column's axis first."""
         n, k = r.shape
         dtype, device = r.dtype, r.device
         row_index = xp.arange(size + 1, device=device)
@@ -294,7 +294,7 @@ def _orthogonalised(w: Array, v: Array, next_row: Array) -> tuple[Array, Array, 
 
 
 def _rotation(a: Array, c: Array) -> tuple[Array, Array]:
-    """The cosine and sine of Givens' rotation that turns (a, c) into (t, 0)."""
+    """Return the cosine and sine of Givens' rotation that turns (a, c) into (t, 0)."""
     t = xp.sqrt(_square(a) + _square(c))
     is_nonzero = t > 0
     t = xp.astype(safe(t), a.dtype)
@@ -316,7 +316,7 @@ def _with_middle_axis(x: Array) -> Array:
 
 
 def _rotate_rows(x: Array, row: Array, below: Array, cos: Array, sin: Array) -> Array:
-    """The rows `row` and `below` of (k, size, m) rotated."""
+    """Return the rows `row` and `below` of (k, size, m) rotated."""
     dtype = x.dtype
     top = xp.sum(x * _row(row, dtype), axis=1)
     low = xp.sum(x * _row(below, dtype), axis=1)

@@ -1,4 +1,4 @@
-"""`LowRankLinearOperator`: a product of thin matrices, and an operator that it corrects."""
+"""`LowRankLinearOperator`: the sum of an operator and a product of thin matrices."""
 
 from __future__ import annotations
 
@@ -132,7 +132,8 @@ class LowRankLinearOperator(LinearOperator):
         return out if self.base is None else self.base.diagonal() + out
 
     def woodbury(self, b: Array, solve: Callable[[LinearOperator, Array], Array]) -> Array:
-        """Solve (base + U S V^H) x = b by B^-1 (I - U (I + S V^H B^-1 U)^-1 S V^H B^-1), of one more matrix (r, r)."""
+        """Solve (base + U S V^H) x = b by Woodbury's formula x = B^-1 (I - U (I + S V^H B^-1 U)^-1 S V^H B^-1) b, which
+        needs solutions with the base B, and with a matrix (r, r)."""
         assert self.base is not None
         r, k = self.u.shape[1], b.shape[1]
         dtype = promote(promote(b.dtype, self.dtype), self.base.dtype)

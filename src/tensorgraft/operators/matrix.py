@@ -19,7 +19,7 @@ class MatrixLinearOperator(LinearOperator):
     """The operator of a matrix (m, n), an array on any backend.
 
     Arguments:
-        tags: what is known of the matrix. Nobody checks that it holds.
+        tags: known properties of the matrix, which are not checked.
     """
 
     _fields = ("matrix", "_given")

@@ -13,5 +13,6 @@ _register: Any = optree.register_pytree_node
 
 
 def register(cls: type, flatten: Any, unflatten: Any) -> None:
-    """`flatten`: object -> (children, what else it is, their names); `unflatten`: (class, what else, children)."""
+    """Register a class as pytree node. `flatten`: object -> (children, static data, names of the children);
+    `unflatten`: (class, static data, children) -> object."""
     _register(cls, flatten, functools.partial(unflatten, cls), namespace=_GLOBAL)

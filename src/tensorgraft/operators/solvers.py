@@ -53,11 +53,11 @@ class LinearSolver(ABC):
             )
 
     def transposed(self) -> LinearSolver:
-        """The solver of the transposed operator."""
+        """Return the solver of the transposed operator."""
         return self
 
     def conjugated(self) -> LinearSolver:
-        """The solver of the conjugate operator."""
+        """Return the solver of the conjugate operator."""
         return self
 
 

@@ -128,7 +128,7 @@ def as_solver(solver: Any, operator: LinearOperator, options: dict[str, Any]) ->
 
 
 def refuse(solution: Solution, solver: LinearSolver, operator: LinearOperator) -> None:
-    """An error where there is no success."""
+    """Raise an error if the solver has failed."""
     backend = solution.success._cell.backend
     with backend.scope():
         flag = backend.logical_not(solution.success._value())

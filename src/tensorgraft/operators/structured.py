@@ -95,7 +95,7 @@ def _divide(b: Array, scalar: Any) -> Array:
 
 
 def best_solver(operator: LinearOperator) -> LinearSolver:
-    """The direct solver that suits an operator best."""
+    """Return the direct solver that suits an operator best."""
     tags = operator.tags
     if "diagonal" in tags:
         return Diagonal()

@@ -54,7 +54,8 @@ class Structure:
         return optree.tree_unflatten(self.tree, leaves)
 
     def checked(self, name: str, x: Any, columns: bool = False) -> list[Array]:
-        """The leaves of a vector (`columns`: of several, along a trailing axis). Raises TypeError, ValueError."""
+        """Return the leaves of a vector (`columns`: of several, along a trailing axis). Raises TypeError,
+        ValueError."""
         leaves: list[Any]
         leaves, tree = optree.tree_flatten(x)
         if tree != self.tree or not all(isinstance(v, Array) for v in leaves):
@@ -88,8 +89,8 @@ class Structure:
         return xp.concat(rows, axis=0)
 
     def unravel(self, x: Array) -> Any:
-        """A vector (n,), or the columns of a matrix (n, k), as the pytree; leaves get their dtypes, of complex numbers
-        the complex one."""
+        """Return a vector (n,), or the columns of a matrix (n, k), as the pytree; leaves get their dtypes, of complex
+        numbers the complex one."""
         tail = x.shape[1:]
         is_complex = dtypes.is_complex(x.dtype)
         leaves, at = [], 0
@@ -130,7 +131,7 @@ def _type(x: Any) -> str:
 
 
 def of(x: Any) -> Structure:
-    """The structure of a pytree of arrays."""
+    """Return the structure of a pytree of arrays."""
     leaves, tree = optree.tree_flatten(x)
     return Structure([ShapeDtype(tuple(v.shape), np.dtype(v.dtype)) for v in leaves], tree)
 

@@ -1,4 +1,4 @@
-"""Tags of linear operators, which say what is known of one, and a table of the rules by which they are passed on."""
+"""Tags of linear operators, which declare properties, and the table of rules by which they propagate."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _TRIANGULAR = ("lower_triangular", "upper_triangular")
 
 
 def closed(tags: Iterable[str], dtype: np.dtype, shape: tuple[int, int] | None = None, name: str = "tags") -> Tags:
-    """The tags and all that follows from them for an operator of this dtype.
+    """Return the tags and all that follows from them for an operator of this dtype.
 
     Raises ValueError for a tag that is not in the table, and for one that the shape (out_size, in_size) contradicts.
     """

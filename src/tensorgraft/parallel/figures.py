@@ -28,7 +28,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class ForecastFigures:
-    """Sizes in bytes on one device, and what devices exchange."""
+    """Sizes in bytes on one device, and the communication between devices."""
 
     mesh: Mesh
     parameters: int

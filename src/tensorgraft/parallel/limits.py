@@ -18,14 +18,15 @@ _limits: list[_Limit] = []  # those in force
 
 @contextlib.contextmanager
 def memory_limit(bytes: int) -> Iterator[None]:
-    """Limit the memory of devices inside a `with` statement: each holds at most so many bytes of what is made inside.
+    """Limit the memory of devices inside a `with` statement: each may hold at most so many bytes of arrays created
+    inside.
 
-    Counted is what tensors and arrays of the Array API hold, as `bytes_by_device` counts it: parameters, gradients, an
-    optimizer's state, and on the way activations of eager code. What a compiled program needs while it runs is its own
-    (`tg.parallel.plan` tells it), and what lazy mode has not computed is not there yet. `auto` chooses by the limit.
+    The memory of tensors and arrays of the Array API is counted as by `bytes_by_device`: parameters, gradients, the
+    state of optimizers, and activations of eager code. The temporary memory of compiled programs is not counted
+    (`tg.parallel.plan` shows it), nor are results that lazy mode has not computed yet. `auto` chooses by the limit.
 
-    Raises `torch.OutOfMemoryError` (MemoryError without PyTorch) where a device would hold more, which names what was
-    asked for and the device; ValueError for a limit below 1.
+    Raises `torch.OutOfMemoryError` (MemoryError without PyTorch) with the request and the device if a device would hold
+    more; ValueError for a limit below 1.
 
     >>> import tensorgraft as tg, torch
     >>> with tg.parallel.memory_limit(1000):

@@ -12,9 +12,10 @@ from tensorgraft.parallel.plans import Output, Plan, Rule
 
 
 def specs_by_name(names: Sequence[str], plan: Plan, modules: Sequence[str] = ()) -> Callable[[str], Any]:
-    """The entry of a plan for a name; None for none. `modules`: names of what is no array, but may have an output.
+    """Return a function from a name to its entry in a plan, or None. `modules`: names of modules, which may have
+    entries for their outputs.
 
-    Raises ValueError for a pattern that fits none, TypeError for a plan that is no mapping."""
+    Raises ValueError for a pattern that matches none, TypeError for a plan that is no mapping."""
     if not isinstance(plan, Mapping):
         raise TypeError(f"shard_: expected a plan that maps patterns of names to specs, got {plan!r}")
     for pattern, entry in plan.items():
@@ -34,6 +35,6 @@ def specs_by_name(names: Sequence[str], plan: Plan, modules: Sequence[str] = ())
 
 
 def resolved(entry: Spec | Rule, name: str, shape: tuple[int, ...], mesh: Mesh) -> Placement:
-    """The placement that an entry of a plan means for an array."""
+    """Return the placement that an entry of a plan means for an array."""
     spec = entry(name, shape, mesh) if callable(entry) else entry
     return placement_of(() if spec is None else spec, mesh, shape, f"shard_: {name}")

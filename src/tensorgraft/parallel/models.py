@@ -22,22 +22,22 @@ def shard_(model: Any, mesh: Mesh, plan: Plan) -> Any:
     writes do not change placements. Functions of `tg.jit` are traced again.
 
     Arguments:
-        model: a `torch.nn.Module` on the mesh's device, or on the CPU, from which parameters, buffers and what
-            optimizers keep of them come one after the other, so that no device has all of it; or a pytree of
+        model: a `torch.nn.Module` on the mesh's device, or on the CPU, from which parameters, buffers and the state of
+            optimizers are moved one after the other, so that no device ever has all of them; or a pytree of
             `tensorgraft.array_api` or JAX arrays (a `tg.Module`, an Equinox model, parameters of Flax), of which a new
             one is returned. Modules of Flax's nnx are changed in place.
         mesh: `tg.parallel.mesh(...)`.
         plan: a mapping of patterns of names (`fnmatch`: "*.mlp.*") to specs as `tg.parallel.shard` takes them, to
-            functions (name, shape, mesh) -> spec, or to `Output(spec)` for what a submodule of that name gives; the
-            first pattern that fits a name counts. Or one that `data_parallel`, `fully_sharded`, `tensor_parallel` or
-            `sequence_parallel` makes. What nothing fits (buffers, too) is whole on every device. Names of a pytree are
-            those of its paths, with dots.
+            functions (name, shape, mesh) -> spec, or to `Output(spec)` for the results of a submodule of that name; the
+            first pattern that matches a name counts. Or a plan made by `data_parallel`, `fully_sharded`,
+            `tensor_parallel` or `sequence_parallel`. Parameters and buffers that no pattern matches are replicated on
+            every device. Names in a pytree are its paths, with dots.
 
     Returns the model.
 
-    Raises ValueError for a pattern that fits no name, specs that do not fit (see `shard`), a parameter that is on
-    another device or only a part of its storage, one whose names have two specs; TypeError for a model that is
-    neither; RuntimeError, on every process, where several have different parameters.
+    Raises ValueError for a pattern that matches no name, invalid specs (see `shard`), a parameter that is on another
+    device or only a part of its storage, or one whose names have two specs; TypeError for other models; RuntimeError,
+    on every process, if processes have different parameters.
 
     >>> import tensorgraft as tg, torch
     >>> model = torch.nn.Linear(4, 2).to(tg.device("jax"))

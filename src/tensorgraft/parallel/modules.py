@@ -98,7 +98,7 @@ def _batch_axes(entry: Output, mesh: Mesh) -> tuple[str, ...]:
 
 
 class OutputHook:
-    """A hook that places what a submodule gives as a plan says. (A class, so that a module with such hooks can be
+    """A hook that places the output of a submodule by a plan. (A class, so that a module with such hooks can be
     pickled.)"""
 
     def __init__(self, mesh: Mesh, entry: Output) -> None:

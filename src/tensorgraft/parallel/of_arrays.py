@@ -25,7 +25,7 @@ def shard(x: Array, mesh: Mesh, placement: Placement) -> Array:
 
 
 def own(x: Array, mesh: Mesh) -> Any:
-    """The array that this process has for itself; None for one that is spread already, or being traced."""
+    """Return the array that this process has for itself; None for one that is spread already, or being traced."""
     _check("shard", x, mesh)
     value, xp = x._value(), x._cell.backend
     return None if xp.is_traced(value) or placement(x) is not None else value

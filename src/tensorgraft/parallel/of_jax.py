@@ -14,7 +14,7 @@ def shard(x: Array, mesh: Mesh, placement: Placement) -> Array:
 
 
 def own(x: Array, mesh: Mesh) -> Any:
-    """An array that this process has for itself; None for one that is spread already, or being traced."""
+    """Return an array that this process has for itself; None for one that is spread already, or being traced."""
     xp = registry.get("jax")
     return None if xp.is_traced(x) or xp.placement(x) is not None else x
 

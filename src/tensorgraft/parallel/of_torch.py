@@ -47,7 +47,8 @@ def shard(x: Tensor, mesh: Mesh, placement: Placement) -> Tensor:
 
 
 def own(x: Tensor, mesh: Mesh) -> Any:
-    """The array of a tensor that this process has for itself; None for one that is spread already, or being traced."""
+    """Return the array of a tensor that this process has for itself; None for one that is spread already, or being
+    traced."""
     if state.now.capture is not None or x.device.type not in ("cpu", TYPE):
         return None
     if x.device.type == TYPE and placement(x) is not None:

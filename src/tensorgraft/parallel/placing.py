@@ -24,15 +24,17 @@ def shard(x: Any, mesh: Mesh, spec: Spec) -> Any:
         x: a `torch.Tensor` (of the CPU, or of the mesh's device), a `tensorgraft.array_api` array, a `jax.Array`; or a
             pytree of such, whose other leaves stay as they are.
         mesh: `tg.parallel.mesh(...)`, PyTorch's `DeviceMesh` with names, or JAX's `Mesh`.
-        spec: for each dimension None, the name of an axis or a tuple of names, as `jax.sharding.PartitionSpec`; what is
-            left out is whole. Or PyTorch's `Shard(dim)` and `Replicate()`, one for each axis of the mesh.
+        spec: for each dimension None, the name of an axis or a tuple of names, as in `jax.sharding.PartitionSpec`;
+            missing dimensions are not split. Or PyTorch's `Shard(dim)` and `Replicate()`, one for each axis of the
+            mesh.
 
     Returns arrays of the same kinds; tensors are on the mesh's device. Gradients flow through. Later writes into a
     tensor, or an array of the Array API, keep its placement.
 
-    Raises ValueError for an axis that the mesh has not, more entries than dimensions, a dimension that does not divide
-    (nothing is padded), an array on another device; TypeError for what is no array. Of several processes each gives all
-    of the same values, and takes its pieces: RuntimeError, on every process, where they differ.
+    Raises ValueError for an axis that the mesh does not have, more entries than dimensions, a dimension that is not
+    divisible (nothing is padded), an array on another device; TypeError for other objects. In a program of several
+    processes each passes the same whole array, and keeps its pieces: RuntimeError, on every process, if the arrays
+    differ.
 
     >>> import tensorgraft as tg, torch
     >>> mesh = tg.parallel.mesh((1, 1), ("data", "model"), device="jax")
@@ -57,13 +59,16 @@ def replicate(x: Any, mesh: Mesh) -> Any:
 
 
 def shard_batch(batch: Any, mesh: Mesh, axis: str | tuple[str, ...] | None = None) -> Any:
-    """The arrays of a batch (a pytree, of tensors that a `DataLoader` gave, for example), their first dimension split.
+    """Return the arrays of a batch (a pytree, for example of tensors from a `DataLoader`), split along their first
+    dimension.
 
-    Of several processes each gives its part, and the batch is all parts in the order of `batch_part`: a host feeds what
-    it has. (What has no dimensions is the same on all. An array that is spread already is the whole.)
+    In a program of several processes each passes its part, and the batch consists of all parts in the order of
+    `batch_part`. (Arrays without dimensions are the same on all processes. An array that is already placed over the
+    mesh is the whole batch.)
 
     Arguments:
-        axis: of the mesh; by default "data" where there is one, else the first. Several divide it together.
+        axis: an axis of the mesh, or several, which split the dimension together; by default "data" if the mesh has it,
+            else the first one.
 
     Raises as `shard` does.
     """
@@ -83,11 +88,11 @@ def shard_batch(batch: Any, mesh: Mesh, axis: str | tuple[str, ...] | None = Non
 
 
 def batch_part(mesh: Mesh, axis: str | tuple[str, ...] | None = None) -> tuple[int, int]:
-    """Return (which part, of how many) of a batch this process gives to `shard_batch`; (0, 1) in a program of one
-    process.
+    """Return (number of the part, number of parts) of a batch that this process passes to `shard_batch`; (0, 1) in a
+    program of one process.
 
-    It is what `DistributedSampler(data, rank=part, num_replicas=parts)` wants to know. Processes between which the axis
-    does not run have the same part, and give the same. Raises ValueError for an axis that the mesh has not.
+    For `DistributedSampler(data, rank=part, num_replicas=parts)`. Processes that do not differ along the axis have the
+    same part, and pass the same data. Raises ValueError for an axis that the mesh does not have.
 
     >>> import tensorgraft as tg
     >>> tg.parallel.batch_part(tg.parallel.mesh(1, "data", device="jax"))
@@ -99,9 +104,10 @@ def batch_part(mesh: Mesh, axis: str | tuple[str, ...] | None = None) -> tuple[i
 
 
 def process_index() -> int:
-    """The number of this process among those over whose devices a mesh of the default backend is; starts the backend.
+    """Return the number of this process among those over whose devices a mesh of the default backend is; starts the
+    backend.
 
-    Raises RuntimeError where the others do not come.
+    Raises RuntimeError if the other processes do not start in time.
 
     >>> import tensorgraft as tg
     >>> tg.parallel.process_index(), tg.parallel.process_count()
@@ -113,7 +119,7 @@ def process_index() -> int:
 def process_count() -> int:
     """Over the devices of how many processes a mesh of the default backend is; starts the backend.
 
-    Raises RuntimeError where the others do not come.
+    Raises RuntimeError if the other processes do not start in time.
     """
     return registry.get(registry.default()).processes()[1]
 
@@ -163,9 +169,10 @@ def constrain(x: Any, spec: Spec, mesh: Mesh | None = None) -> Any:
 
 
 def placement(x: Any) -> Placement | None:
-    """Return where the pieces of an array lie; None for one that is on one device. (XLA chooses for what it computes.)
+    """Return the placement of an array; None for an array on one device. (XLA chooses placements of intermediate
+    results.)
 
-    Raises TypeError for what is no array, and TracedValueError inside a compiled function, where that is not known.
+    Raises TypeError for other objects, and TracedValueError inside a compiled function, where the placement is unknown.
     """
     return front_end("placement", x).placement(x)
 
@@ -209,8 +216,8 @@ def note_mesh(mesh: Mesh) -> None:
 
 
 def front_end(name: str, x: Any) -> ModuleType:
-    """Return the module that places arrays of the kind of `x`. Raises TypeError, with the caller's name, for what is no
-    array."""
+    """Return the module that places arrays of the kind of `x`. Raises TypeError, with the caller's name, for anything
+    but an array."""
     framework = framework_of(x)
     if framework == "torch":
         from tensorgraft.parallel import of_torch

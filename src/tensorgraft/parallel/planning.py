@@ -1,4 +1,4 @@
-"""`tg.parallel.plan`: what a step needs of each device and what devices exchange, before there are any."""
+"""`tg.parallel.plan`: forecasts the memory of each device and the communication of a step, without devices."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Forecast(ForecastFigures):
     """A forecast of what a step will need. All sizes are bytes on one device. `print` it.
 
-    `total` is what the step holds at most: what is given to it, results that do not take its place (gradients among
-    them), and temporaries.
+    `total` is the largest amount that the step holds: its inputs, results that do not replace inputs (such as
+    gradients), and temporaries.
     """
 
     def __str__(self) -> str:
@@ -29,24 +29,25 @@ class Forecast(ForecastFigures):
 
 
 def plan(step: Callable[..., Any], /, *args: Any, mesh: Mesh | None = None, **kwargs: Any) -> Forecast:
-    """Forecast what the call `step(*args, **kwargs)` will need on a mesh that need not be there, without any memory.
+    """Forecast the memory and communication of the call `step(*args, **kwargs)` on a mesh that need not exist, without
+    using memory.
 
-    Modules and inputs are of PyTorch's device `meta`, and so is what optimizers keep; `shard_`, `shard_batch`, `shard`
-    and `auto` place them on a `tg.parallel.mesh(..., abstract=True)` as they do the real ones. The step is traced as
-    `tg.jit` traces it, partitioned and compiled by XLA for as many simulated devices of a CPU, in a process of its own,
-    and nothing of it runs: afterwards everything is as it was, and on the device `meta`.
+    Modules, inputs and the state of optimizers are on PyTorch's device `meta`; `shard_`, `shard_batch`, `shard` and
+    `auto` place them on a `tg.parallel.mesh(..., abstract=True)` as they do the real ones. The step is traced as
+    `tg.jit` traces it, partitioned and compiled by XLA for as many simulated devices of a CPU, in a separate process,
+    and is not run: afterwards all tensors are unchanged, on the device `meta`.
 
     Arguments:
         step: a function of a PyTorch program, forward pass alone or a whole training step with `loss.backward()` and
             `optimizer.step()`, compiled by `tg.jit` or not.
-        args, kwargs: its arguments; with what the function reaches, they are what is placed.
-        mesh: that on which all of it lies, where that is to be checked.
+        args, kwargs: its arguments, which are placed, as are the tensors that the function captures.
+        mesh: the mesh of all these tensors, to be checked; by default that of the tensors.
 
     Returns a `Forecast`. Temporaries are as XLA's compiler for CPUs arranges them (products in bfloat16 are float32
     there), and so is the choice between a reduce-scatter and an all-reduce whose result is cut.
 
-    Raises ValueError where nothing has been placed, or on another mesh, or on several; TypeError for a mesh of a
-    backend that cannot; TracedValueError as `tg.jit` does; RuntimeError where XLA fails.
+    Raises ValueError if nothing is placed, or on another mesh, or on several; TypeError for a backend without this;
+    TracedValueError as `tg.jit` does; RuntimeError if XLA fails.
 
     >>> import tensorgraft as tg, torch
     >>> mesh = tg.parallel.mesh(2, "data", device="jax", abstract=True)
@@ -75,7 +76,7 @@ def plan(step: Callable[..., Any], /, *args: Any, mesh: Mesh | None = None, **kw
 
 
 def _uncompiled(step: Any) -> Any:
-    """The function that `tg.jit` was given."""
+    """Return the function that `tg.jit` was given."""
     if isinstance(step, types.MethodType) and hasattr(step.__func__, "__wrapped__"):
         return types.MethodType(_uncompiled(step.__func__), step.__self__)
     return step.__wrapped__ if type(step).__module__.startswith("tensorgraft.") else step
@@ -122,7 +123,7 @@ def _exchanges(mesh: Mesh, e: Explanation) -> list[Exchange]:
 
 
 def axes_of(group: tuple[int, ...], mesh: Mesh) -> tuple[str, ...]:
-    """The axes of a mesh along which the devices of a group differ, by their places in it."""
+    """Return the axes of a mesh along which the devices of a group differ, by their places in it."""
     axes = []
     for d, name in enumerate(mesh.names):
         step = math.prod(mesh.shape[d + 1 :])
@@ -132,7 +133,8 @@ def axes_of(group: tuple[int, ...], mesh: Mesh) -> tuple[str, ...]:
 
 
 def _advice(kind: str, axes: tuple[str, ...], size: int, backward: bool, weights: list[Input], mesh: Mesh) -> str:
-    """A rule of thumb: what is exchanged is told by its size, which is that of a weight or of something computed."""
+    """Return advice by a rule of thumb: an exchange is recognised by its size as that of a weight or of an
+    activation."""
     axes_text = " and ".join(map(repr, axes)) or "the mesh"
     parts = math.prod(mesh.extents[name] for name in axes)
     if kind == "all-gather":

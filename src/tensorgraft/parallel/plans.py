@@ -16,13 +16,13 @@ EVERY_AXIS = "*"  # in `Output.batch`: all axes of the mesh
 
 @dataclass(frozen=True)
 class Output:
-    """The placement, in a plan, of what a submodule gives (`tg.parallel.constrain` of its tensors of as many
-    dimensions).
+    """The placement, in a plan, of the results of a submodule: `tg.parallel.constrain` of tensors with as many
+    dimensions.
 
     Arguments:
-        spec: as for `tg.parallel.shard`; () for what `batch` says alone.
-        batch: axes of the mesh: of a tensor of any number of dimensions the first is split along them, where it is as
-            long as that of what the submodule was given, and divides.
+        spec: as for `tg.parallel.shard`; () if there is only `batch`.
+        batch: axes of the mesh, along which the first dimension of tensors of any number of dimensions is split, if it
+            is divisible and as long as that of the submodule's arguments.
     """
 
     spec: tuple[Any, ...] = ()
@@ -36,15 +36,15 @@ def data_parallel() -> dict[str, Any]:
 
 
 def fully_sharded(*axes: str, smallest: int = 0) -> dict[str, Any]:
-    """Every parameter, its gradient and its optimizer's state in pieces, whole only while it is used (ZeRO-3,
-    Rajbhandari et al., arXiv 1910.02054): the largest dimension that divides is split. What submodules give stays split
-    by its batch, so that it is weights that are gathered.
+    """Split every parameter, its gradient and its optimizer's state along the largest divisible dimension; parameters
+    are gathered only while they are used (ZeRO-3, Rajbhandari et al., arXiv 1910.02054). Results of submodules remain
+    split along the batch, so that weights are gathered and not activations.
 
     Arguments:
-        axes: of the mesh, over all of which parameters are split; by default all that it has.
-        smallest: parameters of fewer elements stay whole.
+        axes: the axes of the mesh over which parameters are split; by default all of them.
+        smallest: parameters of fewer elements are not split.
 
-    Returns a plan. Raises nothing; `shard_` raises ValueError for an axis that the mesh has not.
+    Returns a plan. Raises nothing; `shard_` raises ValueError for an axis that the mesh does not have.
     """
 
     def rule(name: str, shape: tuple[int, ...], mesh: Mesh) -> Any:
@@ -142,7 +142,7 @@ def sequence_parallel(module: Any, axis: str = "model", batch: str | None = "dat
     (Korthikanti et al., arXiv 2205.05198), that is, the results of layer normalisation, (batch, sequence, features).
 
     Arguments:
-        axis: of the mesh, along which layers and sequences are split.
+        axis: the axis of the mesh along which layers and sequences are split.
         batch: the axis along which the batch is split; None for none.
 
     Returns a plan. Raises ValueError as `tensor_parallel` does, and where the model has no layer normalisation.

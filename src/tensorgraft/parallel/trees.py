@@ -20,7 +20,7 @@ def jax_of(tree: Any) -> ModuleType | None:
 
 
 def flatten(tree: Any) -> tuple[list[tuple[str, Any]], Callable[[list[Any]], Any]]:
-    """Return ((name, leaf) in order, what puts leaves together again)."""
+    """Return ((name, leaf) in order, a function that rebuilds the tree of leaves)."""
     nnx = sys.modules.get("flax.nnx")
     if nnx is not None and isinstance(tree, nnx.Module):  # objects, which may be shared: in place
         named, unflatten = flatten(nnx.state(tree))

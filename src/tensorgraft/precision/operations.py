@@ -125,7 +125,7 @@ class Casting:
         return self._as_before(results, args, dtype) if self.keeps else results
 
     def _as_before(self, results: Any, args: Sequence[Any], dtype: np.dtype) -> Any:
-        """The operands of an operation have one dtype, which its results in the dtype that it was cast to had."""
+        """Convert results in the dtype to which the operands were cast back to the operands' own dtype."""
         own_dtype = next((self.inner.dtype_of(x) for x in _flat(args) if self._eligible(x)), dtype)
         if own_dtype == dtype:
             return results

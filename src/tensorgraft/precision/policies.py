@@ -1,4 +1,4 @@
-"""Tables of the selectable policies of autocast: the operators that it casts, and to what.
+"""Tables of the selectable policies of autocast: the operators that it casts, and the dtypes.
 
 A row is an ATen overload ("mm", "pow.Tensor_Scalar") under the kind of its cast:
 

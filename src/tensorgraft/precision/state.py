@@ -25,7 +25,7 @@ SUPPORTED = (dtypes.bfloat16, dtypes.float16)
 
 @dataclass(frozen=True)
 class Region:
-    """The settings of an autocast region. Hashable: what is compiled inside is found again by it."""
+    """The settings of an autocast region. Hashable, as a part of the keys of compiled programs."""
 
     policy: str
     dtype: np.dtype  # the dtype of kind `lower_precision_fp`
@@ -51,13 +51,14 @@ on_policies: list[Callable[[frozenset[str], bool], None]] = []
 
 
 def current() -> Region | None:
-    """The innermost enabled region that this thread is in; None outside, and in a disabled one. Raises nothing."""
+    """Return the innermost enabled region that this thread is in; None outside, and in a disabled one. Raises
+    nothing."""
     region = _now.regions[-1][0] if _now.regions else None
     return region if region is not None and region.enabled else None
 
 
 def policy() -> str:
-    """The name of the policy that holds in this thread. Raises nothing."""
+    """Return the name of the policy that holds in this thread. Raises nothing."""
     named = _now.policies
     return named[-1] if named else _default
 
@@ -71,7 +72,7 @@ def write_policy(code: StraightLine) -> None:
 
 
 def policies_in_use() -> frozenset[str]:
-    """The default policy, and those that regions of any thread name."""
+    """Return the default policy, and those that regions of any thread name."""
     return frozenset({_default, *_named})
 
 
@@ -129,7 +130,7 @@ class autocast:
 
     Raises:
         ValueError: for an unknown policy.
-        TypeError: for a dtype that is none.
+        TypeError: for an invalid dtype.
 
     >>> import tensorgraft as tg, torch
     >>> x = torch.ones(2, 2, device=tg.device("numpy"))

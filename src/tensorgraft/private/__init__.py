@@ -1,10 +1,10 @@
-"""Names of frameworks that are not public: which we use, what for, and what is done where one is missing.
+"""Private names of frameworks: which ones are used, by which features, and the handling of missing ones.
 
-A table for each framework (`torch`, `jax`, `tensorflow`; of NumPy none is used) says what needs which names. A feature
-is some of our modules. When the first of them is imported its names are looked for, as far as the framework's modules
-are there; where one is missing, the feature is off: its modules cannot be imported, with an error that names it, and
-what is put together of several features (the front end of PyTorch) does without it. `tests/test_private_names.py`
-compares the tables with the code.
+A table for each framework (`torch`, `jax`, `tensorflow`; none of NumPy) lists the names that each feature needs. A
+feature is a set of modules. When the first of them is imported, its names are checked, as far as the framework's
+modules are imported; where one is missing, the feature is off: its modules cannot be imported, with an error that names
+it, and what is put together of several features (the front end of PyTorch) does without it.
+`tests/test_private_names.py` compares the tables with the code.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _off: dict[tuple[str, str], str] = {}
 
 
 def of_module(module: str) -> tuple[Names, Feature] | None:
-    """The feature of a module of ours: the one that names it, or the package that it is in, most closely."""
+    """Return the feature of a module of ours: the one that names it, or the package that it is in, most closely."""
     while module:
         if module in _by_module:
             return _by_module[module]
@@ -55,7 +55,7 @@ def require(module: str) -> None:
 
 
 def off() -> list[str]:
-    """Return what is off in this process, and why: a line for each feature."""
+    """Return the features that are off in this process, with the reasons: a line for each."""
     return [*_off.values()]
 
 
@@ -102,6 +102,6 @@ class _Gate:
 
 
 def watch() -> None:
-    """Names are looked for from now on, whenever a module of a feature is imported."""
+    """Check names from now on, whenever a module of a feature is imported."""
     if _Gate not in sys.meta_path:
         sys.meta_path.insert(0, _Gate)

@@ -55,7 +55,7 @@ class Names:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """(2, 10) of "2.10.0+cpu"; () of what is no version."""
+    """Return (2, 10) for "2.10.0+cpu"; () for a text that is no version."""
     numbers = re.match(r"(\d+)\.(\d+)", version)
     return () if numbers is None else (int(numbers[1]), int(numbers[2]))
 
@@ -94,7 +94,7 @@ _ABSENT = object()
 
 
 def _attribute(owner: Any, name: str) -> Any:
-    """An attribute, or `_ABSENT`."""
+    """Return an attribute, or `_ABSENT`."""
     if not isinstance(owner, ModuleType) or "__getattr__" not in vars(owner):
         return getattr(owner, name, _ABSENT)
     # deprecated names warn where they are used, not here (this context makes Python forget which warnings it has shown)

@@ -1,4 +1,4 @@
-"""Names of PyTorch that are not public, by what needs them. (`private` says what is done with them.)"""
+"""Private names of PyTorch, by feature (see `private`)."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def _primitive(name: str) -> Callable[..., Any]:
 
 
 def _composite(name: str, composite: Callable[..., Any]) -> Callable[..., Any]:
-    """The hub's own, in terms of primitives, where an operand is quantised."""
+    """Make the method of a composite: the hub's own if an operand is quantised, otherwise the inner backend's."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if any(map(_holds, args)) or any(map(_holds, kwargs.values())):
@@ -138,7 +138,8 @@ class QuantizingBackend(_Operations):
         return self.inner.from_dlpack(x)
 
     def astype(self, x: Array, dtype: np.dtype, /) -> Array:
-        """Another floating dtype is what the numbers are rounded to; any other makes an array dense."""
+        """Convert: to another floating dtype by changing that to which numbers are dequantised; to any other dtype as a
+        dense array."""
         if not isinstance(x, Quantized):
             return self.inner.astype(x, dtype)
         if dtypes.is_floating(dtype) and x.dtype == dtypes.float32:
@@ -149,14 +150,15 @@ class QuantizingBackend(_Operations):
         return self.inner.astype(dense(self.inner, x), dtype)
 
     def dense(self, x: Array, /) -> Array:
-        """The numbers, as an array of the backend inside."""
+        """Return the numbers, as an array of the backend inside."""
         return dense(self.inner, x) if isinstance(x, Quantized) else x
 
     def ensure_owned(self, x: Array, /) -> Array:
         return x if isinstance(x, Quantized) else self.inner.ensure_owned(x)
 
     def transposed_convolution(self, x: Array, w: Array, /, *args: Any, **kwargs: Any) -> Array:
-        """The inner backend's, which may be faster than the hub's composite, with dequantised weights."""
+        """Compute it by the inner backend with dequantised weights, since that may be faster than the hub's
+        composite."""
         result = convolutions.convolved("transposed_convolution", self.inner, x, w, *args, **kwargs)
         if result is None:
             return super().transposed_convolution(x, w, *args, **kwargs)
@@ -286,7 +288,7 @@ def _flat(xs: Sequence[Any]) -> list[Any]:
 
 
 def joined(kinds: Sequence[tuple[Any, ...] | None], leaves: Sequence[Any]) -> list[Any]:
-    """Arrays of these kinds (`Quantized.kind`; None: as it is) out of the first of the leaves."""
+    """Return arrays of these kinds (`Quantized.kind`; None: as it is) out of the first of the leaves."""
     rest = iter(leaves)
     arrays = []
     for kind in kinds:
@@ -298,7 +300,7 @@ def joined(kinds: Sequence[tuple[Any, ...] | None], leaves: Sequence[Any]) -> li
 
 
 def quantizing(xp: Backend) -> QuantizingBackend:
-    """The one wrapper of a backend, which lives as long as that."""
+    """Return the one wrapper of a backend, which lives as long as that."""
     if isinstance(xp, QuantizingBackend):
         return xp
     wrapper = xp.__dict__.get("_quantizing")

@@ -71,7 +71,7 @@ class Method:
             )
 
     def quantized(self, weights: Mapping[str, Weight], stage: Stage) -> dict[str, Quantized]:
-        """All weights, quantised on their backends. The stage is left with whatever it showed last."""
+        """Return all weights, quantised on their backends. The stage is left with whatever it showed last."""
         rounded = {name: self._nearest(name, w) for name, w in weights.items()}
         asking = [name for name, w in weights.items() if w.scheme.is_static or self.rounding == "gptq"]
         if not asking and self.calibrate is not None:
@@ -112,7 +112,7 @@ class _Run:
             )
 
     def ranges(self, names: Iterable[str], weights: Mapping[str, Quantized]) -> dict[str, Quantized]:
-        """Fixed ranges of what multiplies weights, measured in the model as it is."""
+        """Return fixed ranges of the inputs of weights, measured in the unquantised model."""
         watches = {name: self._watch(name) for name in names}
         self._measure({}, watches)
         return {name: self._with_range(weights[name], watch) for name, watch in watches.items()}
@@ -140,7 +140,7 @@ class _Run:
         return _Watch(name, observed, sink)
 
     def _measure(self, watched: Mapping[str, Quantized], watches: Mapping[str, _Watch]) -> list[str]:
-        """Run all batches. Returns the names of what is watched in the order in which it was reached."""
+        """Run all batches. Returns the names of the observed weights in the order of their first use."""
         order: list[str] = []
         relays, watching = [], {}
         for name, watch in watches.items():

@@ -72,7 +72,7 @@ class Encoding:
         return 8 // self.bits if self.kind != "float" and self.bits in (1, 2, 4) else 1
 
     def encode(self, xp: Backend, x: Array) -> Array:
-        """float32 values in units of the scale, zero point added -> codes, the nearest ones."""
+        """Return the codes nearest to `x`: float32 values divided by the scale, with the zero point added."""
         if self.kind == "integer":
             return xp.astype(xp.clip(xp.round(x), float(self.low), float(self.high)), self.dtype)
         if self.kind == "float":
@@ -84,7 +84,7 @@ class Encoding:
         return xp.gather(xp.asarray(codes), (rank,))
 
     def decode(self, xp: Backend, codes: Array) -> Array:
-        """Codes -> float32, in units of the scale."""
+        """Return the float32 values of codes, before they are scaled."""
         if self.kind == "table":
             return xp.gather(xp.asarray(np.array(self.table, np.float32)), (xp.astype(codes, dtypes.int32),))
         return xp.astype(codes, dtypes.float32)
@@ -97,7 +97,8 @@ class Encoding:
     # ---- memory ------------------------------------------------------------------------------------------------------
 
     def pack(self, xp: Backend, codes: Array) -> Array:
-        """Codes of any shape -> bytes (n,), the first code in the lowest bits; as they are where a code is a byte."""
+        """Return codes of any shape as bytes (n,), with the first code of a byte in its lowest bits; codes of 8 bits
+        are returned unchanged."""
         if self.packed == 1:
             return codes
         n = xp.size(codes)
@@ -115,7 +116,7 @@ class Encoding:
         return packed
 
     def unpack(self, xp: Backend, packed: Array, shape: tuple[int, ...]) -> Array:
-        """The codes of a `shape`, in `dtype`."""
+        """Return the codes in packed bytes, as an array of `shape` and `dtype`."""
         if self.packed == 1:
             return packed
         n = 1
@@ -159,7 +160,8 @@ def _ascending(table: tuple[float, ...], to_even: bool) -> tuple[np.ndarray, np.
 
 
 def _small_float(name: str, bits: int) -> Encoding:
-    """Floats that no backend has: codes with a sign bit, as the OCP Microscaling Formats Specification 1.0 has them."""
+    """Return a float encoding of the OCP Microscaling Formats Specification 1.0 that no backend has as a dtype, as a
+    table of its codes; the highest bit is the sign."""
     codes = np.arange(1 << bits, dtype=np.uint8).view(np.dtype(getattr(ml_dtypes, f"{name}fn")))
     return Encoding(name, bits, "table", table=tuple(codes.astype(np.float32).tolist()))
 
@@ -169,8 +171,8 @@ def is_table(table: tuple[float, ...]) -> bool:
 
 
 @functools.cache
-def tabled(table: tuple[float, ...]) -> Encoding:
-    """Codes that stand for the numbers of a table, at most 256."""
+def table_encoding(table: tuple[float, ...]) -> Encoding:
+    """Return the encoding whose codes are positions in a table of at most 256 numbers."""
     return Encoding("table", max(1, (len(table) - 1).bit_length()), "table", table=table)
 
 

@@ -1,4 +1,4 @@
-"""Ranges that a fixed scale for what multiplies a weight covers, found batch by batch, on the host."""
+"""Ranges of the inputs that weights are multiplied with, for fixed scales; determined batch by batch on the host."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _LEAST = float(np.finfo(np.float32).tiny)  # scales below it have no reciprocal
 
 
 class InputRange:
-    """The range of numbers that come in batches.
+    """The range of the numbers of several batches.
 
     Arguments:
-        observer: "minmax", all of them; "percentile" (99.9) or, for example, "percentile_99.5", all but the outermost,
-            of magnitudes, or, with a zero point, on either side; "mse", that with which the mean square error of
-            rounding is least. The last two look at a histogram of 8192 bins.
+        observer: "minmax": all numbers. "percentile" (99.9) or, for example, "percentile_99.5": without the outermost
+            magnitudes, or with a zero point without the outermost numbers on either side. "mse": the range with the
+            least mean square error of rounding. The last two use a histogram of 8192 bins.
         with_zero: the range has a zero point, and need not be symmetric.
     """
 
@@ -34,7 +34,7 @@ class InputRange:
         self.histogram = None if observer == "minmax" else _Histogram()
 
     def update(self, x: np.ndarray) -> None:
-        """Finite numbers of any shape."""
+        """Extend the range by a batch of finite numbers, of any shape."""
         if x.size:
             self.low, self.high = min(self.low, float(x.min())), max(self.high, float(x.max()))
             if self.histogram is not None:
@@ -46,13 +46,13 @@ class InputRange:
         if self.histogram is not None and self.percent is not None:
             below, above = self.histogram.outermost(self.percent / 100, self.with_zero)
             low, high = max(low, below), min(high, above)
-        scale, zero = self._of(low, high)
+        scale, zero = self._scale_and_zero_of(low, high)
         if self.histogram is not None and self.percent is None:
             errors = [self.histogram.error(scale * share, zero) for share in _SHARES]
             scale *= _SHARES[int(np.argmin(errors))]
         return np.asarray(max(scale, _LEAST), np.float32), np.asarray(zero, np.float32) if self.with_zero else None
 
-    def _of(self, low: float, high: float) -> tuple[float, float]:
+    def _scale_and_zero_of(self, low: float, high: float) -> tuple[float, float]:
         if not self.with_zero:
             return (max(high, -low) / HIGH or 1.0), 0.0
         scale = (high - low) / (HIGH - LOW) or 1.0
@@ -60,12 +60,12 @@ class InputRange:
 
 
 def range_of(scheme: Scheme, observer: str) -> InputRange | None:
-    """Return a range for what multiplies an array of a scheme; None where the scheme keeps none."""
+    """Return an `InputRange` for the inputs of an array of a scheme, or None if the scheme has no fixed range."""
     return InputRange(observer, scheme.parts[-1] == "input_zero") if scheme.is_static else None
 
 
 def with_range(q: Quantized, observed: InputRange | None) -> Quantized:
-    """Return `q` with a range that was found; its arrays are NumPy's."""
+    """Return `q` with the scale (and zero point) of its inputs, as arrays of NumPy."""
     if observed is None:
         return q
     scale, zero = observed.scale_and_zero()
@@ -73,13 +73,13 @@ def with_range(q: Quantized, observed: InputRange | None) -> Quantized:
 
 
 class _Histogram:
-    """Counts of numbers in bins of equal width about zero, which become twice as wide where numbers lie beyond. Zeros,
-    of which activations have many, are counted apart."""
+    """Counts of numbers in bins of equal width on both sides of zero; their width is doubled until all numbers are
+    inside. Zeros, of which activations have many, are counted separately."""
 
     def __init__(self) -> None:
         self.counts = np.zeros(_BINS)
         self.zeros = 0
-        self.reach = 0.0  # the bins are those of (-reach, reach)
+        self.reach = 0.0  # the bins divide (-reach, reach)
 
     def update(self, x: np.ndarray) -> None:
         values = x.reshape(-1).astype(np.float64)
@@ -94,11 +94,12 @@ class _Histogram:
             pairs = self.counts.reshape(-1, 2).sum(1)
             self.counts = np.pad(pairs, _BINS // 4)
             self.reach *= 2
-        at = np.floor((values / self.reach + 1) * (_BINS // 2)).astype(np.int64)
-        self.counts += np.bincount(np.clip(at, 0, _BINS - 1), minlength=_BINS)
+        bins = np.floor((values / self.reach + 1) * (_BINS // 2)).astype(np.int64)
+        self.counts += np.bincount(np.clip(bins, 0, _BINS - 1), minlength=_BINS)
 
     def outermost(self, part: float, with_zero: bool) -> tuple[float, float]:
-        """Return (low, high) that contain a `part` of the numbers, as `observers` count them."""
+        """Return (low, high) that contain a fraction `part` of the numbers, by the same definition of percentiles as
+        `observers`."""
         half = _BINS // 2
         counts = self.counts.copy()
         counts[half] += self.zeros
@@ -113,7 +114,7 @@ class _Histogram:
         return (half - below) * width, (above - half) * width
 
     def error(self, scale: float, zero: float) -> float:
-        """The sum of squares of what rounding to int8 codes changes."""
+        """Return the sum of squared errors of rounding to int8 codes."""
         middles = (np.arange(_BINS) + 0.5) * (2 * self.reach / _BINS) - self.reach
         rounded = (np.clip(np.round(middles / scale) + zero, LOW, HIGH) - zero) * scale
         return float((self.counts * (rounded - middles) ** 2).sum())

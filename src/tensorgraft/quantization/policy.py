@@ -46,7 +46,7 @@ def on_missing(policy: str) -> Iterator[None]:
 
 
 def missing(operation: str, shapes: str, times: int = 1) -> None:
-    """An operation is about to make its operands dense."""
+    """Note that an operation dequantises its operands: it is counted, and warned of or refused by the policy."""
     if not _now.counting:
         return
     if _now.notes is not None:
@@ -88,7 +88,7 @@ def counted(notes: Notes) -> None:
 
 
 def counting(run: Callable[..., Any], notes: Notes) -> Callable[..., Any]:
-    """A program that counts, or raises, at every call, before it computes."""
+    """Return a program that counts, or raises, at every call, before it computes."""
     if not notes:
         return run
 
@@ -102,7 +102,7 @@ def counting(run: Callable[..., Any], notes: Notes) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def allowed() -> Iterator[None]:
-    """Context in which dequantisation is intended, and so neither counted nor forbidden."""
+    """A context in which dequantisation is intended, and neither counted nor forbidden."""
     before, _now.counting = _now.counting, False
     try:
         yield

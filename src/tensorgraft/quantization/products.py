@@ -23,8 +23,8 @@ _SHORT = (dtypes.float32, dtypes.bfloat16, dtypes.float16)
 def dot_general(
     xp: Backend, a: Any, b: Any, contract: Axes, batch: Axes = ((), ()), dtype: np.dtype | None = None
 ) -> Array:
-    """A product with one quantised operand or two. Scales that are the same along the contracted axes multiply the
-    product of the codes; others, the codes."""
+    """Compute a product with one quantised operand or two. Scales that are the same along the contracted axes multiply
+    the product of the codes; others, the codes."""
     for side, (q, other) in enumerate(((a, b), (b, a))):
         notice(xp, q, other, contract[side], contract[1 - side])
     if xp.compiles:  # eagerly one program: decoded numbers are not written to memory where that can be helped
@@ -64,7 +64,7 @@ def _product(xp: Backend, a: Any, b: Any, contract: Axes, batch: Axes, dtype: np
 def _of_matrix(
     xp: Backend, q: Any, other: Any, side: int, contract: Axes, batch: Axes, result: np.dtype
 ) -> Array | None:
-    """A product with all of a matrix, transposed or not, for which backends have kernels of their own; None for
+    """Compute a product with all of a matrix, transposed or not, for which backends have kernels of their own; None for
     others."""
     if not isinstance(q, Quantized) or isinstance(other, Quantized) or len(q.base) != 2 or batch[0]:
         return None
@@ -97,7 +97,8 @@ def _constant(xp: Backend, q: Quantized, axes: Sequence[int]) -> bool:
 
 
 def _as_it_lies(q: Quantized, side: int, contract: Axes, batch: Axes) -> tuple[Quantized, Axes, Axes]:
-    """A transposed operand as its codes lie, with other axes contracted: compilers know products of bytes by that."""
+    """Return a transposed operand as its codes lie, with other axes contracted: compilers know products of bytes by
+    that."""
     base_view = q.full()
     strides = base_view.geometry.strides
     order = [strides.index(s) if s in strides else -1 for s in q.geometry.strides]

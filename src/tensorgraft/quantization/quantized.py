@@ -1,7 +1,7 @@
-"""`Quantized`: codes and scales as one array, seen through a geometry.
+"""`Quantized`: codes and scales as one array, with a geometry.
 
-The codes have a shape of their own, the base. A view (transposed, sliced, reshaped) is the same codes seen through
-other strides, so what it dequantises to is, bit for bit, that view of what the base dequantises to.
+The codes have the shape of the base. A view (transposed, sliced, reshaped) has the same codes with other strides, so
+that its dequantised numbers equal, bit for bit, the view of those of the base.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ class Quantized:
 
     Arguments:
         codes: of the base's shape; packed, bytes (n,).
-        scale: float32; its extents divide the base's, and each scale is that of a block; None of a weight in
-            training, whose codes are its numbers.
-        zero: float32 zero points of the scale's shape, in units of codes, or offsets, numbers; None for none.
+        scale: float32; its extents divide the base's, with one scale for each block; None for a weight in training,
+            whose codes are its numbers.
+        zero: float32 zero points of the scale's shape, in units of codes, or offsets, in units of the numbers; None for
+            neither.
         base: the shape of the codes.
-        geometry: what is seen of the base, with the logical dtype.
-        scheme: by which it was quantised, and will be again when it is written.
+        geometry: the view of the base, with the logical dtype.
+        scheme: the scheme by which it was quantised, and is quantised again when it is written.
         input_scale, input_zero: float32 scalars, of schemes with static activations: how the other operand of products
             is quantised.
     """
@@ -84,7 +85,7 @@ class Quantized:
         return replace(self, geometry=geometry)
 
     def full(self) -> Quantized:
-        """All of the base."""
+        """Return the whole base of a view."""
         return self.with_geometry(contiguous_geometry(self.base, self.dtype))
 
     @property
@@ -111,8 +112,8 @@ def check_numbers(parts: Mapping[str, np.ndarray], label: str) -> None:
 
 
 def check_fit(parts: Mapping[str, np.ndarray], base: Shape, geometry: Geometry, scheme: Scheme, label: str) -> None:
-    """Raises ValueError where arrays of the host are not those of a quantised array of that base, or a view looks
-    beyond it: of files, which may say anything."""
+    """Raise ValueError if arrays of the host are not those of a quantised array of that base, or a view exceeds it: for
+    files, which cannot be trusted."""
     codes, scale = parts["codes"], parts["scale"]
     encoding, count = scheme.codes, math.prod(base)
     expected = (-(-count // encoding.packed),) if encoding.packed > 1 else base
@@ -182,8 +183,8 @@ class CodesView(NamedTuple):
 
 
 def view_codes(xp: Backend, q: Quantized) -> CodesView:
-    """The codes that a view shows, not packed, and their scales; an extent of 1 where they are the same along an axis
-    of the base."""
+    """Return the codes that a view shows, not packed, and their scales; an extent of 1 where they are the same along an
+    axis of the base."""
     codes = q.encoding.unpack(xp, q.codes, q.base)
     axes_seen = axes_of(q)
     if axes_seen is None:
@@ -200,8 +201,8 @@ def view_codes(xp: Backend, q: Quantized) -> CodesView:
 
 
 def dense(xp: Backend, q: Quantized) -> Array:
-    """The values: (decoded codes - zero point) * scale, or decoded codes * scale + offset, in float32, rounded to the
-    logical dtype."""
+    """Return the values: (decoded codes - zero point) * scale, or decoded codes * scale + offset, in float32, rounded
+    to the logical dtype."""
     if q.encoding.kind == "trained":
         return q.scheme.numbers(xp, q)  # type: ignore[attr-defined]
     codes, scale, zero = view_codes(xp, q)
@@ -220,7 +221,7 @@ def dense(xp: Backend, q: Quantized) -> Array:
 
 
 def with_own_codes(xp: Backend, q: Quantized) -> Quantized:
-    """The same numbers with codes of the view's own shape, each block of which has one scale."""
+    """Return the same numbers with codes of the view's own shape, each block of which has one scale."""
     if q.is_whole:
         return q
     codes, scale, zero = view_codes(xp, q)
@@ -236,12 +237,12 @@ def with_own_codes(xp: Backend, q: Quantized) -> Quantized:
 
 
 def blocks(xp: Backend, scale: Any, shape: Shape) -> tuple[int, ...]:
-    """The extents of what shares a scale."""
+    """Return the extents of the blocks that share a scale."""
     return tuple(max(n, 1) // max(s, 1) for n, s in zip(shape, xp.shape(scale), strict=True))
 
 
 def _take_axes(xp: Backend, x: Array, axes: list[Axis], at: list[int]) -> Array:
-    """A view, axis by axis, of an array whose extents are those of the base, or 1."""
+    """Return a view, axis by axis, of an array whose extents are those of the base, or 1."""
     x_shape = xp.shape(x)
     moving = {a.base: a for a in axes if a.base is not None}
     spans = []  # start, stop and step on each axis
@@ -291,7 +292,7 @@ def _gathered(xp: Backend, scale: Array, q: Quantized) -> Array:
 
 
 def read_of(xp: Backend, array: Array, geometry: Geometry) -> Array:
-    """An array of the base's shape through a geometry, whatever its dtype."""
+    """Return an array of the base's shape through a geometry, whatever its dtype."""
     x_geometry = geometry._replace(dtype=xp.dtype_of(array))
     if not xp.mutable:
         return read(xp, array, x_geometry)

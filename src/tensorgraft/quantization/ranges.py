@@ -76,7 +76,7 @@ def with_ranges(xp: Backend, x: Array, scheme: Scheme, scale: Array, zero: Array
 
 
 def split_of(shape: tuple[int, ...], block: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return (the shape with every axis split into blocks and what is in them, the axes of the latter)."""
+    """Return (the shape with every axis split into blocks and the elements in each, the axes of the latter)."""
     split: list[int] = []
     inner = []
     for n, b in zip(shape, block, strict=True):

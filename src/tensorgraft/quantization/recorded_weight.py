@@ -39,10 +39,10 @@ class Product:
 
 class Watch(Protocol):
     def reached(self) -> None:
-        """The model has come to a product; it may be one that is being compiled."""
+        """Called when the model reaches a product, which may belong to a program being compiled."""
 
     def note(self, product: Product) -> None:
-        """A product is computed; in compiled programs, in any order, and in any thread."""
+        """Note a product that is computed; compiled programs call this in any order and from any thread."""
 
     def unseen(self, reason: str) -> None:
         """Products that are computed cannot be told of."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tensorgraft.quantization.encodings import ENCODINGS, Encoding, is_table, tabled
+from tensorgraft.quantization.encodings import ENCODINGS, Encoding, is_table, table_encoding
 
 _NAME = re.compile(
     rf"(?P<encoding>{'|'.join(ENCODINGS)})(?P<zero>_asymmetric|_offset)?"
@@ -16,21 +16,21 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class Scheme:
-    """The scheme of a quantised tensor: the codes that it is kept in, and what shares a scale.
+    """The scheme of a quantised tensor: its codes, and which elements share a scale.
 
     Arguments:
         encoding: "int1" to "int8", "uint1" to "uint8" (affine), "float8_e4m3", "float8_e5m2", "float6_e3m2",
             "float6_e2m3", "float4_e2m1", "nf4"; "table", for which `table` has the numbers.
         granularity: "tensor" (one scale), "channel" (one for each index of `axis`), "group" (one for each run of
             `group` elements along the last axis), "block" (one for each block of extents `block`, of the last axes).
-        symmetric: zero is the code zero; else each scale has a zero point. Unsigned codes are never symmetric.
+        symmetric: zero is the code zero; otherwise each scale has a zero point. Unsigned codes are never symmetric.
         activation: None; or in products the other operand is quantised to int8, too, and the codes are multiplied as
             integers: "int8", row by row, when they are computed; "int8_static", with one scale, which calibration has
             found (`tg.quantize(..., inputs=)`, `tg.quantize_(..., calibrate=)`) and the quantised array keeps;
             "int8_static_asymmetric", with one scale and zero point.
-        offset: of integers that are not symmetric: a zero point is a number, added to the scaled code (as in PyTorch's
-            int4 products), and not a code, subtracted before it is scaled.
-        table: 2 to 256 numbers, of which a code is the place.
+        offset: for integers that are not symmetric: a zero point is a number that is added to the scaled code (as in
+            PyTorch's int4 products), instead of a code that is subtracted before scaling.
+        table: 2 to 256 numbers; a code is a position among them.
     """
 
     encoding: str
@@ -74,7 +74,7 @@ class Scheme:
 
     @property
     def codes(self) -> Encoding:
-        return tabled(self.table) if self.table else ENCODINGS[self.encoding]
+        return table_encoding(self.table) if self.table else ENCODINGS[self.encoding]
 
     @property
     def has_zero_points(self) -> bool:
@@ -82,18 +82,19 @@ class Scheme:
 
     @property
     def is_static(self) -> bool:
-        """Return whether what it quantises keeps how the other operand of products is quantised."""
+        """Return True if arrays of the scheme store how the other operand of products is quantised."""
         return self.activation in ("int8_static", "int8_static_asymmetric")
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names of the arrays that make up what it quantises."""
+        """The names of the arrays of which a quantised array consists."""
         zero = ("zero",) if self.has_zero_points else ()
         inputs = ("input_scale",) if self.is_static else ()
         return ("codes", "scale", *zero, *inputs, *(("input_zero",) if self.activation == _WITH_ZERO else ()))
 
     def blocks(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The extents, in a tensor of `shape`, of what shares a scale. Raises ValueError where they do not divide."""
+        """Return the extents, in a tensor of `shape`, of the blocks that share a scale. Raises ValueError if they do
+        not divide it."""
         if self.granularity == "tensor":
             return tuple(max(n, 1) for n in shape)
         if self.granularity == "channel":
@@ -131,7 +132,7 @@ _ACTIVATIONS = {"": None, "_dynamic": "int8", "_static": "int8_static", "_static
 
 
 def scheme_of(name: str | Scheme) -> Scheme:
-    """The scheme of a name such as "int8_per_channel", "int8_dynamic_per_channel", "int8_static",
+    """Return the scheme of a name such as "int8_per_channel", "int8_dynamic_per_channel", "int8_static",
     "int4_per_group_32", "uint4_asymmetric_per_group_64", "float8_e4m3" (per channel), "nf4" (groups of 64),
     "int8_per_block_16x16".
 

@@ -1,8 +1,8 @@
 """Weights that are being trained to be quantised: `Quantized` arrays whose codes are still the dense numbers.
 
-Operations on one are those on what it will be quantised to, kernel for kernel, so that a model computes in training
-what it computes when it is converted. Their derivatives are those at the quantised numbers, and rounding has the
-derivative 1 (straight-through; Bengio et al., arXiv 1308.3432).
+Operations use the quantised numbers, with the same kernels, so that a model in training computes the same as after
+conversion. Their derivatives are those at the quantised numbers, and rounding has the derivative 1 (straight-through;
+Bengio et al., arXiv 1308.3432).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def is_trained(x: Any) -> bool:
 
 
 def requantized_view(xp: Backend, q: Quantized, weight: Array) -> Quantized:
-    """Return what is seen of `weight` when it is quantised."""
+    """Return the view `weight` of its base after quantising that."""
     return _rounded(xp, q, weight).with_geometry(q.geometry)
 
 
@@ -86,7 +86,7 @@ def _rounded(xp: Backend, q: Quantized, weight: Array) -> Quantized:
 
 
 def _viewed(xp: Backend, weight: Array, q: Quantized) -> Array:
-    """Return what is seen of the dense weight."""
+    """Return the view of the dense weight."""
     view = read_of(xp, weight, q.geometry)
     return view if xp.dtype_of(view) == q.dtype else xp.astype(view, q.dtype)
 
@@ -103,8 +103,8 @@ def applied(
     args: Sequence[Any],
     kwargs: dict[str, Any],
 ) -> Any:
-    """The operation `name` of the hub, of operands of which some are trained. `wrap`: a backend -> the one that knows
-    of quantised arrays; `rule`: for `Quantized` operands."""
+    """Compute the operation `name` of the hub, of operands of which some are trained. `wrap`: a backend -> the one that
+    knows of quantised arrays; `rule`: for `Quantized` operands."""
     if name in _VIEWS and (name != "reshape" or views.reshaped(args[0].geometry, tuple(args[1])) is not None):
         assert rule is not None
         return rule(xp, *args, **kwargs)

@@ -92,7 +92,7 @@ def gather(xp: Backend, q: Quantized, indices: Sequence[Array]) -> Quantized | N
 
 @rule("dynamic_slice")
 def dynamic_slice(xp: Backend, q: Quantized, start: Sequence[Array], sizes: Sequence[int]) -> Quantized | None:
-    """Slice from a start that is not known, so that blocks along these axes are taken apart."""
+    """Slice from a traced start, for which blocks along these axes have to be split."""
     sliced_axes = [axis for axis, (n, size) in enumerate(zip(q.shape, sizes, strict=True)) if size != n]
     if not sliced_axes:
         return q
@@ -126,7 +126,7 @@ def _kept_blocks(xp: Backend, q: Quantized, n: int) -> tuple[int, ...]:
 
 
 def _in_blocks(xp: Backend, scale: Array, shape: tuple[int, ...], block_sizes: tuple[int, ...]) -> Array:
-    """One scale an element -> one for each block of the last axes."""
+    """Return one scale for each block of the last axes from one for each element."""
     scale_shape = xp.shape(scale)
     n_lead = len(scale_shape) - len(block_sizes)
     step = (1,) * n_lead + tuple(b if n > 1 else 1 for n, b in zip(scale_shape[n_lead:], block_sizes, strict=True))
@@ -137,7 +137,8 @@ def _in_blocks(xp: Backend, scale: Array, shape: tuple[int, ...], block_sizes: t
 
 @rule("concat")
 def concat(xp: Backend, arrays: Sequence[Any], axis: int) -> Quantized | None:
-    """Arrays of one scheme, with blocks as large as fit all of them."""
+    """Concatenate arrays of one scheme, with the largest blocks that divide the blocks of all of them. Returns None for
+    other arrays."""
     first = arrays[0]
     if not all(isinstance(a, Quantized) and (a.scheme, a.dtype) == (first.scheme, first.dtype) for a in arrays):
         return None
@@ -167,7 +168,7 @@ def concat(xp: Backend, arrays: Sequence[Any], axis: int) -> Quantized | None:
 
 
 def _finer(xp: Backend, scale: Array, base: tuple[int, ...], block: Sequence[int]) -> Array:
-    """The scales of blocks that are divided further."""
+    """Return the scales of blocks that are divided further."""
     for axis, (n, b) in enumerate(zip(base, block, strict=True)):
         shape = xp.shape(scale)
         times = n // b // max(shape[axis], 1)

@@ -1,4 +1,5 @@
-"""Transforms of programs: compilation, what is told of it, and programs whose values are pytrees of any kind."""
+"""Transforms of programs: compilation and its explanation, derivatives, and programs whose values are pytrees of any
+kind."""
 
 from tensorgraft.arrays import is_array, is_array_like, is_inexact_array, is_inexact_array_like
 from tensorgraft.compiled.explanation import Explanation

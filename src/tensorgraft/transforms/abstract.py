@@ -52,7 +52,8 @@ def _kind(annotation: Any, module: str) -> type | None:
 
 
 def collect(cls: type) -> dict[str, type]:
-    """The attributes that `cls` lacks; annotations that ask for some are taken off it, for they are no fields."""
+    """Return the attributes that `cls` lacks; annotations that ask for some are taken off it, for they are no
+    fields."""
     annotations = dict(inspect.get_annotations(cls))
     abstract = {name: kind for name, a in annotations.items() if (kind := _kind(a, cls.__module__)) is not None}
     if abstract:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def custom_vjp(fn: Callable[..., Any], backward: Callable[[Any, Any, Any], Any]) -> Callable[..., Any]:
-    """Return `fn` with a derivative given by a rule, so that loops, branches and searches in it need none.
+    """Return `fn` with a derivative given by a rule; loops, branches and searches in it are then not differentiated.
 
     ```python
     def root(a):  # by Newton's method
@@ -22,17 +22,17 @@ def custom_vjp(fn: Callable[..., Any], backward: Callable[[Any, Any, Any], Any])
     ```
 
     Derivatives of any order, forward (`tg.jvp`, the transpose of the rule) and reverse, are those of the rule, which
-    may call the function itself. Inside `tg.grad` and its family `fn` is called once more than needed, to find out
-    what it reads from outside: that counts as constant.
+    may call the function itself. Inside `tg.grad` and its family `fn` is called once more, to determine which arrays it
+    reads from outside: these count as constants.
 
     Arguments:
-        fn: of pytrees of arrays to a pytree of arrays. It writes nothing from outside.
-        backward: (the tuple of arguments, the result, a cotangent that looks like the result) -> a tuple with a
-            cotangent for each argument, that looks like it, None standing for zeros. Linear in the cotangent, in JAX's
-            convention: of complex numbers transposed, not conjugated.
+        fn: a function from pytrees of arrays to a pytree of arrays, which writes no arrays from outside.
+        backward: (the tuple of arguments, the result, a cotangent of the result's structure) -> a tuple with a
+            cotangent of each argument's structure, or None for zeros. It is linear in the cotangent, in JAX's
+            convention: for complex numbers it is the transpose, not the adjoint.
 
-    Raises TypeError and ValueError, from a derivative, where the rule does not give a cotangent for each argument that
-    looks like it.
+    Raises TypeError and ValueError, from a derivative, if the rule does not return a cotangent of the right structure
+    for each argument.
     """
 
     @functools.wraps(fn)
@@ -50,8 +50,8 @@ def custom_vjp(fn: Callable[..., Any], backward: Callable[[Any, Any, Any], Any])
 
 
 def _flat(fn: Any, cotangents: Any, arguments: tuple[Any, ...]) -> list[Any]:
-    """The cotangents of the arrays among the arguments, one after another. Raises TypeError and ValueError where a rule
-    has not given them."""
+    """Return the cotangents of the arrays among the arguments in order. Raises TypeError and ValueError if a rule has
+    returned others."""
     import optree
 
     from tensorgraft.frontends.array_api import Array

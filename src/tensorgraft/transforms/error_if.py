@@ -13,9 +13,9 @@ from tensorgraft.errors import CheckError
 
 
 def error_if(x: Any, pred: Any, message: str) -> Any:
-    """Return `x`, or raise an error where `pred` holds, with `message` and the line of the call.
+    """Return `x`, or raise an error if `pred` is true, with `message` and the line of the call.
 
-    Eagerly it is raised at once. In a function compiled by `tg.jit`, the condition is an additional result of the
+    Eagerly it is raised immediately. In a function compiled by `tg.jit`, the condition is an additional result of the
     program: it is checked after the program has run, before its writes are applied, and the call raises the error.
     Under `tg.grad`, `tg.vmap` (if it is true for any slice), in loops, and where these are nested, the error is raised
     when the outermost of them has computed. If several conditions are true, the first one counts. A compiled function
@@ -23,9 +23,9 @@ def error_if(x: Any, pred: Any, message: str) -> Any:
 
     Arguments:
         x: anything; it is returned.
-        pred: a bool, or an array of any shape, of any framework: an error where any element is true. A tensor of
-            PyTorch is looked at where it stands, which a compiled step cannot: check it outside.
-        message: what is wrong.
+        pred: a bool, or an array of any shape and framework: an error is raised if any element is true. A tensor of
+            PyTorch is read immediately, which is not possible in a compiled step: check it outside.
+        message: the text of the error.
 
     Raises:
         CheckError: a RuntimeError.

@@ -1,4 +1,4 @@
-"""`filter_eval_shape`: the shapes and dtypes of what a function returns, without computing it."""
+"""`filter_eval_shape`: the shapes and dtypes of a function's results, without computing them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tensorgraft.transforms.wrapper import adopted
 
 
 def filter_eval_shape(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Return what `fn(*args, **kwargs)` returns, with a `ShapeDtype` (shape, dtype) in the place of each array; nothing
-    is computed, and nothing is written. Leaves that are no arrays are returned as they are.
+    """Return the result of `fn(*args, **kwargs)` with a `ShapeDtype` (shape, dtype) in place of each array; nothing is
+    computed, and nothing is written. Leaves that are not arrays are returned unchanged.
 
     Programs on `tensorgraft.array_api` run on the abstract backend, native JAX functions in `jax.eval_shape`, PyTorch's
-    on fake tensors, TensorFlow's as a graph: the arrays among the arguments, and in the module that `fn` may be, tell
-    which. Arguments may be arrays, or say what arrays would be: a `ShapeDtype`, `jax.ShapeDtypeStruct`,
-    `tf.TensorSpec`. Other leaves are Python values, as they are. Sizes that TensorFlow does not know are None.
+    on fake tensors, TensorFlow's as a graph; the arrays among the arguments, and in `fn` if it is a module, determine
+    which. Arguments may be arrays or descriptions of arrays: a `ShapeDtype`, `jax.ShapeDtypeStruct`, `tf.TensorSpec`.
+    Other leaves are Python values. Sizes that TensorFlow does not know are None.
 
         out = tg.transforms.filter_eval_shape(model, tg.transforms.ShapeDtype((32, 784), np.dtype("float32")))
         out.shape  # (32, 10)
 
-    Raises what `fn` raises; ShapeError and TracedValueError where it asks for values; ValueError for arrays of several
+    Raises the errors of `fn`; ShapeError and TracedValueError if it reads values; ValueError for arrays of several
     frameworks.
     """
     call: Any = (fn, args, kwargs)

@@ -1,4 +1,4 @@
-"""`tg.explain`: what `tg.jit` makes of a call, and what that needs."""
+"""`tg.explain`: the program of a call under `tg.jit`, and its requirements."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from tensorgraft.compiled.explanation import Explanation
 
 
 def explain(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Explanation:
-    """Explain what `tg.jit(fn)` makes of the call `fn(*args, **kwargs)`: what it captures, what it costs and why it was
+    """Explain how `tg.jit(fn)` compiles the call `fn(*args, **kwargs)`: what it captures, what it costs and why it was
     traced.
 
-    The call is traced and compiled, not run: tensors, gradients, optimizers, modules and random states stay as they
-    are, and so do lists, dictionaries and objects that `fn` reaches. What it prints is printed.
+    The call is traced and compiled, but not run: tensors, gradients, optimizers, modules and random states do not
+    change, nor do lists, dictionaries and objects that `fn` refers to. Output that it prints appears.
 
         print(tg.explain(step, x, y))
 
     Arguments:
-        fn: a function or a module of a PyTorch program on the device, compiled by `tg.jit` or not. Of a compiled one
-            it is also told which calls were traced again, and why.
+        fn: a function or a module of a PyTorch program on the device, compiled by `tg.jit` or not. For a compiled one
+            the explanation includes which calls were traced again, and why.
 
     Raises:
-        TracedValueError: where `fn` asks for the value of a tensor, as `tg.jit` does.
+        TracedValueError: if `fn` reads the value of a tensor, as from `tg.jit`.
         TypeError: on a backend that does not compile.
 
     >>> import tensorgraft as tg, torch

@@ -1,4 +1,4 @@
-"""`filter_checkpoint`: derivatives that compute again what they need, instead of keeping it."""
+"""`filter_checkpoint`: derivatives that recompute intermediate results instead of saving them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class _Checkpoint(WrappedFunction):
 
 @contextlib.contextmanager
 def _as_new_values(call: Any, cells: Sequence[Any], cotangent: Any) -> Iterator[Any]:
-    """The arguments, and what the cells hold, as values that a compiler takes for others: it would find that everything
-    was computed before, and keep it."""
+    """Return the arguments, and the values of captured variables, behind a barrier: a compiler would otherwise find
+    that all results were computed before, and keep them."""
     from tensorgraft.frontends.array_api.core.array import Array
     from tensorgraft.storage import Storage
 
@@ -61,15 +61,15 @@ def _as_new_values(call: Any, cells: Sequence[Any], cotangent: Any) -> Iterator[
 
 
 def filter_checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `fn` with a derivative that keeps only the arguments and recomputes everything else it needs (Griewank and
-    Walther 2000, and Chen et al. 2016, arXiv 1604.06174): less memory for one more call.
+    """Return `fn` with a derivative that keeps only the arguments and recomputes everything else (Griewank and Walther
+    2000, and Chen et al. 2016, arXiv 1604.06174), which saves memory at the cost of one more call.
 
         def block(layer, x):
             return filter_checkpoint(layer)(x)
 
-    Arguments and results are pytrees with leaves of any kind; derivatives go to arrays that the function holds or reads
-    from outside, too. Inside `tg.grad` and its family it is called once more, to find out what it reads.
+    Arguments and results are pytrees with leaves of any kind; arrays that the function contains or reads from outside
+    have derivatives, too. Inside `tg.grad` and its family it is called once more, to determine what it reads.
 
-    Raises ValueError, in a derivative, where `fn` writes an array from outside.
+    Raises ValueError, in a derivative, if `fn` writes an array from outside.
     """
     return _Checkpoint(fn)

@@ -49,8 +49,8 @@ def filter_value_and_grad(fn: Callable[..., Any] | None = None, *, has_aux: bool
 
 
 def filter_grad(fn: Callable[..., Any] | None = None, *, has_aux: bool = False) -> Any:
-    """The gradient of `fn`, with `has_aux` (gradient, anything); see `filter_value_and_grad`. Raises TypeError as it
-    does."""
+    """Return the gradient of `fn`, with `has_aux` (gradient, anything); see `filter_value_and_grad`. Raises TypeError
+    as it does."""
     if fn is None:
         return lambda fn: filter_grad(fn, has_aux=has_aux)
     return _Grad(fn, has_aux, False)
@@ -106,8 +106,8 @@ def filter_jvp(fn: Callable[..., Any], primals: Any, tangents: Any, **kwargs: An
 
 
 def _like(leaves: list[Any], structure: Any, tree: Any, label: str, owner: str) -> list[Any]:
-    """Return for each leaf what is given in its place: zeros for None, which may stand for a part of the tree, and for
-    what has no derivative."""
+    """Return for each leaf its cotangent: zeros for None, which may represent a subtree, and for leaves without a
+    derivative."""
     matched: list[Any] = []
 
     def below(v: Any, part: Any) -> None:
@@ -158,7 +158,7 @@ class _Jacobian(WrappedFunction):
 
 
 def _forward(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The Jacobian by tangents, one for each element of the argument."""
+    """Return the Jacobian by tangents, one for each element of the argument."""
     import tensorgraft.array_api as xp
 
     def wrapped(x: Any) -> Any:
@@ -193,9 +193,9 @@ _TRANSFORMS: dict[str, Callable[..., Any]] = {
 
 
 def filter_jacrev(fn: Callable[..., Any] | None = None, *, has_aux: bool = False) -> Any:
-    """The derivative of each array that `fn` returns by each array of floating-point numbers in its first argument, by
-    pullbacks: in the structure of the result, then of the argument, arrays of the shape of the one and then the other.
-    Leaves without a derivative are None. Raises TypeError for an argument without such an array."""
+    """Return the derivative of each array that `fn` returns by each array of floating-point numbers in its first
+    argument, by pullbacks: in the structure of the result, then of the argument, arrays of the shape of the one and
+    then the other. Leaves without a derivative are None. Raises TypeError for an argument without such an array."""
     if fn is None:
         return lambda fn: filter_jacrev(fn, has_aux=has_aux)
     return _Jacobian(fn, has_aux, "filter_jacrev")
@@ -210,8 +210,8 @@ def filter_jacfwd(fn: Callable[..., Any] | None = None, *, has_aux: bool = False
 
 
 def filter_hessian(fn: Callable[..., Any] | None = None, *, has_aux: bool = False) -> Any:
-    """The second derivatives of a function that returns a real scalar, by pairs of arrays in the first argument: in its
-    structure, twice. Raises TypeError for an argument without such an array, and for another result."""
+    """Return the second derivatives of a function that returns a real scalar, by pairs of arrays in the first argument:
+    in its structure, twice. Raises TypeError for an argument without such an array, and for another result."""
     if fn is None:
         return lambda fn: filter_hessian(fn, has_aux=has_aux)
     return _Jacobian(fn, has_aux, "filter_hessian")

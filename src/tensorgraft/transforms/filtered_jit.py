@@ -19,15 +19,15 @@ class _Jit(WrappedFunction):
 def filter_jit(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function, module or bound method of pytrees with leaves of any kind.
 
-    Arrays, those that the function itself holds included, are inputs of the program; other leaves (functions, strings,
-    static fields) are parts of it: it is compiled again where they change. Python numbers are inputs as long as the
-    function does not look at their value. Results may have leaves of any kind.
+    Arrays, including those that the function itself contains, are inputs of the program; other leaves (functions,
+    strings, static fields) are constants: for other ones it is compiled again. Python numbers are inputs as long as the
+    function does not read their values. Results may have leaves of any kind.
 
         step = tg.transforms.filter_jit(tg.transforms.filter_value_and_grad(loss))
         value, grads = step(model, x, y)
 
-    It is `tg.jit` of arrays of `tensorgraft.array_api`: what is written in place is written. Arrays of NumPy and of the
-    frameworks are taken as `asarray` takes them.
+    It is `tg.jit` for arrays of `tensorgraft.array_api`: in-place writes are made as in eager code. Arrays of NumPy and
+    of the frameworks are converted as by `asarray`.
 
     Raises TypeError for leaves that are neither arrays nor hashable; ValueError for arrays on several devices.
     """
@@ -60,14 +60,15 @@ class _Counted(WrappedFunction):
 
 
 def assert_max_traces(fn: Callable[..., Any] | None = None, *, max_traces: int | None) -> Callable[..., Any]:
-    """A function that raises RuntimeError when it is traced more often than `max_traces` by `tg.jit`, to be put inside:
+    """Return a decorator for functions inside `tg.jit`, which raise RuntimeError when they are traced more often than
+    `max_traces`:
 
         @tg.transforms.filter_jit
         @tg.transforms.assert_max_traces(max_traces=1)
         def f(x): ...
 
-    Calls outside of compiled functions do not count; where the backend compiles nothing (NumPy) there are no traces.
-    Raises RuntimeError from the call that is traced once too often.
+    Calls outside of compiled functions do not count; a backend that does not compile (NumPy) has no traces. Raises
+    RuntimeError from the call that is traced once too often.
     """
     if fn is None:
         return lambda fn: assert_max_traces(fn, max_traces=max_traces)

@@ -15,7 +15,7 @@ from tensorgraft.transforms.wrapper import WrappedFunction, adopted, name_of
 
 
 def if_array(axis: int) -> Callable[[Any], int | None]:
-    """An axis for arrays, and None for everything else."""
+    """Return a specification: `axis` for arrays, and None for everything else."""
     return _IfArray(axis)
 
 
@@ -37,7 +37,7 @@ class _IfArray:
 
 
 def _axes(name: str, spec: Any, tree: Any) -> list[int | None]:
-    """The axis of each leaf of a tree, of which the specification is a prefix."""
+    """Return the axis of each leaf of a tree, of which the specification is a prefix."""
     axes: list[int | None] = []
 
     def below(axis: Any, part: Any) -> None:
@@ -123,13 +123,14 @@ def filter_vmap(
         filter_vmap(lambda model, x: model(x), in_axes=(if_array(0), None))(ensemble, x)
 
     Arguments:
-        in_axes: a prefix of the tuple of arguments, whose leaves are axes, None for what is the same for every slice,
-            and functions (leaf -> axis or None). By default arrays are mapped along their first axis.
-        out_axes: likewise of the result: where the new axis goes. Leaves that are no arrays are returned as they are.
-        axis_size: how many slices, where no argument is mapped.
+        in_axes: a prefix of the tuple of arguments, whose leaves are axes, None for arguments that are the same for
+            every slice, and functions (leaf -> axis or None). By default arrays are mapped along their first axis.
+        out_axes: the position of the new axis, as a prefix of the result. Leaves that are not arrays are returned
+            unchanged.
+        axis_size: the number of slices, if no argument is mapped.
 
-    Raises ValueError where extents differ, nothing is mapped, or an array of the result has no axis; TypeError for an
-    axis of what has none.
+    Raises ValueError if extents differ, nothing is mapped, or an array of the result has no axis; TypeError for an axis
+    of a leaf that has none.
     """
     if fn is None:
         return lambda fn: filter_vmap(fn, in_axes=in_axes, out_axes=out_axes, axis_size=axis_size)

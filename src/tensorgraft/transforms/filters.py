@@ -1,5 +1,5 @@
-"""Pytrees taken apart by what their leaves are, and put together again (after Equinox: Kidger and Garcia 2021,
-arXiv 2111.00254)."""
+"""Filtering, partitioning and combining of pytrees by their leaves (after Equinox: Kidger and Garcia 2021, arXiv
+2111.00254)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ IsLeaf = Callable[[Any], bool] | None
 
 
 def filter(tree: Any, filter_spec: Any, inverse: bool = False, replace: Any = None, is_leaf: IsLeaf = None) -> Any:
-    """The tree with `replace` where a leaf does not pass.
+    """Return the tree with leaves that do not pass replaced by `replace`.
 
     Arguments:
         filter_spec: a prefix of the tree whose leaves are bools, for all leaves below, and functions (leaf -> bool).
-        inverse: keep what does not pass.
-        is_leaf: what functions of `filter_spec` take whole.
+        inverse: keep the leaves that do not pass.
+        is_leaf: a function that returns True for nodes to be treated as leaves.
 
-    Raises ValueError for a `filter_spec` that is no prefix, or has other leaves.
+    Raises ValueError for a `filter_spec` that is not a prefix, or has other leaves.
 
         params = tg.transforms.filter(model, tg.transforms.is_inexact_array)
     """
@@ -30,8 +30,8 @@ def filter(tree: Any, filter_spec: Any, inverse: bool = False, replace: Any = No
 
 
 def partition(tree: Any, filter_spec: Any, replace: Any = None, is_leaf: IsLeaf = None) -> tuple[Any, Any]:
-    """Return (the tree with the leaves that pass, the tree with the others), `replace` in the places of those that are
-    not there. `combine` puts them together. Arguments and exceptions are those of `filter`. Raises ValueError.
+    """Return (the tree with the leaves that pass, the tree with the others), with `replace` in place of missing leaves.
+    `combine` is the inverse. Arguments and exceptions are those of `filter`. Raises ValueError.
 
     >>> import tensorgraft as tg
     >>> tg.transforms.partition({"rate": 0.5, "name": "a"}, lambda x: isinstance(x, float))
@@ -44,9 +44,9 @@ def partition(tree: Any, filter_spec: Any, replace: Any = None, is_leaf: IsLeaf 
 
 
 def combine(*trees: Any, is_leaf: IsLeaf = None) -> Any:
-    """Trees of one structure as one: of each leaf the first that is not None.
+    """Combine trees of one structure: each leaf is the first one that is not None.
 
-    Raises ValueError for trees of different structures, TypeError for none at all.
+    Raises ValueError for trees of different structures, TypeError without trees.
 
     >>> import tensorgraft as tg
     >>> tg.transforms.combine({"rate": 0.5, "name": None}, {"rate": None, "name": "a"})

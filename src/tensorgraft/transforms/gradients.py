@@ -1,7 +1,7 @@
 """`tg.grad` and its family: derivatives and batching of functions of Array API arrays, on every backend.
 
-JAX and PyTorch transform programs themselves; on NumPy a tape of the hub's primitives does. In-place writes and views
-count: a function may write its arguments, and arrays from outside, which are written when it has ended.
+JAX and PyTorch transform programs themselves; on NumPy the hub's tape of primitives is used. In-place writes and views
+are supported: a function may write its arguments, and arrays from outside, which are written when it has ended.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from typing import Any
 
 
 def grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Callable[..., Any]:
-    """The gradient of a function that returns a real 0-dimensional floating-point array.
+    """Return the gradient of a function that returns a real 0-dimensional floating-point array.
 
     Arguments:
         fn: a function of pytrees of `tensorgraft.array_api` arrays.
-        argnums: of which arguments; an int gives one gradient, several a tuple. Each looks like its argument.
+        argnums: the numbers of the arguments; an int gives one gradient, several a tuple. Each has its argument's
+            structure.
         has_aux: `fn` returns (value, anything); the result is (gradient, anything).
 
-    Returns a function with the arguments of `fn`; a gradient has the shape and dtype of its argument. Those of complex
-    arguments are those of `jax.grad`.
+    Returns a function with the arguments of `fn`; a gradient has the shape and dtype of its argument. For complex
+    arguments the convention is that of `jax.grad`.
 
-    Raises TypeError for arguments that are not floating-point arrays, and for results that are no scalar; ValueError
+    Raises TypeError for arguments that are not floating-point arrays, and for results that are not scalars; ValueError
     for `argnums` that the call does not have.
 
     >>> import tensorgraft as tg, tensorgraft.array_api as xp
@@ -52,8 +53,8 @@ def value_and_grad(
 def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """Return (the result of `fn(*primals)`, a function from cotangents of it to a tuple of cotangents of the primals).
 
-    Cotangents have the shapes of what they belong to, and are converted to its dtype. Raises TypeError for primals that
-    are not floating-point arrays, ValueError for cotangents that do not look like the result.
+    Cotangents have the shapes of the results, and are converted to their dtypes. Raises TypeError for primals that are
+    not floating-point arrays, ValueError for cotangents of another structure than the result.
     """
     from tensorgraft.frontends.array_api.transforms import gradients
 
@@ -64,7 +65,7 @@ def jvp(fn: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any])
     """Return (the result of `fn(*primals)`, its tangent). Tangents have the shapes of the primals, and are converted to
     their dtypes.
 
-    Raises TypeError for primals that are not floating-point arrays, ValueError for tangents that do not look like them.
+    Raises TypeError for primals that are not floating-point arrays, ValueError for tangents of another structure.
     """
     from tensorgraft.frontends.array_api.transforms import gradients
 
@@ -100,8 +101,8 @@ def jacobian(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callab
 
 
 def hessian(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
-    """The second derivatives of a function that returns a real scalar: the jacobian of its gradient, of the shape of
-    the argument twice. Raises TypeError as `grad` does."""
+    """Return the second derivatives of a function that returns a real scalar: the jacobian of its gradient, of the
+    shape of the argument twice. Raises TypeError as `grad` does."""
     from tensorgraft.frontends.array_api.transforms import gradients
 
     return gradients.hessian(fn, argnums)

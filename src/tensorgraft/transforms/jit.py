@@ -58,40 +58,40 @@ def jit(
 ) -> Callable[..., Any]:
     """Compile what `fn` does on the device, with `loss.backward()` and `optimizer.step()` if it has them.
 
-    Tensors that `fn` reads, arguments or not, are inputs of the program; what it writes in place is written, in memory
-    that is used again. Shapes, dtypes and Python values are constants: others trace and compile again. A learning rate
-    and random numbers are inputs. A backend that does not compile (NumPy) calls `fn` itself.
+    Tensors that `fn` reads, arguments or not, are inputs of the program; in-place writes are made as in eager code, and
+    their memory is reused. Shapes, dtypes and Python values are constants: other ones are traced and compiled again.
+    Learning rates and random numbers are inputs. On a backend that does not compile (NumPy) `fn` itself is called.
 
     Arguments:
         fn: a function or a module of a PyTorch program on the device `graft`, or on the CPU, where Dynamo captures it
-            and the default device computes; or a function of `Array`s. Without it, a decorator.
-        guard_values: integers and truths that Python asks tensors for (`if mask.any():`) are no errors. Each call
-            computes them first and waits for them, and other answers are another program.
+            and the default device computes; or a function of `Array`s. Without `fn`, `jit` returns a decorator.
+        guard_values: allow Python to read integers and booleans from tensors (`if mask.any():`), which otherwise is an
+            error. Each call computes them first and waits for them; for other values another program is compiled.
         compile: when a signature (shapes, dtypes, Python values) is compiled: at its first call, or where eager
             operators have a cold tier (`tg.eager`), and the function has a program for another one, when it recurs.
-            Until then its calls run `fn` as it is. "background": another thread compiles while the first calls of each
-            signature run `fn` as it is.
-        at: the call of a signature that switches to the program that the thread has compiled, and waits for it: 2 or
-            more, None for 32. "ready": the first call that finds it compiled, so that which calls are compiled, and
-            with it the last bits of results, differs from run to run.
-        check: when a signature is traced once more and the two programs compared: at its "second" call, "always" or
-            "never". Where they differ, what differs is named in a warning, and the signature runs as eager code. None:
-            as the environment variable `TENSORGRAFT_JIT_CHECK` says, or never.
+            Until then its calls run `fn` uncompiled. "background": another thread compiles while the first calls of
+            each signature run `fn` uncompiled.
+        at: the number of the call of a signature that waits for the program from the thread and switches to it: 2 or
+            more, None for 32. "ready": the first call after it has been compiled; which calls are compiled, and so the
+            last bits of results, then differ from run to run.
+        check: when a signature is traced once more and the two programs are compared: at its "second" call, "always" or
+            "never". If they differ, a warning names the difference, and the signature runs as eager code. None: the
+            value of the environment variable `TENSORGRAFT_JIT_CHECK`, or never.
 
-    Python's objects are part of a call: what `fn` changes of lists, dictionaries, sets, attributes and variables is
-    changed at every call, and results may be objects of any class that can be copied.
+    Side effects on Python objects are kept: what `fn` changes in lists, dictionaries, sets, attributes and variables is
+    changed at every call. Results may be objects of any class that can be copied.
 
     Returns:
         A function with the arguments and results of `fn`; of a module a module, as `torch.compile` returns it, whose
-        parameters, attributes and mode are those of `fn` (`_orig_mod`). Its results can be differentiated, as often as
-        one likes, by compiled backward passes that keep the activations which PyTorch would.
+        parameters, attributes and mode are those of `fn` (`_orig_mod`). Its results can be differentiated, to any
+        order, by compiled backward passes, which keep the same activations as PyTorch.
 
     Raises:
-        TracedValueError: from a call, where `fn` asks for the value of a tensor (`.item()`, `if tensor:`) or does what
-            only its first call would do (draw random numbers on the CPU, write a CPU tensor). Every tensor and object
-            is then as it was before the call.
+        TracedValueError: from a call, if `fn` reads the value of a tensor (`.item()`, `if tensor:`) or has an effect
+            that compiled calls could not repeat (draws random numbers on the CPU, writes a CPU tensor). Every tensor
+            and object then has its value of before the call.
         ValueError: for another `compile`, `at` or `check`, and for `at` without "background".
-        RuntimeError: where the history of a tensor from outside goes on inside (pass it as an argument).
+        RuntimeError: if `fn` continues the autograd history of a tensor from outside (pass it as an argument).
 
     >>> import tensorgraft as tg, tensorgraft.array_api as xp
     >>> tg.jit(lambda x: xp.sum(x * 2))(xp.asarray([1.0, 2.0], device="jax")).tolist()
@@ -119,8 +119,8 @@ def jit(
 
 
 class Jit:
-    """A compiled function. Whose program it is, PyTorch's or that of the Array API, its arguments tell at each call,
-    and where there are none of either, what it reaches."""
+    """A compiled function. At each call its arguments determine whether it is a program of PyTorch or of the Array API;
+    without arguments of either, the objects that it refers to do."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class Jit:
         return other(*args, **kwargs)
 
     def decided(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The compiled function of the front end whose call this is."""
+        """Return the compiled function of the front end whose call this is."""
         front_end = _front_end(self.fn, args, kwargs)
         if front_end not in self._all:
             self._all[front_end] = self._compiled_for(front_end)
@@ -253,7 +253,7 @@ def _of_arrays(x: Any) -> bool:
 
 
 def report() -> list[Any]:
-    """Return what the compiled functions of this process did, the thousand newest: name, calls, traces and why they
-    were made, seconds, operations. `tg.explain` tells more, of one call. Raises nothing."""
+    """Return a report on the compiled functions of this process, the thousand newest: name, calls, traces and their
+    reasons, seconds, operations. `tg.explain` describes one call in more detail. Raises nothing."""
     torch_jit = sys.modules.get("tensorgraft.frontends.torch.compiled.jit")  # without it there were no calls
     return [] if torch_jit is None else list(torch_jit.reports)

@@ -21,24 +21,24 @@ def lazy(compile: When = "recurring") -> contextlib.AbstractContextManager[Figur
                 optimizer.step()
                 optimizer.zero_grad()
 
-    What was recorded runs when a value is asked for (`loss.item()`, printing, `if tensor:`, `.cpu()`), when an
-    optimizer has stepped, when the outermost module has been called without gradients, when the device is
-    synchronised, and at the end. It is compiled once for each structure: the same operations on the same shapes run
-    the program that is there. Python numbers that PyTorch's operators take (a learning rate) and random numbers are
-    inputs. This is for JAX: on other backends operations run at once. A function compiled by `tg.jit` is
-    recorded like any other.
+    The recorded operations run when a value is read (`loss.item()`, printing, `if tensor:`, `.cpu()`), after a step of
+    an optimizer, after a call of the outermost module without gradients, when the device is synchronised, and at the
+    end. They are compiled once for each structure: the same operations on the same shapes run the same program. Python
+    numbers that are passed to PyTorch's operators (a learning rate) and random numbers are inputs. Only JAX records: on
+    other backends operations run immediately. A function compiled by `tg.jit` is recorded like any
+    other function.
 
-    An index out of range is reported when the program runs, as on a GPU; what was written then has been written.
+    An index out of range is reported when the program runs, as on a GPU; writes made by then
+    remain.
 
     Arguments:
-        compile: "recurring" records a piece (what runs until a value is asked for, or an optimizer has stepped) once it
-            has come back so often that compiling it is a small part of what it has cost; until then it is computed
-            at once, as eager operators are, where these have a cold tier (`tg.eager`). "first" records from the first
-            operation on.
+        compile: "recurring" records a piece (the operations until a value is read, or an optimizer has stepped) once it
+            has recurred so often that compiling it costs little compared with running it; until then its operations run
+            eagerly, if eager operators have a cold tier (`tg.eager`). "first" records from the first operation on.
 
     Returns:
-        A context manager that gives `Figures`: how many operations were recorded, in how many runs of how many
-        different programs, and how many were computed at once.
+        A context manager that yields `Figures`: the numbers of recorded operations, of runs, of different programs, and
+        of operations that were computed eagerly.
 
     Raises ValueError for another `compile`.
     """

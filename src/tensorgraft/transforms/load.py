@@ -9,15 +9,16 @@ from tensorgraft.hub.recorded.function import Function
 
 
 def load(directory: str | Path, *, onto: str = "numpy") -> Function:
-    """Load what `f.save(directory)` wrote, `f` a function that `tg.graft(module, onto="numpy")` gave.
+    """Load a function that was saved by `f.save(directory)`, where `f` is the result of `tg.graft(module,
+    onto="numpy")`.
 
     The function takes arrays of the backend `onto`, of the shapes and dtypes that `f` was called with, and runs on it;
-    nothing else is imported. Files are JSON and `.npz` (`tensorgraft.hub.recorded.function` says what is in them), and
-    are checked: nothing in them is code.
+    nothing else is imported. Files are JSON and `.npz` (described in `tensorgraft.hub.recorded.function`), and are
+    checked: they contain no code.
 
     Raises:
         FileNotFoundError: if there is no saved function.
-        ValueError: for one that is broken, or of another version.
+        ValueError: for a broken file, or one of another version.
         BackendNotAvailableError: for a backend unknown or not installed.
 
     >>> import tempfile, numpy as np, tensorgraft as tg, torch

@@ -1,5 +1,4 @@
-"""`Module`: dataclasses that are pytrees, of which models are made (after Equinox: Kidger and Garcia 2021,
-arXiv 2111.00254).
+"""`Module`: dataclasses that are pytrees, for models (after Equinox: Kidger and Garcia 2021, arXiv 2111.00254).
 
 Built on `optree`, and on the arrays of any framework (`tensorgraft.arrays`); nothing of the core imports it, nor the
 filtered transforms that are built on it.
@@ -26,12 +25,12 @@ _under_way: dict[int, Any] = {}  # modules whose __init__ runs, by id
 
 
 def field(*, static: bool = False, converter: Callable[[Any], Any] | None = None, **kwargs: Any) -> Any:
-    """A field of a `Module`, with the arguments of `dataclasses.field` and
+    """Declare a field of a `Module`, with the arguments of `dataclasses.field` and
 
     Arguments:
-        static: not a child of the pytree but a part of its structure: a size, a name, a flag; no arrays. Programs are
-            compiled anew where it changes, which takes `==`.
-        converter: a function that is called on the value when `__init__` has run.
+        static: not a child of the pytree but a part of its structure: a size, a name, a flag; no arrays. For a value
+            that is not equal (`==`), programs are compiled again.
+        converter: a function that is applied to the value after `__init__`.
 
     Raises TypeError and ValueError as `dataclasses.field` does.
     """
@@ -191,7 +190,7 @@ def _pytree_functions(cls: Any) -> tuple[Callable[..., Any], Callable[..., Any]]
 
 
 def new_instance(cls: Any, **values: Any) -> Any:
-    """A module of a class with these fields, without its `__init__`."""
+    """Return a module of a class with these fields, without its `__init__`."""
     x = object.__new__(cls)
     x.__dict__.update(values)
     return x
@@ -208,17 +207,18 @@ class Module(metaclass=_ModuleMeta):
             def __call__(self, x):
                 return self.weight @ x + self.bias
 
-    Fields are annotated in the class, those that are not `static` are the children of the pytree. `__init__` is that of
-    a dataclass, or one's own (subclasses inherit it); it sets every field, and nothing else. After it converters and
-    every `__check_init__` of the class and its bases run, and the module does not change any more: `tree_at` makes
-    changed copies. Bound methods are pytrees too.
+    Fields are annotated in the class; those that are not `static` are the children of the pytree. `__init__` is that of
+    a dataclass unless the class defines one (subclasses inherit it); it sets every field, and nothing else. After it
+    converters and every `__check_init__` of the class and its bases are called, and the module is frozen: `tree_at`
+    makes changed copies. Bound methods are pytrees too.
 
-    Classes are pytrees of `optree`; of `jax.tree_util` and `torch.utils._pytree` where these are imported when a class
-    is made or a module is. They are abstract base classes: `abc.abstractmethod`, `AbstractVar` and `AbstractClassVar`
-    say what subclasses are to have.
+    Classes are registered as pytrees with `optree`; with `jax.tree_util` and `torch.utils._pytree` if these are
+    imported when a class is defined or a module is created. They are abstract base classes: `abc.abstractmethod`,
+    `AbstractVar` and `AbstractClassVar` declare what subclasses must define.
 
     Raises TypeError for a field that was not set, a static one that was given arrays, and an abstract class;
-    `dataclasses.FrozenInstanceError` for a write after `__init__`; AttributeError for one to what is no field.
+    `dataclasses.FrozenInstanceError` for a write after `__init__`; AttributeError for a write to an attribute that is
+    no field.
 
     >>> import tensorgraft as tg, tensorgraft.array_api as xp
     >>> class Scale(tg.Module):
@@ -298,9 +298,9 @@ class Partial(Module):
 
 
 def tree_inference(tree: Any, value: bool) -> Any:
-    """A copy of a pytree in which the field `inference` of every module has this value.
+    """Return a copy of a pytree in which the field `inference` of every module has this value.
 
-    Modules that behave otherwise in training, `nn.Dropout` for one, look at it.
+    Modules that behave differently in training, such as `nn.Dropout`, have this field.
     """
 
     def changed(x: Any) -> Any:

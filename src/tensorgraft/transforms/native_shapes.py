@@ -1,4 +1,4 @@
-"""Shapes of what functions of a framework's own arrays return, by that framework."""
+"""Shapes of the results of functions of a framework's own arrays, computed by that framework."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Function = Callable[..., Any]
 
 
 def kind_of(x: Any) -> str | None:
-    """The framework whose description of an array, or whose module, `x` is (of JAX: a pytree of its own with arrays in
-    it, as Equinox's modules are); None for anything else."""
+    """Return the framework to which `x`, a description of an array or a module, belongs (for JAX also a pytree of a
+    class of its own with arrays in it, as Equinox's modules are); None for anything else."""
     for name, module, attributes in (
         ("jax", "jax", ("ShapeDtypeStruct",)),
         ("tensorflow", "tensorflow", ("TensorSpec", "Module")),

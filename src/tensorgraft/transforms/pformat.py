@@ -11,7 +11,7 @@ from tensorgraft.arrays import describe, is_array
 
 
 def tree_pformat(tree: Any, *, width: int = 80, indent: int = 2, short_arrays: bool = True) -> str:
-    """The tree as text, in one line where it fits, else with a line for each child.
+    """Return the tree as text, in one line where it fits, else with a line for each child.
 
     Arguments:
         short_arrays: `f32[3,4]`, and `f32[3,4](torch)` for an array of a framework, instead of values.

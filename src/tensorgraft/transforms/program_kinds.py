@@ -60,7 +60,7 @@ def _graft_tensorflow(program: Any, onto: str) -> Any:
 
 
 def _graft_jax_function(program: Any, onto: str) -> Any:
-    """A callable that is no program of the other frameworks is taken for one of JAX."""
+    """Graft a callable that is not a program of the other frameworks, and so is taken for one of JAX."""
     if onto not in ("jax", "torch", "tensorflow", "numpy"):
         raise unknown_program(program, onto)
     registry.lookup(onto)
@@ -92,7 +92,7 @@ def _refuse_path(program: Any, onto: str) -> Any:
 
 
 def unknown_program(program: Any, onto: str) -> TypeError:
-    """The error for a program of no kind."""
+    """Return the error for a program of no kind."""
     return TypeError(
         "tg.graft takes a torch.nn.Module or an ExportedProgram onto 'jax', 'tensorflow' or 'numpy', a JAX function"
         " onto 'torch', 'tensorflow', 'numpy' or 'jax', or a tf.function onto any backend, not a"

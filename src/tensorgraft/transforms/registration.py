@@ -17,7 +17,8 @@ _registered = {"jax": 0, "torch": 0}  # {framework: number of classes that were 
 
 
 def register(cls: type, flatten: Callable[..., Any], unflatten: Callable[..., Any]) -> None:
-    """`flatten`: x -> (children, structure, names); `unflatten`: (structure, children) -> x."""
+    """Register a class as a pytree node. `flatten`: x -> (children, structure, names); `unflatten`: (structure,
+    children) -> x."""
     namespace = getattr(optree.registry, "__GLOBAL_NAMESPACE")
     optree.register_pytree_node(cls, flatten, unflatten, path_entry_type=optree.GetAttrEntry, namespace=namespace)
     _known.append((cls, flatten, unflatten))

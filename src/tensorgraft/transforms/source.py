@@ -22,28 +22,29 @@ def source(
     check: bool = True,
     **kwargs: Any,
 ) -> GeneratedSource:
-    """A program of one framework as readable source of another, which needs neither tensorgraft nor the first one.
+    """Return a program of one framework as readable source of another, which needs neither tensorgraft nor the first
+    one.
 
     Args:
-        program: a `torch.nn.Module` (in the mode it is in, training or evaluation); a function of JAX, a model of
+        program: a `torch.nn.Module` (in its current mode, training or evaluation); a function of JAX, a model of
             Equinox, Flax (linen or nnx) or Haiku's `apply`; a function of TensorFlow, a `tf.Module`, a layer or model
             of Keras; a function of arrays that have `__array_namespace__`.
-        *args, **kwargs: an example of what it is called with.
+        *args, **kwargs: example arguments of a call.
         onto: "jax", "torch", "tensorflow", "numpy" or "array_api".
-        style: how parameters are held; None is the first of: "functions" of a nested dictionary, "equinox" and "flax"
+        style: how parameters are stored; None is the first of: "functions" of a nested dictionary, "equinox" and "flax"
             (nnx) modules for JAX; "modules" (`nn.Module`) for PyTorch; "modules" (`tf.Module`), "keras" and "functions"
             for TensorFlow; "functions" for the others.
-        dynamic: look for sizes of the arguments that may be others (batches, lengths).
+        dynamic: determine which sizes of the arguments may vary (batches, lengths).
         check: run the file, in a process without the source framework, at the example's sizes and at others, and
             compare results and gradients with the program's.
 
     Returns: a `GeneratedSource` with `text`, `weights`, `report` and `save("model.py")`.
 
     Raises:
-        TypeError: for programs that are not known here.
-        ValueError: for targets and styles that are not known.
-        ModuleNotFoundError: where ruff, which formats the file, or the target's framework is not installed.
-        NotExpressibleError: where the target has no words for what the program does, with the place in the program.
+        TypeError: for programs of unknown kinds.
+        ValueError: for unknown targets and styles.
+        ModuleNotFoundError: if ruff, which formats the file, or the target's framework is not installed.
+        NotExpressibleError: if the target cannot express an operation of the program, with the line of the program.
     """
     required("ruff", by="tg.source", extra="source")
     target = target_of(onto)

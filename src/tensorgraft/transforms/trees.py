@@ -36,7 +36,7 @@ def tree_at(
     replace_fn: Callable[[Any], Any] = _NONE,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> Any:
-    """A copy of a pytree that differs in the nodes that `where` picks.
+    """Return a copy of a pytree that differs in the nodes that `where` picks.
 
         tree_at(lambda m: m.layers[0].weight, model, weight)
         tree_at(lambda m: (m.a, m.b), model, replace=(a, b))
@@ -177,7 +177,7 @@ def _equal(a: Any, b: Any, rtol: float, atol: float) -> Any:
 
 
 def _functions(framework: str) -> Any:
-    """The module with `all` (TensorFlow: `reduce_all`) of a framework that is imported."""
+    """Return the module with `all` (TensorFlow: `reduce_all`) of a framework that is imported."""
     if framework == "tensorgraft":
         import tensorgraft.array_api
 

@@ -8,6 +8,6 @@ import optree
 
 
 def apply_updates(model: Any, updates: Any) -> Any:
-    """A copy of a pytree with `updates`, a tree like it with None where nothing changes, added to its leaves. Shapes
-    and dtypes are those of `p + u`. Raises ValueError for trees of different structures."""
+    """Return a copy of a pytree with `updates` added to its leaves; `updates` has its structure, with None for leaves
+    that do not change. Shapes and dtypes are those of `p + u`. Raises ValueError for trees of different structures."""
     return optree.tree_map(lambda u, p: p if u is None else p + u, updates, model, is_leaf=lambda u: u is None)

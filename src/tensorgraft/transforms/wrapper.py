@@ -45,7 +45,7 @@ def name_of(fn: Any) -> str:
 
 
 def adopted(tree: Any) -> Any:
-    """A pytree whose arrays are `Array`s: NumPy's copied to the device of the others, others where they are."""
+    """Return a pytree whose arrays are `Array`s: NumPy's copied to the device of the others, others where they are."""
     from tensorgraft.frontends.array_api.core.array import Array
     from tensorgraft.frontends.array_api.standard.creation import asarray
 
@@ -67,6 +67,6 @@ def smooth(tree: Any) -> tuple[Any, Any]:
 
 
 def describe_leaves(tree: Any) -> str:
-    """The leaves of a pytree in an error message."""
+    """Return the leaves of a pytree in an error message."""
     leaves = optree.tree_leaves(tree)
     return ", ".join(describe(x) if framework_of(x) else type(x).__qualname__ for x in leaves) or "no leaves"

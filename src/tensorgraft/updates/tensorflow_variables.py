@@ -52,7 +52,7 @@ def scatter(x: tf.Variable, index: Any, value: Any, mode: str) -> None:
 
 
 def _flat_positions(shape: tuple[int, ...], index: Any) -> tf.Tensor:
-    """The flat positions that `x[index]` looks at, in its shape."""
+    """Return the flat positions that `x[index]` looks at, in its shape."""
     keys = index if isinstance(index, tuple) else (index,)
     known = []
     for k in keys:

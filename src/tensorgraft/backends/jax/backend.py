@@ -17,18 +17,19 @@ from jax.core import ShapedArray
 from jax.sharding import SingleDeviceSharding
 
 from tensorgraft import warning_filters
-from tensorgraft.backends.jax import cache, native, process
-from tensorgraft.backends.jax.analysis import label_scope
+from tensorgraft.backends.jax import native
 from tensorgraft.backends.jax.coded import JaxCoded
+from tensorgraft.backends.jax.compilation import disk_cache, process
+from tensorgraft.backends.jax.compilation.analysis import label_scope
+from tensorgraft.backends.jax.compilation.executable import often_called, ordinary
+from tensorgraft.backends.jax.compilation.program import JaxProgram
+from tensorgraft.backends.jax.compilation.program_cache import INLINE, KeptProgram, NotSmall
 from tensorgraft.backends.jax.control_flow import JaxControlFlow, host_callback
 from tensorgraft.backends.jax.elementwise import JaxElementwise
-from tensorgraft.backends.jax.executable import often_called, ordinary
 from tensorgraft.backends.jax.fft import JaxFFT
 from tensorgraft.backends.jax.indexing import JaxIndexing
 from tensorgraft.backends.jax.linalg import JaxLinearAlgebra
 from tensorgraft.backends.jax.operation import Tracer, is_common, is_tracing, is_weak, operation
-from tensorgraft.backends.jax.program import JaxProgram
-from tensorgraft.backends.jax.program_cache import INLINE, KeptProgram, NotSmall
 from tensorgraft.backends.jax.reduction import JaxReduction
 from tensorgraft.backends.jax.shape import JaxShape
 from tensorgraft.backends.jax.sharding import abstract_devices, global_programs, processes
@@ -91,7 +92,7 @@ class JaxBackend(
         self.for_cpu = self.device.platform == "cpu"  # programs are compiled for CPUs
         self.host_visible = self.for_cpu and tiers.READS_MEMORY
         self._copies = HostCopies()
-        cache.install()
+        disk_cache.install()
         # arrays of the default device stay uncommitted, so that they mix with sharded ones
         self._is_default = platform is None and index == 0
         self._sharding = SingleDeviceSharding(self.device)
@@ -336,5 +337,5 @@ class JaxBackend(
 
 
 def _strong(x: Any) -> Any:
-    """A result that is a Python scalar of the arguments becomes an array like any other."""
+    """Return an array without JAX's weak type, which results have that are Python scalars of the arguments."""
     return lax.convert_element_type(x, x.dtype) if getattr(x, "weak_type", False) else x

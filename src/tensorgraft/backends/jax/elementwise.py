@@ -42,7 +42,7 @@ def _for_bool(fn: Fn, logical: Fn) -> Fn:
 
 
 def _log2(x: Array) -> Array:
-    """The logarithm, exact of powers of two: log(8) / log(2) is not 3 in every precision."""
+    """Return the logarithm, exact of powers of two: log(8) / log(2) is not 3 in every precision."""
     y = jnp.log2(x)
     if dtypes.is_complex(x.dtype):
         return y

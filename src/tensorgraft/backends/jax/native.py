@@ -105,7 +105,7 @@ def differentiable(xp: Backend, function: Differentiable) -> Callable[..., Array
 
     @functools.lru_cache(maxsize=1)
     def gradient(argnums: tuple[int, ...]) -> Callable[..., Arrays]:
-        """(arguments, cotangents) -> cotangents: to be differentiated again."""
+        """Return the differentiable function from (arguments, cotangents) to the cotangents of arguments `argnums`."""
         return differentiable(xp, function.pullback(argnums))
 
     @jax.custom_vjp
@@ -157,7 +157,7 @@ def _is_smooth(x: Array) -> bool:
 
 
 def _staged(fn: Callable[..., Sequence[Array]], avals: Sequence[jax.ShapeDtypeStruct]) -> ClosedJaxpr:
-    """The jaxpr of a function of arrays, which may use 64-bit types. Its results are narrowed to the user's
+    """Return the jaxpr of a function of arrays, which may use 64-bit types. Its results are narrowed to the user's
     precision."""
     # computed under the user's configuration, used under ours
     results = {name: narrow(np.dtype(name)) for name in _NARROW}
@@ -170,7 +170,7 @@ def _staged(fn: Callable[..., Sequence[Array]], avals: Sequence[jax.ShapeDtypeSt
 
 
 def _call(program: ClosedJaxpr, arrays: Sequence[Array]) -> list[Array]:
-    """The results of a staged program, within any program of the user's."""
+    """Return the results of a staged program, within any program of the user's."""
     if _has_wide():
         return list(jaxpr_as_fun(program)(*arrays))
     return wide_p.bind(*arrays, program=program)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tensorgraft.backends.jax.program_cache import INLINE, KeptProgram
+from tensorgraft.backends.jax.compilation.program_cache import INLINE, KeptProgram
 from tensorgraft.backends.jax.tracing import is_tracing
 from tensorgraft.hub.array import NativeArray as Array
 
@@ -19,10 +19,10 @@ Tracer = jax.core.Tracer
 
 
 def operation(fn: Callable[..., Any], static: Sequence[str] = ()) -> Callable[..., Any]:
-    """A method from a function of arrays and of `static` arguments, which are hashable.
+    """Make a method of the backend from a function of arrays and of hashable `static` arguments.
 
-    Eagerly the function is one compiled dispatch, however many `lax` operations it has. In a trace it is called as it
-    is: tracing through a jitted function costs three times as much and gives the same program.
+    Eagerly the function is one compiled program, however many `lax` operations it has. In a trace the function itself
+    is called: tracing through a jitted function takes three times as long and gives the same program.
     """
     eager = KeptProgram(fn, static_argnames=tuple(static), inline=INLINE)
 
@@ -36,14 +36,14 @@ def operation(fn: Callable[..., Any], static: Sequence[str] = ()) -> Callable[..
     return method
 
 
-_FEW = 4
-_MOST = 1 << 13
-_uses: dict[Any, int] = {}
+_FEW = 4  # requests before a program is compiled
+_MOST = 1 << 13  # keys that are counted
+_uses: dict[Any, int] = {}  # {key: number of requests so far, at most _FEW}
 
 
 def is_common(key: Any) -> bool:
-    """Count a request for the program of `key`; return True from the request on at which compiling, which takes as long
-    as a thousand calls, is worth it."""
+    """Count a request for the program of `key`, and return True if there were several before, so that compiling it is
+    worthwhile: it takes as long as a thousand calls."""
     n = _uses.get(key, 0)
     if n < _FEW:
         if len(_uses) >= _MOST:
@@ -67,7 +67,7 @@ def is_weak(x: Any) -> bool:
 
 
 def with_one_dtype(*operands: Any) -> list[Array]:
-    """The operands as arrays: Python scalars, traced ones included, take the dtype of the arrays."""
+    """Return the operands as arrays; Python scalars, traced ones included, get the dtype of the arrays."""
     dtype = None
     for x in operands:
         if not is_weak(x) and (dtype is None or np.ndim(x)):  # a traced Python bool is 0-d, but not weak
@@ -80,11 +80,11 @@ def with_one_dtype(*operands: Any) -> list[Array]:
 def _as_operand(x: Any, dtype: np.dtype) -> Array:
     if is_weak(x) or (x.dtype == np.bool_ and not x.shape):
         return _cast_scalar(x, dtype)
-    return x  # lax says that the dtypes differ
+    return x  # lax raises the error for dtypes that differ
 
 
 def broadcast(*arrays: Array) -> Sequence[Array]:
-    """The arrays, in the shape to which they broadcast together."""
+    """Return the arrays broadcast to their common shape."""
     shape = np.broadcast_shapes(*{x.shape for x in arrays})
     return [x if x.shape == shape else broadcast_to(x, shape) for x in arrays]
 
@@ -94,7 +94,7 @@ def broadcast_to(x: Array, shape: tuple[int, ...]) -> Array:
 
 
 def axes_of(x: Array, axis: int | tuple[int, ...] | None) -> tuple[int, ...]:
-    """The axes of a reduction, all non-negative."""
+    """Return the axes of a reduction as non-negative numbers."""
     n = len(x.shape)
     if axis is None:
         return tuple(range(n))

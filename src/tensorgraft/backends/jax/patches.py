@@ -54,7 +54,7 @@ FORWARD, IMAGES, WEIGHTS = 256, 128, 512
 def rewritten(
     x: Array, w: Array, strides: Ints, padding: Pads, lhs_dilation: Ints, rhs_dilation: Ints, groups: int, batches: int
 ) -> Array | None:
-    """The convolution, or None where XLA's own is as fast. Arguments as in `Backend.convolution`."""
+    """Return the convolution, or None where XLA's own is as fast. Arguments as in `Backend.convolution`."""
     window, taps = w.shape[2:], math.prod(w.shape[2:])
     if 0 in x.shape or 0 in w.shape or not window:
         return None
@@ -106,7 +106,8 @@ def _patches(x: Array, config: Any, window: Ints, dilation: Ints, out: Ints, str
 
 
 def _by_taps(patches: Array, w: Array, out: Ints, groups: int) -> Array:
-    """One product of (O, C taps), as the weights lie in memory, with (C taps, N out) a group."""
+    """Compute the convolution as one product for each group, of (O, C taps), as the weights are in memory, with (C
+    taps, N out)."""
     c, taps, n = patches.shape[:3]
     o = w.shape[0]
     columns = patches.reshape(groups, c // groups * taps, -1)
@@ -121,8 +122,8 @@ def _by_taps(patches: Array, w: Array, out: Ints, groups: int) -> Array:
 def _by_slices(
     x: Array, w: Array, out: Ints, strides: Ints, padding: Pads, lhs_dilation: Ints, rhs_dilation: Ints, groups: int
 ) -> Array:
-    """A convolution of volumes as one of images: each slice of the result is an image whose channels are those of the
-    slices that its window sees."""
+    """Compute a convolution of volumes as one of images: each slice of the result is an image whose channels are those
+    of the slices that its window sees."""
     n, c = x.shape[:2]
     o, _, depth, *window = w.shape
     x = lax.pad(x, np.zeros((), x.dtype), [(0, 0, 0), (0, 0, 0), (*padding[0], lhs_dilation[0] - 1), *[(0, 0, 0)] * 2])
@@ -146,7 +147,7 @@ def _by_slices(
 
 
 def _pointwise(x: Array, w: Array) -> Array:
-    """The product of x (N, C, ...) with the weights (O, C, 1...)."""
+    """Return the product of x (N, C, ...) with the weights (O, C, 1...)."""
     n, _, *out = x.shape
     o, c = w.shape[:2]
     w = w.reshape(o, c)
@@ -173,7 +174,7 @@ def _by_positions(pieces: list[Array], w: Array, out: Ints, batches: int) -> Arr
 
 
 def _depthwise(pieces: list[Array], w: Array) -> Array:
-    """One channel a group: sums of shifted images, which XLA fuses."""
+    """Compute a convolution with one channel a group as a sum of shifted images, which XLA fuses."""
     multiplier = w.shape[0] // pieces[0].shape[1]
     weights = w.reshape(w.shape[0], len(pieces))
     wide = [jnp.repeat(x, multiplier, axis=1) if multiplier > 1 else x for x in pieces]

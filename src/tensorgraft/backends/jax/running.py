@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tensorgraft.backends.jax import effort
+from tensorgraft.backends.jax.compilation import effort
 from tensorgraft.hub.array import NativeArray as Array
 
 _WIDE = 64  # elements along the other axes, with which a step is efficient

@@ -58,7 +58,7 @@ def _dynamic_update_slice(x: Array, update: Array, start: Sequence[Array]) -> Ar
 
 
 def _part(x: Array, start: Array, sizes: Shape, step: Shape) -> Array:
-    """A slice whose place is an operand."""
+    """Return a slice whose place is an operand."""
     spans = [(n - 1) * by + 1 if n else 0 for n, by in zip(sizes, step, strict=True)]
     part = lax.dynamic_slice(x, list(start), spans, allow_negative_indices=False)
     return part if max(step) == 1 else lax.slice(part, [0] * len(spans), spans, step)

@@ -13,7 +13,8 @@ def digamma(x: Array) -> Array:
 
 
 def igamma(a: Array, x: Array) -> Array:
-    """The regularised lower incomplete gamma function; a step at 0 for `a` = 0, at infinity for `a` = infinity."""
+    """Return the regularised lower incomplete gamma function; a step at 0 for `a` = 0, at infinity for `a` =
+    infinity."""
     edge = ((a == 0) & (x > 0)) | (jnp.isinf(a) & (a > 0) & (x >= 0) & jnp.isfinite(x))
     safe = jnp.where(edge, 1, a)
     return jnp.where(edge, (a == 0).astype(x.dtype), lax.igamma(safe, x))

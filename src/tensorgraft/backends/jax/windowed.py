@@ -93,7 +93,7 @@ _SMALL_WINDOW = 27
 def _by_slices(
     x: Array, initial: Any, combine: Any, window: Ints, strides: Ints, padding: Pads, window_dilation: Ints
 ) -> Array:
-    """A windowed reduction as one slice for each place in the window."""
+    """Compute a windowed reduction as one slice for each place in the window."""
     x = lax.pad(x, initial, [(low, high, 0) for low, high in padding])
     spans = [(k - 1) * d + 1 for k, d in zip(window, window_dilation, strict=True)]
     counts = [max((n - span) // s + 1, 0) for n, span, s in zip(x.shape, spans, strides, strict=True)]

@@ -1,4 +1,4 @@
-"""Products with matrices of codes: rows are looked up in blocks that stay in the cache, and BLAS multiplies them."""
+"""Products with matrices of codes: blocks of rows that fit in the CPU's cache are decoded, and BLAS multiplies them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.coded import Coded, Coding
 
-_BLOCK = 1 << 17  # numbers
-_MANY = 16  # rows, with which BLAS needs larger blocks
-_tables: dict[Coding, Array] = {}
+_BLOCK = 1 << 17  # numbers decoded at a time
+_MANY = 16  # BLAS needs larger blocks for more rows than these
+_tables: dict[Coding, Array] = {}  # see `_table`
 
 
 class NumpyCoded:
@@ -36,7 +36,7 @@ class NumpyCoded:
             rows = rows.view(np.uint16)
         left = np.asarray(x, np.float32)
         scale, zero = (s if s is None or len(s) in (1, n) else np.repeat(s, n // len(s), 0) for s in (scale, zero))
-        scale_after = scale.shape[axis] == 1 and zero is None  # one scale for all that is added up
+        scale_after = scale.shape[axis] == 1 and zero is None  # all terms of a sum have the same scale
         out = np.zeros((len(left), n if axis == 1 else k), np.float32)
         step = max(1, (_BLOCK if len(left) <= _MANY else _BLOCK * 8) // k)
         for start in range(0, n, step):
@@ -46,7 +46,7 @@ class NumpyCoded:
             else:
                 values = np.take(table, rows[part], axis=0, mode="clip").view(np.float32).reshape(-1, k)
             if not scale_after:
-                _scale(values, scale if len(scale) == 1 else scale[part], _of(zero, part))
+                _scale(values, _rows_of(scale, part), None if zero is None else _rows_of(zero, part))
             if axis == 1:
                 np.matmul(left, values.T, out=out[:, part])
             else:
@@ -56,19 +56,21 @@ class NumpyCoded:
         return out.astype(x.dtype if dtype is None else dtype, copy=False)
 
 
-def _of(zero: Array | None, part: slice) -> Array | None:
-    return zero if zero is None or len(zero) == 1 else zero[part]
+def _rows_of(scale: Array, part: slice) -> Array:
+    """Return some rows of scales or zero points, of which there may be one row for all."""
+    return scale if len(scale) == 1 else scale[part]
 
 
 def _scale(values: Array, scale: Array, zero: Array | None) -> None:
-    """Scale and shift in place; each number of `scale` and `zero` is that of a group of columns."""
+    """Subtract the zero points and scale, in place; each column of `scale` and `zero` is that of a group of columns."""
     if zero is not None:
         values.reshape(len(values), zero.shape[1], -1)[...] -= zero[:, :, None]
     values.reshape(len(values), scale.shape[1], -1)[...] *= scale[:, :, None]
 
 
 def _table(xp: Any, coding: Coding) -> Array:
-    """Return the numbers of each byte of several codes, or of two bytes of one: float32 side by side, as one number."""
+    """Return the numbers of each byte that packs several codes, or of each two bytes of one code each. The float32
+    numbers of an entry are viewed as one float64 or complex128 if there are two or four, which is faster to look up."""
     table = _tables.get(coding)
     if table is None:
         codes: Array
@@ -79,7 +81,7 @@ def _table(xp: Any, coding: Coding) -> Array:
         if coding.kind == "integer":
             numbers: Array = coding.decode(xp, codes)
         else:
-            single = np.zeros(256, np.float32)  # not every byte is a code
+            single = np.zeros(256, np.float32)  # 0 for bytes that are no code
             known = coding.all_codes()
             numbers = coding.decode(xp, known)
             single[known.view(np.uint8)] = numbers

@@ -19,7 +19,7 @@ _SCALARS = frozenset((bool, int, float, complex))
 
 
 def scalar(value: Any, dtype: np.dtype) -> Any:
-    """A Python scalar as one of `dtype`; ints wrap round."""
+    """Return a Python scalar as one of `dtype`; ints wrap round."""
     if dtype.kind in "iu":
         value = operator.index(value)
         try:
@@ -31,7 +31,7 @@ def scalar(value: Any, dtype: np.dtype) -> Any:
 
 
 def pair(x: Any, y: Any) -> tuple[Any, Any]:
-    """Two operands, of which one may be a Python scalar."""
+    """Return two operands, of which one may be a Python scalar, as arrays of one dtype."""
     if type(y) in _SCALARS:
         return x, scalar(y, x.dtype)
     if type(x) in _SCALARS:

@@ -13,7 +13,7 @@ from tensorgraft.hub.array import NativeArray as Array
 
 
 def _magnitude(x: Array) -> int:
-    """The greatest absolute value of an integer array."""
+    """Return the greatest absolute value of an integer array."""
     return max(int(x.max()), -int(x.min())) if x.size else 0
 
 

@@ -13,7 +13,7 @@ _BLOCK = 1 << 14  # 3 uint32 buffers of 64 KiB
 
 
 def _encrypt(key: Array, x0: Array, x1: Array) -> None:
-    """The cipher, in place. `key` is a uint32 array (2, ...), the others contiguous uint32 arrays of one shape."""
+    """Apply the cipher in place. `key` is a uint32 array (2, ...), the others contiguous uint32 arrays of one shape."""
     k0, k1 = np.asarray(key, np.uint32)
     keys = (k0, k1, k0 ^ k1 ^ np.uint32(_PARITY))
     left = np.empty_like(x0)

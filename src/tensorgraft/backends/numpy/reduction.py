@@ -34,8 +34,8 @@ _BLOCK = 512
 
 
 def _sum_of_rows(x: Array) -> Array:
-    """The sum along the first axis, in blocks: NumPy adds pairwise along the last axis only, and row after row along
-    others, where the error grows with their number."""
+    """Return the sum along the first axis, in blocks: NumPy adds pairwise along the last axis only, and row after row
+    along others, where the error grows with their number."""
     if len(x) <= 2 * _BLOCK:
         return np.add.reduce(x, axis=0, dtype=x.dtype)
     return _sum_of_rows(

@@ -1,4 +1,4 @@
-"""Creation and layouts. What can be a view is one."""
+"""Creation and layouts. Results are views of the operands where NumPy can make one."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ Shape = tuple[int, ...]
 
 
 def _clamped(start: Sequence[Array], sizes: Shape, shape: Shape) -> tuple[slice, ...]:
+    """Return the slices of `sizes` from `start`, which is moved so that they lie within `shape`."""
     lows = (min(max(int(at), 0), n - size) for at, size, n in zip(start, sizes, shape, strict=True))
     return tuple(slice(low, low + size) for low, size in zip(lows, sizes, strict=True))
 

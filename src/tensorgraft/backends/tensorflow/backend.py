@@ -278,7 +278,7 @@ def _number_processors(n: int) -> None:
 
 
 def _devices(platform: str | None) -> list[Any]:
-    """The logical devices of a platform; where none is named, the GPUs if there are any."""
+    """Return the logical devices of a platform; where none is named, the GPUs if there are any."""
     with quiet():  # TensorFlow reports on its search for GPUs
         if cpu_devices() > 1:
             _number_processors(cpu_devices())

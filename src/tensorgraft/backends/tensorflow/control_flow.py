@@ -162,7 +162,7 @@ def _leaves(name: str, tree: Any, carry: Any) -> list[Array]:
 
 
 def _like_before(name: str, before: Any, new_leaves: list[Any]) -> list[Array]:
-    """The carry after a step, of the shapes and dtypes before it. Raises TypeError where they differ."""
+    """Return the carry after a step, of the shapes and dtypes before it. Raises TypeError where they differ."""
     out = []
     for x, y in zip(before, new_leaves, strict=True):
         y = astype(y, dtype_of(x)) if is_weak(y) else y

@@ -18,13 +18,13 @@ def _numbers(dtype: np.dtype) -> np.ndarray:
 
 
 def from_bytes(x: Array, dtype: np.dtype) -> Array:
-    """uint8 of any shape -> float8 with these bits (NaN is any NaN)."""
+    """Return the float8 array with these bits (uint8, any shape); each NaN becomes any NaN."""
     table = tf.constant(_numbers(dtype))
     return raw.Cast(x=tf.gather(table, raw.Cast(x=x, DstT=tf.int32)), DstT=tf.as_dtype(dtype))
 
 
 def to_bytes(x: Array, dtype: np.dtype) -> Array:
-    """float8 of any shape -> uint8, its bits."""
+    """Return the bits of a float8 array as uint8."""
     half = _numbers(dtype)[:128]
     ascending = half[: int(np.isnan(half).argmax()) if np.isnan(half).any() else 128]
     wide = raw.Cast(x=x, DstT=tf.float32)
@@ -36,8 +36,7 @@ def to_bytes(x: Array, dtype: np.dtype) -> Array:
 
 
 def nearest(x: Array, dtype: np.dtype) -> Array:
-    """float32 of any shape -> the nearest numbers of a float8, as float32: XLA's older conversions round twice, to
-    float16 before."""
+    """Return float32 numbers rounded to those of a float8. XLA's older conversions round twice, first to float16."""
     limits = ml_dtypes.finfo(dtype)
     exponent = raw.BitwiseAnd(x=raw.Bitcast(input=x, type=tf.int32), y=0x7F800000)
     power = raw.Minimum(x=raw.Bitcast(input=exponent, type=tf.float32), y=2.0**100)  # finite

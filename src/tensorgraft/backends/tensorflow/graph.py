@@ -118,8 +118,8 @@ def constants_inside() -> Iterator[None]:
 def trace(
     fn: Callable[..., Sequence[Array]], arguments: Callable[[ClosedGraph], list[Array]]
 ) -> tuple[ClosedGraph, list[Array]]:
-    """The graph of `fn`, whose inputs are its arguments, then the arrays that it took from outside, which are also
-    returned."""
+    """Return the graph of `fn`, whose inputs are its arguments, then the arrays that it took from outside, which are
+    also returned."""
     graph = ClosedGraph()
     inputs = arguments(graph)
     with graph.as_default():
@@ -146,7 +146,7 @@ REFUSALS = (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.err
 
 
 def operations(graph: ClosedGraph) -> list[str]:
-    """The types of the operations of a graph, those of branches and bodies included."""
+    """Return the types of the operations of a graph, those of branches and bodies included."""
     kinds = [op.type for op in graph.get_operations()]
     for function in graph._functions.values():
         kinds += [node.op for node in function.cached_definition.node_def]
@@ -196,13 +196,13 @@ class CompiledGraph:
 
 
 def inlined(graph: ClosedGraph, arrays: Sequence[Array]) -> Sequence[Array]:
-    """The results of a graph, as a part of the one that is being traced."""
+    """Return the results of a graph, as a part of the one that is being traced."""
     outputs = concrete_function.ConcreteFunction.from_func_graph(graph, None, {})._call_flat(list(arrays), [])
     return outputs if isinstance(outputs, list | tuple) else [outputs]
 
 
 def call_by_name(function: Any, count: int, arrays: Sequence[Array]) -> Sequence[Array]:
-    """The `count` results of a concrete function of flat arrays."""
+    """Return the `count` results of a concrete function of flat arrays."""
     attrs = tuple(itertools.chain(*context.context().function_call_options.as_attrs().items()))
     inputs = [*arrays, *function.captured_inputs]
     return execute.execute(function.inference_fn.name.decode(), count, inputs, attrs, context.context())

@@ -41,7 +41,7 @@ def _cholesky(x: Array) -> Array:
 
 
 def _lu_steps(xp: Any, x: Array) -> tuple[Array, Array, Array]:
-    """The factors, pivots and permutations of matrices (b, m, n), column by column as LAPACK's getf2.
+    """Return the factors, pivots and permutations of matrices (b, m, n), column by column as LAPACK's getf2.
 
     TensorFlow's own LU is of square matrices, refuses singular ones, tells no pivots, and XLA has none.
     """
@@ -113,7 +113,7 @@ class TensorFlowLinearAlgebra:
     _programs: dict[str, Callable[..., Any]]
 
     def _compiled_if_eager(self, fn: Callable[..., Any], *arrays: Array) -> Any:
-        """A function of many small steps: compiled where it is not part of a program already."""
+        """Compile a function of many small steps, unless it is called as part of a program."""
         if any(map(is_symbolic, arrays)):
             return fn(self, *arrays)
         if fn.__name__ not in self._programs:

@@ -213,7 +213,8 @@ class _Recorded:
 
     @functools.cached_property
     def _pullback(self) -> _Recorded:
-        """(arrays, cotangents of the inexact results) -> cotangents of the arrays that are `_used`."""
+        """Return the cotangents of the arrays that are `_used`, from the arrays and the cotangents of the inexact
+        results."""
 
         def pulled_back(*inputs: Array) -> list[Array]:
             arrays = inputs[: self._count]

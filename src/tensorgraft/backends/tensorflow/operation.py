@@ -38,7 +38,7 @@ def dtype_of(x: Array) -> np.dtype:
 
 
 def shape_of(x: Array) -> Shape:
-    """The static shape: every operation here knows that of its result."""
+    """Return the static shape: every operation here knows that of its result."""
     return x._shape_tuple()
 
 
@@ -65,7 +65,7 @@ def ints(values: Sequence[int]) -> Array:
 
 
 def axes_of(x: Array, axis: int | tuple[int, ...] | None) -> tuple[int, ...]:
-    """The axes of a reduction, all non-negative."""
+    """Return the axes of a reduction, all non-negative."""
     n = len(shape_of(x))
     if axis is None:
         return tuple(range(n))
@@ -116,7 +116,7 @@ FLOAT8_AS_FLOAT32 = dict.fromkeys(dtypes.FLOAT8, dtypes.float32)  # exact; few k
 
 
 def constant(value: Any, dtype: np.dtype) -> Array:
-    """A Python scalar as a tensor of a dtype, to be an operand only: eager ones are shared. Ints wrap."""
+    """Return a Python scalar as a tensor of a dtype, to be an operand only: eager ones are shared. Ints wrap."""
     kind: Any = type(value)
     if kind in _SHARED and tf.executing_eagerly():
         return _eager_constant(value, kind, math.copysign(1, value) if type(value) is float else 1, dtype)
@@ -155,7 +155,7 @@ def is_weak(x: Any) -> bool:
 
 
 def weak_input(value: Any) -> Array:
-    """A Python scalar as the argument of a compiled function."""
+    """Return a Python scalar as the argument of a compiled function."""
     # TensorFlow keeps one tensor for equal numbers, and -0.0 equals 0.0
     return tf.constant(value if value else np.asarray(value), TF[OF_KIND[type(value)]])
 
@@ -198,7 +198,7 @@ def broadcast_to(x: Array, shape: Shape) -> Array:
 
 
 def broadcastable(*arrays: Array) -> Sequence[Array]:
-    """The arrays, in shapes that TensorFlow's kernels can broadcast."""
+    """Return the arrays, in shapes that TensorFlow's kernels can broadcast."""
     shapes = {s for x in arrays if (s := shape_of(x))}
     if len(shapes) < 2 or max(map(len, shapes)) <= MOST_BROADCAST:
         return arrays

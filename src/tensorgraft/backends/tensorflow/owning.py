@@ -28,7 +28,8 @@ _WORTH = 1 << 20  # bytes: a smaller copy takes less time than moving it through
 
 
 def reused_inputs(graph: ClosedGraph, donated: Sequence[int]) -> dict[int, int]:
-    """Input -> the result that takes its memory, of those that are large and have one."""
+    """Return {donated input: result that takes its memory} for large inputs with a result of the same shape and
+    dtype."""
     free: dict[Any, list[int]] = {(x.dtype, x._shape_tuple()): [] for x in graph.outputs}
     for k, x in enumerate(graph.outputs):
         free[x.dtype, x._shape_tuple()].append(k)

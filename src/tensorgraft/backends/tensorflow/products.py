@@ -62,8 +62,8 @@ def dot_general(a: Array, b: Array, contract: Axes, batch: Axes, dtype: np.dtype
 
 
 def _of_bytes(a: Array, b: Array, contract: Axes, batch: Axes) -> Array:
-    """int8 -> int32, exact: XLA has a kernel. TensorFlow's own is slow, and float32 is exact for sums so short that
-    they stay below 2^24."""
+    """Compute the exact int32 product of int8 arrays. XLA has a kernel for it. TensorFlow's own is slow, and float32 is
+    exact for sums so short that they stay below 2^24."""
     if not tf.executing_eagerly():
         return _compiled_bytes(a, b, contract, batch)
     axis = max(zip(contract[0], contract[1], strict=True), key=lambda pair: shape_of(a)[pair[0]], default=None)

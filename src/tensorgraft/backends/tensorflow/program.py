@@ -61,7 +61,7 @@ _NUMBERED = re.compile(r"(__\w+?)_\d+\b")  # names of functions, which are count
 
 
 def _strong(x: Any) -> Array:
-    """A result that is a Python scalar of the arguments becomes an array like any other."""
+    """Return an array instead of a result that is a Python scalar of the arguments."""
     return x if isinstance(x, tf.Tensor) else weak_input(x)
 
 

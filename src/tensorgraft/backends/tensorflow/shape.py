@@ -100,7 +100,7 @@ def pad(x: Array, value: Array, config: Sequence[tuple[int, int, int]]) -> Array
 
 
 def _clamped(start: Sequence[Array], shape: Shape, sizes: Shape) -> list[Array]:
-    """The starts of a window, int64, moved so that it fits."""
+    """Return the starts of a window, int64, moved so that it fits."""
     zero = constant(0, dtypes.int64)
     return [
         raw.Minimum(x=raw.Maximum(x=astype(at, dtypes.int64), y=zero), y=constant(n - k, dtypes.int64))

@@ -27,7 +27,7 @@ def signbit(x: Array) -> Array:
 
 
 def log2(x: Array) -> Array:
-    """The logarithm, exact of powers of two: log(8) / log(2) is not 3 in every precision."""
+    """Return the logarithm, exact of powers of two: log(8) / log(2) is not 3 in every precision."""
     y = raw.Log(x=x) / _number(np.log(2.0), x)
     dtype = dtype_of(x)
     if dtypes.is_complex(dtype):
@@ -73,7 +73,7 @@ def _pair(x: Array, y: Array) -> tuple[Array, Array]:
 
 
 def _incomplete(inner: Callable[[Array, Array], Array], a: Array, x: Array, start: float) -> Array:
-    """A regularised incomplete gamma function that is `start` at x = 0 and 1 - start at infinity."""
+    """Compute a regularised incomplete gamma function that is `start` at x = 0 and 1 - start at infinity."""
     a, x = _pair(a, x)
     zero, one_like, inf, nan = (_number(value, x) for value in (0, 1, np.inf, np.nan))
     first, last = _number(start, x), _number(1 - start, x)

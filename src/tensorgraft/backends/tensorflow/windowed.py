@@ -80,7 +80,7 @@ def _piece(x: Array, at: Ints, out: Ints, strides: Ints, dilation: Ints) -> Arra
 
 
 def _depthwise(x: Array, w: Array, out: Ints, strides: Ints, dilation: Ints) -> Array:
-    """One channel a group: a sum of slices, scaled."""
+    """Compute a convolution with one channel a group as a sum of scaled slices."""
     channels, outputs, window = shape_of(x)[1], shape_of(w)[0], shape_of(w)[2:]
     multiplier = outputs // channels
     taps = tf.reshape(w, (channels, multiplier, math.prod(window)))
@@ -143,7 +143,7 @@ def _strided_axis(x: Array, axis: int, start: int, stop: int, step: int = 1) -> 
 
 
 def _reduce_axis(x: Array, axis: int, combine: Fn, window: int, stride: int, dilation: int) -> Array:
-    """A windowed reduction along one axis, on which at least one window fits."""
+    """Compute a windowed reduction along one axis, on which at least one window fits."""
     n = shape_of(x)[axis]
     out = (n - dilation * (window - 1) - 1) // stride + 1
     if window <= 4 or (stride > 1 and window <= 2 * stride):

@@ -14,7 +14,7 @@ from tensorgraft.backends.torch.recorder import StandIn, known, now
 from tensorgraft.hub.runtime import cpu_devices
 
 Tensor = torch.Tensor
-_NUMPYS_OWN = "biufc"
+_NUMPY_KINDS = "biufc"  # kinds of dtypes that PyTorch and NumPy share
 
 
 # ---- devices ---------------------------------------------------------------------------------------------------------
@@ -29,7 +29,7 @@ def default_platform() -> str:
 def device_count(platform: str) -> int:
     if platform == "cpu":
         return cpu_devices()
-    if platform == "cuda":  # not of `torch.cuda`, which answers for a backend while `tensorgraft run` runs a program
+    if platform == "cuda":  # not by `torch.cuda`, which counts a backend's devices while `tensorgraft run` runs
         count_devices = getattr(torch._C, "_cuda_getDeviceCount", None)
         return count_devices() if count_devices is not None else 0
     module: Any = getattr(torch, platform, None)
@@ -38,7 +38,8 @@ def device_count(platform: str) -> int:
 
 
 def find_device(index: int, platform: str | None) -> torch.device:
-    """Raises ValueError, which lists the available devices, for a device that does not exist."""
+    """Return a device by its number and platform. Raises ValueError, which lists the available devices, if it does not
+    exist."""
     kind = {"gpu": "cuda"}.get(platform, platform) if platform else default_platform()
     count = device_count(kind)
     if not 0 <= index < count:
@@ -52,32 +53,32 @@ def find_device(index: int, platform: str | None) -> torch.device:
 
 
 def from_numpy(x: np.ndarray, device: torch.device) -> Tensor:
-    """A copy: arrays of this backend are written in place."""
+    """Return a copy of an array of NumPy; not a view, since tensors of this backend are written in place."""
     dtype = torch_dtype(x.dtype)
     x = np.array(x, order="C")
-    if x.dtype.kind in _NUMPYS_OWN and x.dtype.type.__module__ == "numpy":
+    if x.dtype.kind in _NUMPY_KINDS and x.dtype.type.__module__ == "numpy":
         return torch.from_numpy(x).to(device)
     return torch.from_numpy(x.view(f"i{dtype.itemsize}")).view(dtype).to(device)
 
 
 def to_numpy(x: Tensor) -> np.ndarray:
     x = known(x)
-    if torch._C._functorch.is_gradtrackingtensor(x):  # its value is there, in a derivative too
+    if torch._C._functorch.is_gradtrackingtensor(x):  # a tensor in a derivative by `torch.func` also has values
         with temporarily_clear_interpreter_stack():
             while torch._C._functorch.is_gradtrackingtensor(x):
                 x = torch.func.debug_unwrap(x, recurse=False)
             return to_numpy(x)
     x = x.detach().resolve_conj().resolve_neg().cpu()
     dtype = NUMPY[x.dtype]
-    if dtype.kind in _NUMPYS_OWN and dtype.type.__module__ == "numpy":
+    if dtype.kind in _NUMPY_KINDS and dtype.type.__module__ == "numpy":
         return x.numpy()
     return x.contiguous().view({1: torch.int8, 2: torch.int16}[dtype.itemsize]).numpy().view(dtype)
 
 
 def from_dlpack(x: Any, device: torch.device) -> Tensor:
     if isinstance(x, np.ndarray | np.generic) and (
-        not x.flags.writeable or x.dtype.kind not in _NUMPYS_OWN or min(x.strides, default=0) < 0
-    ):  # NumPy exports no memory that is not to be written, and PyTorch aborts the process over negative strides
+        not x.flags.writeable or x.dtype.kind not in _NUMPY_KINDS or min(x.strides, default=0) < 0
+    ):  # NumPy does not export read-only memory, and PyTorch aborts the process if strides are negative
         return from_numpy(np.asarray(x), device)
     if isinstance(x, Tensor):
         return x.to(device)
@@ -93,7 +94,7 @@ def strided_view(
     """See `Backend.strided_view`."""
     if 0 in shape:  # the offset may be after the end of the memory
         return x.new_empty(shape, dtype=dtype)
-    x = x.contiguous()  # a view, where a kernel looks at what no storage has yet
+    x = x.contiguous()  # `x` may be a view that no storage has yet
     if x.dtype == dtype:
         return torch.as_strided(x, shape, strides, x.storage_offset() + offset)
     flat = x.reshape(-1)
@@ -140,7 +141,7 @@ def own(x: Tensor) -> Tensor:
 
 
 def assign(view: Tensor, value: Tensor) -> None:
-    """See `Backend.assign`. Of elements of the view that are one in memory the last value stays."""
+    """See `Backend.assign`. If elements of the view share memory, the value of the last one is kept."""
     if _share_memory(view, value):
         value = value.clone()
     if _overlaps(view.shape, view.stride()):
@@ -161,6 +162,7 @@ def _overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 def _assign_in_order(view: Tensor, value: Tensor) -> None:
+    """Write `value` to a view whose elements may share memory: each place gets the value of its last element."""
     shape, strides = view.shape, view.stride()
     value = value.expand(shape)
     last = tuple(slice(-1, None) if s == 0 else slice(None) for s in strides)
@@ -169,12 +171,14 @@ def _assign_in_order(view: Tensor, value: Tensor) -> None:
         view.copy_(value)
         return
     device = view.device
-    at = torch.zeros((), dtype=torch.int64, device=device)
+    offsets = torch.zeros((), dtype=torch.int64, device=device)
     for axis, (n, s) in enumerate(zip(view.shape, view.stride(), strict=True)):
-        at = at + (torch.arange(n, device=device) * s).reshape([n if a == axis else 1 for a in range(view.ndim)])
-    at = at.reshape(-1)
-    distinct, number = torch.unique(at, return_inverse=True)
-    final = torch.zeros_like(distinct).scatter_reduce(0, number, torch.arange(at.numel(), device=device), "amax")
+        along = [n if a == axis else 1 for a in range(view.ndim)]
+        offsets = offsets + (torch.arange(n, device=device) * s).reshape(along)
+    offsets = offsets.reshape(-1)
+    distinct, number = torch.unique(offsets, return_inverse=True)
+    elements = torch.arange(offsets.numel(), device=device)
+    final = torch.zeros_like(distinct).scatter_reduce(0, number, elements, "amax")
     span = int(distinct[-1]) + 1
     line = torch.as_strided(view, (span,), (1,), view.storage_offset())
     bits = SIGNED.get(line.dtype, line.dtype)
@@ -221,6 +225,6 @@ def in_transform(x: Tensor) -> bool:
     if torch.compiler.is_compiling():
         return True
     functorch = torch._C._functorch
-    while functorch.is_gradtrackingtensor(x):  # a derivative inside of the batch, whose level has a value
+    while functorch.is_gradtrackingtensor(x):  # a derivative taken inside the batch wraps it
         x = torch.func.debug_unwrap(x, recurse=False)
     return functorch.is_batchedtensor(x)

@@ -42,12 +42,12 @@ def _has_kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> bool:
 
 
 def _dense(*operands: Tensor) -> list[Tensor]:
-    """The kernel reads rows."""
+    """Return the operands with contiguous rows, as the kernel requires."""
     return [x if x.stride(3) == 1 else x.contiguous() for x in operands]
 
 
 def _added(mask: Tensor | None, like: Tensor) -> Tensor | None:
-    """A mask as numbers that are added to the scores."""
+    """Return a mask as numbers that are added to the scores."""
     if mask is None:
         return None
     if mask.dtype is torch.bool:

@@ -40,8 +40,8 @@ class Branch:
         return [(x.dtype, tuple(x.shape)) for x in self.results]
 
     def module(self, outside: Sequence[Tensor], single: bool = False) -> Module:
-        """The graph as a module of the carry values and of `outside`, in this order. `single`: of its one result, not
-        of a tuple."""
+        """Return the graph as a module of the carry values and of `outside`, in this order. `single`: of its one
+        result, not of a tuple."""
         recorder = self.recorder
         graph = fx.Graph()
         copied_nodes: dict[fx.Node, Any] = {}

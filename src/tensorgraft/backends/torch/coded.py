@@ -102,7 +102,7 @@ class _Decoder:
                 lanes[:, lane].copy_(moved if not lane else torch.bitwise_and(moved, top))
 
     def grouped(self, x: Tensor, groups: int) -> Tensor:
-        """A block of rows so that `per_group` broadcasts to it."""
+        """Return a block of rows so that `per_group` broadcasts to it."""
         return x.view(x.shape[0], self.lanes, groups, -1)
 
 

@@ -61,8 +61,8 @@ def _fmod(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _divisor(y: Tensor) -> tuple[Tensor, Tensor]:
-    """A divisor of integers with 1 for 0, at which PyTorch raises, and for -1, by which the least number overflows (a
-    trap of the processor); and where it was so."""
+    """Return a divisor of integers with 1 for 0, at which PyTorch raises, and for -1, by which the least number
+    overflows (a trap of the processor); and where it was so."""
     special = y == 0
     if y.dtype.is_signed:
         special = special | (y == -1)

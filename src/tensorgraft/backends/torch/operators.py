@@ -21,8 +21,8 @@ def followed(x: Tensor) -> bool:
 
 
 def _dense(x: Tensor) -> Tensor:
-    """A matrix with strides that `torch._int_mm` reads rightly: an extent of 1 may have any, and then its results are
-    what memory held (https://github.com/pytorch/pytorch, `_int_mm_out_cpu` hands them on to oneDNN)."""
+    """Return a matrix with strides that `torch._int_mm` reads rightly: an extent of 1 may have any, and then its
+    results are what memory held (https://github.com/pytorch/pytorch, `_int_mm_out_cpu` hands them on to oneDNN)."""
     (rows, columns), (down, column_stride) = x.shape, x.stride()
     if (column_stride == 1 and down >= columns) or (down == 1 and column_stride >= rows > 1):
         return x
@@ -35,7 +35,7 @@ LIBRARY.impl("int8_matmul", lambda a, b: a.new_empty((a.shape[0], b.shape[1]), d
 
 
 def int8_matmul(a: Tensor, b: Tensor) -> Tensor:
-    """int8 (m, k) x (k, n) -> int32 (m, n), exact, on a CPU.
+    """Compute the exact int32 product (m, n) of int8 matrices (m, k) and (k, n), on a CPU.
 
     oneDNN copies a transposed second operand each time, and reads the first one without a copy: with few rows it is
     faster to compute the transposed product.

@@ -126,7 +126,7 @@ def widened(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def scalar(value: Any, dtype: torch.dtype) -> Any:
-    """A Python scalar that a tensor of `dtype` can be filled with; ints wrap round."""
+    """Return a Python scalar that a tensor of `dtype` can be filled with; ints wrap round."""
     if isinstance(value, torch.SymInt):  # to ask for its number would make it one
         return torch.sym_float(value) if dtype.is_floating_point else value
     if dtype.is_complex:
@@ -147,7 +147,7 @@ arange = factory(torch.ops.aten.arange.default, torch.arange)
 
 
 def filled(shape: tuple[int, ...], value: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A new array of one Python scalar."""
+    """Return a new array of one Python scalar."""
     value = scalar(value, dtype)
     if dtype in FLOAT8:
         return rounded(full(shape, value, dtype=torch.float32, device=device), dtype)
@@ -158,7 +158,7 @@ def filled(shape: tuple[int, ...], value: Any, dtype: torch.dtype, device: torch
 
 
 def pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
-    """Two operands, of which one may be a Python scalar: it takes the dtype of the other."""
+    """Return two operands as tensors; a Python scalar becomes one with the dtype and device of the other."""
     if type(y) in _SCALARS:
         return x, filled((), y, x.dtype, x.device)
     if type(x) in _SCALARS:

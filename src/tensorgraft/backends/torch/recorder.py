@@ -126,13 +126,13 @@ class Recorder:
         return node
 
     def argument(self, fake: FakeTensor) -> StandIn:
-        """A stand-in for an argument of this graph, a branch."""
+        """Return a stand-in for an argument of this graph, a branch."""
         out = StandIn(fake)
         out.fake, out.home, out.node = fake, self, self.placeholder(out, fake)
         return out
 
     def place_of(self, x: Tensor) -> fx.Node | None:
-        """The placeholder of a tensor, if it is an input."""
+        """Return the placeholder of a tensor, if it is an input."""
         entry = self._placeholders.get(id(x))
         return None if entry is None else entry[0]
 
@@ -147,7 +147,7 @@ class Recorder:
         return x.fake
 
     def lift(self, x: Tensor) -> tuple[fx.Node, FakeTensor]:
-        """The node of a tensor, which is an input if it is from outside."""
+        """Return the node of a tensor, which is an input if it is from outside."""
         if isinstance(x, StandIn) and x.home is self:
             assert x.node is not None and x.fake is not None
             return x.node, x.fake
@@ -248,7 +248,8 @@ def suspended() -> Iterator[None]:
 
 
 def factory(func: Any, fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A function that makes tensors of nothing: `fn`, or where a program is recorded a node of the overload `func`."""
+    """Return a function that makes tensors of nothing: `fn`, or where a program is recorded a node of the overload
+    `func`."""
 
     def make(*args: Any, **kwargs: Any) -> Tensor:
         if torch.compiler.is_compiling() or now.recorder is None:

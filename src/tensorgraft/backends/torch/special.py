@@ -17,7 +17,7 @@ _BITS = {torch.float16: torch.int16}
 
 
 def _next_of_bits(x: Tensor, y: Tensor) -> Tensor:
-    """The next number by its bits, which are in the order of the numbers on each side of zero."""
+    """Return the next number by its bits, which are in the order of the numbers on each side of zero."""
     x, y = torch.broadcast_tensors(x, y)
     carrier = _BITS[x.dtype]
     bits = x.contiguous().view(carrier)

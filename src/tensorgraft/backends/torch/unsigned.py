@@ -63,7 +63,7 @@ BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def convert(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """An unsigned array as one of another dtype."""
+    """Return an unsigned array as one of another dtype."""
     bits = as_bits(x)
     if dtype == torch.bool:
         return bits != 0

@@ -29,12 +29,12 @@ _GREAT = 64  # elements of a window from which a convolution is computed as the 
 
 
 def _windows(x: Tensor, axis: int, window: int, stride: int, dilation: int) -> Tensor:
-    """A view in which `axis` counts windows, and a new last axis the places in each."""
+    """Return a view in which `axis` counts windows, and a new last axis the places in each."""
     return x.unfold(axis, dilation * (window - 1) + 1, stride)[..., ::dilation]
 
 
 def _by_windows(x: Tensor, w: Tensor, strides: Ints, dilation: Ints, groups: int) -> Tensor:
-    """A convolution as one product, for the dtypes and numbers of axes that PyTorch has no convolution of."""
+    """Compute a convolution as one product, for the dtypes and numbers of axes that PyTorch has no convolution of."""
     n, channels = x.shape[:2]
     x = x.unflatten(1, (groups, channels // groups))  # (n, g, c, spatial...)
     w = w.unflatten(0, (groups, w.shape[0] // groups))  # (g, o, c, taps...)

@@ -68,7 +68,7 @@ def differences(tested: Mapping[str, Mapping[str, str]], installed: Mapping[str,
 
 
 def read_snapshot(path: Path = SNAPSHOT) -> dict[str, Any]:
-    """{framework: {"version": ..., "kinds": {kind: {name: hash}}}}"""
+    """Return the snapshot: {framework: {"version": ..., "kinds": {kind: {name: hash}}}}."""
     return json.loads(gzip.decompress(path.read_bytes()))
 
 

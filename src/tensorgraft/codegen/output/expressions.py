@@ -28,7 +28,7 @@ def _parsed(template: str) -> ast.expr:
 
 @functools.cache
 def repeated(template: str) -> tuple[str, ...]:
-    """The names that occur more than once in it."""
+    """Return the names that occur more than once in it."""
     names = [node.id for node in ast.walk(_parsed(template)) if isinstance(node, ast.Name)]
     return tuple({n for n in names if names.count(n) > 1})
 
@@ -108,7 +108,7 @@ def call(function: str, *args: ast.expr, **kwargs: ast.expr | None) -> ast.expr:
 
 
 def arguments() -> ast.arguments:
-    """No arguments, of a lambda."""
+    """Return the empty parameter list of a lambda."""
     return ast.arguments([], [], None, [], [], None, [])
 
 

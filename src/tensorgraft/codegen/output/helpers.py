@@ -12,7 +12,7 @@ from tensorgraft.codegen.targets import Target
 
 
 def helper_sources(target: Target) -> dict[str, str]:
-    """The text of each helper of a target."""
+    """Return the text of each helper of a target."""
     if target.helpers is None:
         return {}
     return {n: inspect.getsource(f).strip() for n, f in vars(target.helpers).items() if inspect.isfunction(f)}

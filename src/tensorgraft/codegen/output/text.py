@@ -24,7 +24,7 @@ LOADING = "from safetensors.numpy import load_file, save_file"
 
 
 def write(trace: SourceTrace, functions: list[SourceFunction], style: Style, header: str) -> str:
-    """The text of the file, formatted."""
+    """Return the text of the file, formatted."""
     target = style.target
     used: set[str] = set()
     clash = {n: f"_{n}" for n in helper_sources(target) if n in {f.name for f in functions}}

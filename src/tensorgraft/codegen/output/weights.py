@@ -42,8 +42,8 @@ def flat(tree, prefix: str = "") -> dict:
 
 
 def functions(trace: SourceTrace, target: Target, stateful: bool, trained: bool = True) -> list[str]:
-    """The text of `load_weights` and `save_weights`; empty for a program without weights. The program takes buffers
-    (`stateful`), parameters (`trained`), or both."""
+    """Return the text of `load_weights` and `save_weights`; empty for a program without weights. The program takes
+    buffers (`stateful`), parameters (`trained`), or both."""
     if not trace.weights:
         return []
     array = target.load

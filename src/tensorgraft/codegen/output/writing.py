@@ -168,7 +168,7 @@ class FunctionWriter:
         )
 
     def unused_name(self, *candidates: str) -> str:
-        """The first of these names that nothing has."""
+        """Return the first of these names that nothing has."""
         return next(c for c in candidates if c not in self.reserved and c not in self.holder and c not in self.never)
 
     def bind(self, v: Var, base: str) -> str:
@@ -357,7 +357,7 @@ class FunctionWriter:
         return ast.Name(known[0])
 
     def regular(self, value: np.ndarray) -> ast.expr | None:
-        """A constant that people do not write out: equal integers, integers in a row."""
+        """Return a shorter expression for a constant of equal integers or of 0, 1, 2, ...; None for other constants."""
         flat = value.reshape(-1)
         if value.dtype.kind not in "biu" or flat.size <= 8 or value.dtype.isbuiltin != 1:
             return None
@@ -374,7 +374,7 @@ class FunctionWriter:
         return ast.Subscript(row, axes[0] if len(axes) == 1 else ast.Tuple(axes))
 
     def expression(self, method: str, *args: Any) -> ast.expr | None:
-        """An operation in the target's words, as an expression; None where it has none."""
+        """Return an operation in the target's words, as an expression; None where it has none."""
         rule = self.target.rules.get(method)
         arguments = bound(method, args, {})
         return (
@@ -539,7 +539,8 @@ class FunctionWriter:
             raise
 
     def inferred(self, shape: Sequence[Any]) -> tuple[Any, ...]:
-        """A shape with -1 for the only extent that is no number, or the only one that is no size, and has no name."""
+        """Return a shape with -1 for the only extent that is no number, or the only one that is no size, and has no
+        name."""
         unknown = [i for i, d in enumerate(shape) if isinstance(d, Extent | Static)]
         if len(unknown) > 1:
             sizes = self.sizes()

@@ -109,7 +109,7 @@ def leaves(tree: Any) -> Iterator[Any]:
 
 
 def mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
-    """A tree with `fn` of its leaves; named tuples are tuples."""
+    """Return a tree with `fn` of its leaves; named tuples are tuples."""
     if isinstance(tree, dict):
         return {k: mapped(fn, x) for k, x in tree.items()}
     if isinstance(tree, tuple):

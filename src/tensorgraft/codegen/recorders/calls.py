@@ -21,7 +21,7 @@ def parameters(method: str) -> tuple[inspect.Parameter, ...]:
 
 
 def bound(method: str, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by the names of the operation, with its defaults."""
+    """Return the arguments of a call by the names of the operation, with its defaults."""
     named: dict[str, Any] = {}
     remaining = list(args)
     for p in parameters(method):

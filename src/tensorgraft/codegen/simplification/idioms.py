@@ -1,4 +1,4 @@
-"""Idioms written out in operations of the hub, and the words that replace them."""
+"""Rules that replace expressions in operations of the hub by words (`softmax`, `layer_norm`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tensorgraft.hub.recorded.block import Call, Var
 
 
 def _last(m: dict[str, Any]) -> bool:
-    """Return whether the axes are the last ones, and set m["n"] to their number."""
+    """Return True if the matched axes are the last ones, and set m["n"] to their number."""
     ndim = m["x"].ndim
     axes = axes_of(m["a"], ndim)
     m["n"] = len(axes)
@@ -23,12 +23,15 @@ def _last(m: dict[str, Any]) -> bool:
 
 
 def _one_axis(m: dict[str, Any]) -> bool:
+    """Return True for a single axis, and set m["a"] to it."""
     axes = axes_of(m["a"], m["x"].ndim)
     m["a"] = -1 if axes == (m["x"].ndim - 1,) else axes[0]
     return len(axes) == 1
 
 
 def _of_last(parameter: str) -> Any:
+    """Return a condition: the matched `parameter` has the shape of the last m["n"] axes of x."""
+
     def check(m: dict[str, Any]) -> bool:
         w, x = m[parameter], m["x"]
         return type(w) is Var and w.shape == x.shape[-m["n"] :]
@@ -226,7 +229,7 @@ RULES.setdefault("permute_dims", []).append(einsum_moved)
 
 
 def moved_inward(state: Rewriting, call: Call) -> New | None:
-    """A transposed sum of products is a sum of transposed products."""
+    """Move a transposition of an elementwise operation on products to the products."""
     named = bound(call)
     inner = state.maker.get(named["x"]) if state.uses[named["x"]] == 1 else None
     if inner is None or inner.method not in ELEMENTWISE:
@@ -247,7 +250,7 @@ RULES["einsum"] = [einsum_of_moved]
 
 
 def einsum_lettered(state: Rewriting, call: Call) -> New | None:
-    """Letters in the order in which they come, or those that people use for attention."""
+    """Rename the letters of an equation: in the order of their occurrence, or as is usual for attention."""
     equation = bound(call)["equation"]
     letters = dict.fromkeys(c for c in equation if c.isalpha())
     plain = "".join(dict(zip(letters, _LETTERS, strict=False)).get(c, c) for c in equation)
@@ -311,7 +314,7 @@ def conv_biased(state: Rewriting, call: Call) -> New | None:
 
 
 def mean_of_windows(state: Rewriting, call: Call) -> New | None:
-    """A sum of windows over their size."""
+    """Rewrite a sum of windows divided by their size to an average pooling."""
     named = bound(call)
     x, n = named["x"], state.number(named["y"])
     inner = state.made_by(x, "reduce_window")
@@ -329,7 +332,8 @@ def mean_of_windows(state: Rewriting, call: Call) -> New | None:
 
 
 def grouped(state: Rewriting, call: Call) -> New | None:
-    """Channels first in groups, each made normal, and scaled by channel."""
+    """Rewrite a layer norm over groups of channels, followed by a scale and an offset for each channel, to a group
+    norm."""
     out = bound(call)
     for y, b in ((out["x"], out["y"]), (out["y"], out["x"])):
         scaled = state.made_by(y, "multiply")
@@ -360,7 +364,7 @@ def _of_channels(state: Rewriting, v: Any, ndim: int) -> Var | None:
 
 
 def pooled_unit(state: Rewriting, call: Call) -> New | None:
-    """Windows of an array with an axis of one element in front are those of the array."""
+    """Pool an array without its additional leading axis of one element."""
     named = bound(call)
     x = named["x"]
     inner = state.made_by(x, "reshape", "expand_dims")
@@ -375,7 +379,7 @@ def pooled_unit(state: Rewriting, call: Call) -> New | None:
 
 
 def unit_moved(state: Rewriting, call: Call) -> New | None:
-    """A transposition of an array with one more axis of one element, without that axis."""
+    """Transpose an array without its additional axis of one element."""
     named = bound(call)
     x, axes = named["x"], tuple(named["axes"])
     inner = state.made_by(x, "reshape", "expand_dims")
@@ -395,7 +399,7 @@ RULES["permute_dims"] += [unit_moved, channels_last]
 RULES["divide"].append(mean_of_windows)
 RULES["add"] += [conv_biased, grouped]
 
-# for what the rules above leave, when none of them applies any more
+# rules for the result of the ones above, once none of those applies any more
 SECOND_PASS: dict[str, list[Rule]] = {"einsum": [einsum_as_product, einsum_lettered], **table(
     idiom("relu(x)", "maximum(x, 0.0)"),
     idiom("clip(x, low=l, high=h)", "minimum(maximum(x, l), h)", "minimum(maximum(l, x), h)",

@@ -61,7 +61,7 @@ Rule = Callable[["Rewriting", Call], "New | Var | Number | None"]
 
 
 def bound(call: Call) -> dict[str, Any]:
-    """The arguments of a call by name, with defaults."""
+    """Return the arguments of a call by name, with defaults."""
     return bound_arguments(call.method, call.args, call.kwargs)
 
 
@@ -109,12 +109,12 @@ class Rewriting:
     protected: frozenset[Var] = frozenset()
 
     def made_by(self, x: Any, *methods: str) -> dict[str, Any] | None:
-        """The arguments of the call that made `x`, if it is one of these."""
+        """Return the arguments of the call that made `x`, if it is one of these."""
         call = self.maker.get(x) if type(x) is Var else None
         return bound(call) if call is not None and call.method in methods else None
 
     def number(self, x: Any) -> Number | None:
-        """The number that all elements of `x` are known to be."""
+        """Return the number that all elements of `x` are known to be."""
         if isinstance(x, bool | int | float | complex):
             return x
         if type(x) is not Var:
@@ -136,7 +136,8 @@ class Rewriting:
 
 
 def number_of(value: np.ndarray) -> Number:
-    """A 0-d array as a Python number; of a narrow float the shortest one that rounds to it and that it can hold."""
+    """Return a 0-d array as a Python number; of a narrow float the shortest one that rounds to it and that it can
+    hold."""
     if dtypes.is_floating(value.dtype) and value.dtype.itemsize < 8 and np.isfinite(value):
         short = float(str(value.item() if value.dtype.name == "bfloat16" else value[()]))
         return short if abs(short) <= float(dtypes.finfo(value.dtype).max) else float(value)

@@ -12,7 +12,7 @@ from tensorgraft.hub.operations.elementwise import BINARY, ELEMENTWISE, UNARY
 from tensorgraft.hub.recorded.block import Call, Var
 
 _REDUCTIONS = ("sum", "prod", "max", "min", "any", "all", "mean", "var", "logsumexp")
-_SMOOTH = frozenset((*ELEMENTWISE, "clip")) - {"fmod"}  # element by element
+_BY_ELEMENT = frozenset((*ELEMENTWISE, "clip")) - {"fmod"}
 _MOVES = ("reshape", "broadcast_to", "expand_dims", "squeeze")
 
 
@@ -24,7 +24,7 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
 
 
 def written_axis(axes: tuple[int, ...], ndim: int) -> Any:
-    """Return axes as people write them: None for all of them, negative numbers for the last ones."""
+    """Return axes as they are usually written: None for all of them, negative numbers for the last ones."""
     if len(axes) == ndim:
         return None
     if len(axes) == 1:
@@ -60,7 +60,7 @@ def _plain(state: Rewriting, x: Any, shape: tuple[int, ...], operands: list[Any]
 
 
 def _is_wide(number: Number) -> bool:
-    """Return True for dtypes that frameworks do not combine with unsigned integers."""
+    """Return True for integers that need more than 32 bits, which frameworks do not combine with narrower arrays."""
     return isinstance(number, int) and abs(number) >= 2**31
 
 
@@ -77,7 +77,7 @@ def elementwise(state: Rewriting, call: Call) -> New | None:
                 *([Var(named["condition"].shape, named[name].dtype)] if type(named[name]) is Var else []),
             ]
             if state.number(named[name]) is not None and type(named["x" if name == "y" else "y"]) is not Var:
-                continue  # one of the two says the dtype
+                continue  # one of the two has to determine the dtype
         new = _plain(state, named[name], shape, operands)
         if new is not named[name]:
             named[name] = new
@@ -125,8 +125,8 @@ def neutral(state: Rewriting, call: Call) -> Any:
     return None
 
 
-def scaled_twice(state: Rewriting, call: Call) -> New | None:
-    """-x + y is y - x."""
+def negative_added(state: Rewriting, call: Call) -> New | None:
+    """Rewrite -x + y to y - x."""
     named = bound(call)
     for x, y in ((named["x"], named["y"]), (named["y"], named["x"])):
         inner = state.made_by(x, "negative")
@@ -193,7 +193,7 @@ def _with_kept_axes(state: Rewriting, x: Any, shape: tuple[int, ...]) -> Any:
             method = getattr(state.xp, call.method)
             return method(named["x"], axis=written_axis(axes, named["x"].ndim), keepdims=True)
     arrays = [n for n, v in named.items() if type(v) is Var]
-    if call.method in _SMOOTH and len(arrays) == 1:
+    if call.method in _BY_ELEMENT and len(arrays) == 1:
         inner = _with_kept_axes(state, named[arrays[0]], shape)
         if inner is not None:
             return getattr(state.xp, call.method)(*{**named, arrays[0]: inner}.values())
@@ -245,20 +245,20 @@ def permuted(state: Rewriting, call: Call) -> Any:
 
 
 def moved(state: Rewriting, call: Call) -> Any:
-    """Drop the move of an axis to where it is."""
+    """Remove the move of an axis to its own position."""
     named = bound(call)
     x = named["x"]
     return x if named["source"] % x.ndim == named["target"] % x.ndim else None
 
 
 def full_slice(state: Rewriting, call: Call) -> Any:
-    """Drop a slice of all there is."""
+    """Remove a slice of the whole array."""
     named = bound(call)
     return named["x"] if named["x"].shape == call.results.shape else None
 
 
 def reduction(state: Rewriting, call: Call) -> New | None:
-    """Axes as people say them."""
+    """Write the axes of a reduction as usual, and merge two consecutive ones along the same axes."""
     named = bound(call)
     axes = axes_of(named["axis"], named["x"].ndim)
     inner = state.made_by(named["x"], call.method) if call.method in ("sum", "max", "min", "prod") else None
@@ -294,7 +294,7 @@ for _name in (*UNARY, *BINARY):
     RULES[_name].append(outward)
 for _name in ("add", "subtract", "multiply", "divide", "maximum", "minimum", *_NEUTRAL):
     RULES[_name] = [neutral, *RULES[_name]]
-RULES["add"].append(scaled_twice)
+RULES["add"].append(negative_added)
 for _name in _MOVES:
     RULES[_name] = [same_shape]
 RULES["permute_dims"] = [permuted]
@@ -317,7 +317,7 @@ def last_axis(state: Rewriting, call: Call) -> New | None:
 
 
 def pieces(state: Rewriting, call: Call) -> Any:
-    """A slice that is one of the arrays that were put together."""
+    """Replace a slice of a concatenation that is one of its arrays by that array."""
     named = bound(call)
     x = named["x"]
     if type(x) is Var and x.shape == call.results.shape and all(s == 1 for s in named["step"]):
@@ -350,7 +350,7 @@ def restacked(state: Rewriting, call: Call) -> Any:
     return x if is_whole_stack else None
 
 
-# ---- at last ---------------------------------------------------------------------------------------------------------
+# ---- the last pass ---------------------------------------------------------------------------------------------------
 
 
 def clipped(state: Rewriting, call: Call) -> New | None:
@@ -362,7 +362,7 @@ def clipped(state: Rewriting, call: Call) -> New | None:
 
 
 def unit_axes(state: Rewriting, call: Call) -> New | None:
-    """A reshape that adds or drops axes of one element."""
+    """Rewrite a reshape that adds or removes an axis of one element to `expand_dims` or `squeeze`."""
     named = bound(call)
     x, shape = named["x"], tuple(named["shape"])
     if type(x) is not Var:
@@ -381,7 +381,7 @@ def unit_axes(state: Rewriting, call: Call) -> New | None:
 
 
 def indexed(state: Rewriting, call: Call) -> New | None:
-    """A slice as it is written; a row of it as a number."""
+    """Rewrite slices to indexing; a slice of one element whose axis is then removed is an index."""
     named = bound(call)
     if call.method == "slice":
         x = named["x"]

@@ -74,7 +74,7 @@ class _Simplifier:
             self.replaced.instead[out] = maker.args[0]
 
     def repeated(self, call: SourceStep, out: Var) -> None:
-        """Each element some times: a new axis that goes into the one before it."""
+        """Write a broadcast along a new axis that is merged with the axis before it as a repetition of elements."""
         broadcast = self.makers.get(call.args[0])
         if broadcast is None or broadcast.method != "broadcast_to":
             return

@@ -115,7 +115,7 @@ class _Builder:
         frame.calls = calls
 
     def absorb(self, frame: Frame) -> None:
-        """A module that only calls one function is that function."""
+        """Give a module that only calls one function the steps of that function."""
         inner = frame.calls[0] if len(frame.calls) == 1 else None
         if frame.is_module and isinstance(inner, Frame) and not inner.is_module:
             frame.calls = inner.calls
@@ -293,7 +293,7 @@ class _Builder:
         statics: dict[str, Any],
         config: dict[str, Any],
     ) -> Invoke:
-        """The call of a function in place of one of its bodies."""
+        """Return the call of a function in place of one of its bodies."""
         layer_outputs = _or_unused(body.layer.gives, outputs) if body.layer else None
         return Invoke(
             "",
@@ -357,7 +357,7 @@ def _height(frame: Frame, levels: dict[int, list[Frame]]) -> int:
 
 
 def _instance(values: dict[str, list[Any]], i: int) -> dict[str, Any]:
-    """The values that an instance has for each name."""
+    """Return the values that an instance has for each name."""
     return {name: traces[i] for name, traces in values.items()}
 
 

@@ -46,12 +46,13 @@ class PartingError(ValueError):
 
 
 def values_of(x: Any, n: int) -> tuple[Any, ...]:
-    """The values of a number in each of `n` traces."""
+    """Return the values of a number in each of `n` traces."""
     return x.values if isinstance(x, Extent | Quantity) else (x,) * n
 
 
 def joined(values: Sequence[Any]) -> Any:
-    """One number for those that it is in each trace."""
+    """Return one value for the values in all traces: the value itself if it is the same, else an `Extent` or
+    `Quantity`."""
     if all(type(v) is type(values[0]) and (v == values[0] or v != v) for v in values):
         return values[0]
     if all(isinstance(v, int) and not isinstance(v, bool) for v in values):
@@ -183,7 +184,7 @@ class Merger:
 
 
 def merge(traces: Sequence[SourceTrace]) -> SourceTrace:
-    """One trace. Raises PartingError where they differ in more than numbers."""
+    """Merge traces into one. Raises PartingError if they differ in more than numbers."""
     first = traces[0]
     m = Merger()
     owned = {

@@ -25,8 +25,9 @@ def extract_numbers(
     root: bool,
     attributes: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, list[Any]]:
-    """Numbers that no size of an argument tells become arguments, but of the program: name -> the value in each
-    instance. `attributes` of the modules are names for them."""
+    """Make arguments of numbers that differ between the instances of a function and do not follow from sizes of its
+    arguments, except in the root. `attributes` of the modules suggest names. Returns {name: the value in each
+    instance}."""
     numbers = _VaryingNumbers(function, n, root, attributes)
     for i, call in enumerate(function.calls):
         assert isinstance(call, SourceStep)
@@ -67,8 +68,8 @@ class _VaryingNumbers:
             self._known_extents += [(_values(d, self._n), None) for d in v.shape if d is not Ellipsis]
 
     def settled(self, tree: Any, trees: list[Any], name: str, method: str = "") -> Any:
-        """An argument of a call, with statics for numbers that are told by nothing else; `trees`: that argument in each
-        instance."""
+        """Return an argument of a call, with statics for numbers that are told by nothing else; `trees`: that argument
+        in each instance."""
         if not _varies(tree):
             return tree
         sizes = Sizes(self._known_extents)

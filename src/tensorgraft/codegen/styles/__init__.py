@@ -77,23 +77,23 @@ class Style:
         return functions
 
     def parameter_name(self, path: str) -> str:
-        """The name that a parameter has in the file."""
+        """Return the name that a parameter has in the file."""
         return path
 
     def static(self, writer: Writer, value: Static) -> ast.expr:
-        """An argument that is no array."""
+        """Return the expression for an argument that is not an array."""
         return ast.Name(value.name)
 
     def roots_of(self, function: SourceFunction) -> set[str]:
-        """The names by which a function has its parameters."""
+        """Return the names by which a function has its parameters."""
         return {"p", "b"}
 
     def assignment(self, writer: Writer, call: SourceStep) -> ast.stmt:
-        """A step "assign"."""
+        """Return the statement for a step "assign"."""
         raise NotImplementedError
 
     def parameter(self, writer: Writer, v: Var) -> ast.expr:
-        """A parameter or buffer of the function's module."""
+        """Return a parameter or buffer of the function's module."""
         raise NotImplementedError
 
     def callee(self, writer: Writer, call: Invoke) -> tuple[ast.expr, list[ast.expr]]:
@@ -118,7 +118,7 @@ class Style:
         raise NotImplementedError
 
     def definition(self, f: SourceFunction, d: Definition) -> str:
-        """The text of a function or class."""
+        """Return the text of a function or class."""
         raise NotImplementedError
 
     def loading(self, trace: SourceTrace) -> list[str]:

@@ -161,7 +161,7 @@ class Classes(Style):
     # ---- constructors ---------------------------------------------------------------------------------------------
 
     def constructor_call(self, invoke: Invoke, scope: Scope | None = None) -> ast.expr:
-        """The expression that makes a module."""
+        """Return the expression that makes a module."""
         f = invoke.function
         values = {k: self.value(v, scope) for k, v in invoke.config.items()}
         if f.layer is None:
@@ -200,7 +200,7 @@ class Classes(Style):
         return name(self.holder)
 
     def listed(self, parts: list[ast.expr], node: Member) -> ast.expr:
-        """A list of modules or parameters."""
+        """Return a list of modules or parameters."""
         return self.plain_list(parts)
 
     def plain_list(self, parts: list[ast.expr]) -> ast.expr:
@@ -273,7 +273,7 @@ class Classes(Style):
         return []
 
     def constructor(self, f: SourceFunction, d: Definition) -> list[str]:
-        """The lines of `__init__`."""
+        """Return the lines of `__init__`."""
         lines = [f"self.{k} = {k}" for k in f.config if k in self.stored[f]]
         for key, node in self.ordered(f, self.trees[f]):
             lines += self.declared(ast.Attribute(ast.Name("self"), self.attribute(key)), node)
@@ -373,7 +373,7 @@ class Classes(Style):
         return ties, renamed, unused
 
     def parameter_name(self, path: str) -> str:
-        """The name of a parameter in the classes: numbers are no names of attributes."""
+        """Return the name of a parameter in the classes: numbers are no names of attributes."""
         f: SourceFunction = self.functions[-1]
         node, first, parts = self.trees[f], True, []
         for part in path.split("."):

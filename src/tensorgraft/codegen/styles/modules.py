@@ -15,12 +15,12 @@ from tensorgraft.codegen.structure.size_merging import Extent, Quantity
 from tensorgraft.codegen.trace import Frame, SourceStep, SourceTrace, Var, frames, inputs_of, variables
 
 LISTS = frozenset({"Sequential", "ModuleList", "ModuleDict", "ParameterList", "list"})
-MOST = 8  # a size that is this many times another one is written so
+MOST = 8  # a size is written as a multiple of another one up to this factor
 
 
 @dataclass(frozen=True)
 class Multiple:
-    """`times * size`, of an argument of the constructor."""
+    """The expression `times * size`, where `size` is an argument of the constructor."""
 
     size: Static
     times: int
@@ -31,8 +31,8 @@ Table = Mapping[str, Callable[[Values], Layer | None]]
 
 
 class ModuleForms:
-    """`functions.ModuleRules`, by a table of layers: word -> the layer of a call of it, whose parameters have their
-    usual names."""
+    """An implementation of `functions.ModuleRules` by a table of layers: {word: a function that returns the layer for
+    the arguments of a call of the word}. The layer's parameters must have their usual names."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class ModuleForms:
     def see(self, frame: Frame, root: Frame) -> bool:
         """Return whether a frame has parameters or randomness, and note it for this frame and all inside it."""
         if frame is not root and frame.is_module and not frame.path:
-            frame.is_module = False  # a module that no module holds
+            frame.is_module = False  # no other module has it as an attribute
         is_stateful = False
         for call in frame.calls:
             if isinstance(call, Frame):
@@ -84,7 +84,7 @@ class ModuleForms:
         for call in frame.calls:
             if not isinstance(call, Frame) or not call.is_module or not isinstance(call.result, Var) or call.left:
                 return False
-            head, _, name = call.path.rpartition(".")  # numbers are names of modules in an nn.Sequential alone
+            head, _, name = call.path.rpartition(".")  # only modules in an nn.Sequential have numbers for names
             if head != frame.path or not name.isdigit() or int(name) <= last_index:
                 return False
             last_index = int(name)
@@ -97,6 +97,7 @@ class ModuleForms:
         return last is not None and frame.result is last
 
     def belongs(self, v: Var, path: str) -> bool:
+        """Return whether `v` is a parameter or buffer of the module at `path`, or of its submodules."""
         parts = tuple(path.split(".")) if path else ()
         return any(p[: len(parts)] == parts for p in self.paths.get(v, ()))
 
@@ -154,7 +155,7 @@ class ModuleForms:
         config: dict[str, list[Any]],
     ) -> None:
         if function.layer is not None and function.layer.callee:
-            statics.clear()  # they are among the arguments of the layer
+            statics.clear()  # the arguments of the layer include them
             return
         count = function.uses
         for name in list(statics):

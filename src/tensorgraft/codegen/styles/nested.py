@@ -1,7 +1,7 @@
 """Functions of nested dictionaries of parameters: `linear(p["attn"]["c_proj"], x)`.
 
-A function takes `p`, the parameters of its module, and `b`, its buffers, where it has some. A program that writes
-buffers returns them beside its result.
+A function takes `p`, the parameters of its module, and `b`, its buffers, if it has any. A program that writes buffers
+returns (its result, the new buffers).
 """
 
 from __future__ import annotations
@@ -106,11 +106,11 @@ def _nested(flat: dict[str, Any]) -> Any:
     """Nest a flat dictionary, as `nested` in a generated file does."""
     tree: dict[str, Any] = {}
     for path, v in flat.items():
-        at = tree
+        node = tree
         *parts, last = path.split(".")
         for part in parts:
-            at = at.setdefault(part, {})
-        at[last] = v
+            node = node.setdefault(part, {})
+        node[last] = v
 
     def listed(node: Any) -> Any:
         if not isinstance(node, dict):

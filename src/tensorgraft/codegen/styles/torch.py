@@ -108,7 +108,7 @@ class TorchModules(Classes):
         return super().declared(at, node)
 
     def parameter_name(self, path: str) -> str:
-        """The name in a state_dict: keywords of Python and names that `nn.Module` has are no attributes."""
+        """Return the name in a state_dict: keywords of Python and names that `nn.Module` has are no attributes."""
         return ".".join(part if part.isdigit() else self.attribute(part) for part in path.split("."))
 
     def loading(self, trace: SourceTrace) -> list[str]:

@@ -40,13 +40,15 @@ class Writing(Protocol):
         """Return a `Var`, a size, a number, a dtype, or a container of them, as an expression."""
 
     def fill(self, template: str, /, **arguments: Any) -> ast.expr:
-        """A template, of arguments that are written as by calling; keywords whose argument is None are left out."""
+        """Return a template with its arguments filled in as if it was called with them; keywords whose argument is None
+        are left out."""
 
     def body(self, block: Block, name: str, star: bool = False) -> ast.expr:
-        """The name of a function that does a `Block` (of a loop or branch), which is written before the statement."""
+        """Return the name of a function that does a `Block` (of a loop or branch), which is written before the
+        statement."""
 
     def call_outcome(self) -> Any:
-        """The outcome (Vars) of the call that is being written: its shape and dtype."""
+        """Return the outcome (Vars) of the call that is being written: its shape and dtype."""
 
 
 Rule = str | Callable[..., ast.expr]

@@ -55,7 +55,7 @@ def _widened(template: str) -> Callable[..., ast.expr]:
 
 
 def _all_widened(rule: Rule) -> Callable[..., ast.expr]:
-    """All operands in float32 where the first one is narrower."""
+    """Return all operands in float32 where the first one is narrower."""
 
     def wide(w: Writing, **arguments: Any) -> ast.expr:
         dtype = next((v.dtype for v in rules.arrays(arguments)), None)
@@ -151,7 +151,7 @@ def _scan_along(name: str) -> Callable[..., ast.expr]:
 
 
 def _index(w: Writing, index: Any) -> ast.expr:
-    """An index that is an argument: `np.s_[:, 1:]`."""
+    """Return an index that is an argument: `np.s_[:, 1:]`."""
     parts = [rules.slice_expression(w, i) if isinstance(i, slice) else w(i) for i in index]
     value = parts[0] if len(parts) == 1 else ast.Tuple(parts, ast.Load())
     if not any(isinstance(i, slice) or i is Ellipsis for i in index):

@@ -58,7 +58,7 @@ def mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def plus(*numbers: Any) -> Any:
-    """The sum of sizes, at every size of the program."""
+    """Return the sum of sizes, at every size of the program."""
     n = max((len(x.values) for x in numbers if hasattr(x, "values")), default=1)
     return joined([sum(at) for at in zip(*(values_of(x, n) for x in numbers), strict=True)])
 
@@ -79,7 +79,8 @@ def unpacked(node: ast.expr) -> ast.expr:
 
 
 def unpacked_arguments(template: str) -> Rule:
-    """A template of a method whose one argument is a tuple that people write as several."""
+    """Make a rule from the template of a method call whose only argument is a tuple, which is written as several
+    arguments."""
 
     def rule(w: Writing, **arguments: Any) -> ast.expr:
         return unpacked(w.fill(template, **arguments))
@@ -88,7 +89,8 @@ def unpacked_arguments(template: str) -> Rule:
 
 
 def pad(template: str) -> Rule:
-    """A template with `widths`, (before, after) for each axis; `pads` are those of the last ones."""
+    """Make a rule from a template with `widths`, (before, after) for each axis, for the word's `pads` of the last
+    axes."""
 
     def rule(w: Writing, x: Var, pads: Any) -> ast.expr:
         return w.fill(template, x=x, widths=(*((0, 0) for _ in range(x.ndim - len(pads))), *map(tuple, pads)))
@@ -97,7 +99,7 @@ def pad(template: str) -> Rule:
 
 
 def minus(number: Any, *subtrahends: Any) -> Any:
-    """The difference of sizes, at every size of the program."""
+    """Return the difference of sizes, at every size of the program."""
     n = max((len(x.values) for x in (number, *subtrahends) if hasattr(x, "values")), default=1)
     rows = zip(*(values_of(x, n) for x in (number, *subtrahends)), strict=True)
     return joined([a - sum(rest) for a, *rest in rows])
@@ -258,7 +260,7 @@ def is_plain_zero_or_one(value: Any) -> bool:
 
 
 def part_as_long(x: Var, indices: Var, axis: int) -> list[Any]:
-    """The part of `x` that is as long as the indices on the axes that they go along, as an index."""
+    """Return the part of `x` that is as long as the indices on the axes that they go along, as an index."""
     return [
         slice(None) if a == axis % x.ndim or equal_sizes(n, m) else slice(None, m)
         for a, (n, m) in enumerate(zip(x.shape, indices.shape, strict=True))

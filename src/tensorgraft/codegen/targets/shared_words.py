@@ -89,7 +89,7 @@ def convolution(
 
 
 def reduce_window(reductions: dict[str, str]) -> Rule:
-    """A call that is given the framework's function for "sum", "max" or "min"."""
+    """Make a rule for a call that takes the framework's function for "sum", "max" or "min"."""
 
     def rule(
         w: Writing, x: Var, kind: str, window: Any, strides: Any, padding: Any, window_dilation: Any
@@ -121,7 +121,8 @@ def while_loop(w: Writing, condition: Block, body: Block, init: Any) -> ast.expr
 
 
 def scan(zeros: Callable[..., ast.expr] | None = None) -> Rule:
-    """A loop over `xs`. Of one of no steps nothing tells what would be stacked: `zeros(w, shape=..., dtype=...)`."""
+    """Make a rule for a loop over `xs`. A loop without steps cannot determine the shapes of its stacked results: these
+    are then written by `zeros(w, shape=..., dtype=...)`."""
 
     def rule(w: Writing, body: Block, init: Any, xs: Any, length: Any, reverse: bool = False) -> ast.expr:
         if zeros is not None and rules.equal_sizes(length, 0):

@@ -21,8 +21,10 @@ from tensorgraft.codegen.verification.testing import test_of
 from tensorgraft.hub import dtypes
 
 FORWARD, GRADIENT = 1e-5, 1e-4  # relative to the largest entry of an array
-ROUNDINGS = 2, 8  # roundings of a 16-bit float: frameworks round at other points, and gradients are sums
-# relative to the largest gradient: smaller ones are rounding errors (such as a bias before a normalisation)
+# tolerances of 16-bit floats as multiples of their epsilon: frameworks round at other points, and gradients are sums
+ROUNDINGS = 2, 8
+# Gradients of a parameter below this fraction of the largest gradient are compared with that fraction instead: they are
+# rounding errors (such as those of a bias before a normalisation).
 LEAST = 2e-2
 
 Example = tuple[str, tuple[Any, ...], dict[str, Any]]  # sizes in words, arguments
@@ -58,7 +60,7 @@ class Checked:
     notes: list[str]  # comparisons that were not made, and why
 
     def test(self, model: str) -> str:
-        """The text of a test of the file `MODEL.py`."""
+        """Return the source of a test of the file `MODEL.py`."""
         return test_of(model, self.function, self.runner, self.wide, *self.limits)
 
 
@@ -75,14 +77,15 @@ def check(
     epsilon: float = 0.0,
     names_in_file: Mapping[str, str] | None = None,
 ) -> Checked:
-    """A row for the results at each of the `examples`, and for the gradients of the first. Of an example there may be
-    several sizes: the first is taken at which the program itself runs.
+    """Compare the results of the file with the program's at each of the `examples`, and the gradients at the first.
 
-    `epsilon` is that of the narrowest float that the program computes with: results that went through bfloat16 are as
-    far apart as its roundings, whatever their own dtype is. `names_in_file`: names that parameters have in the file
-    -> the program's.
+    An example may have several sizes, of which the first is used at which the program itself runs.
 
-    Raises RuntimeError with what the file printed, where it does not run.
+    `epsilon` is that of the narrowest float that the program computes with: results computed in bfloat16 differ by its
+    rounding errors, whatever their own dtype is. `names_in_file` maps the names of parameters in the file to those in
+    the program.
+
+    Raises RuntimeError with the output of the file if it does not run.
     """
     forward, gradient = (max(least, n * epsilon) for least, n in zip((FORWARD, GRADIENT), ROUNDINGS, strict=True))
     wide = any(map(_is_wide, weights.values()))
@@ -108,7 +111,7 @@ def check(
             if stateful:
                 expected_outputs = {"0" if n == "result" else f"0.{n}": v for n, v in expected_outputs.items()}
                 expected_outputs |= {f"1.{n}": v for n, v in expected.buffers.items()}
-            if expected_outputs:  # not what has random numbers of its framework
+            if expected_outputs:  # empty for results that depend on the framework's random numbers
                 data |= {f"{k}/o:{n}": v for n, v in expected_outputs.items()}
                 data |= {f"{k}/g:{n}": v for n, v in expected.gradients.items()}
                 outputs = {n[2:]: v for n, v in files.items() if n.startswith("o:")}
@@ -126,7 +129,7 @@ def _is_wide(x: np.ndarray) -> bool:
 
 
 def _run(source: str, weights: Mapping[str, np.ndarray], function: str, target: Target, folder: str) -> None:
-    """Run the file on the inputs in a folder, to which its outputs go. Raises RuntimeError where it does not run."""
+    """Run the file on the inputs in a folder, and write its outputs there. Raises RuntimeError if it does not run."""
     model, checkpoint = os.path.join(folder, "model.py"), os.path.join(folder, "model.safetensors")
     with open(model, "w") as file:
         file.write(source)
@@ -139,7 +142,7 @@ def _run(source: str, weights: Mapping[str, np.ndarray], function: str, target: 
 
 
 def _gradient_row(sizes: str, expected: Mapping[str, np.ndarray], actual: dict[str, np.ndarray], limit: float) -> Row:
-    for n, g in expected.items():  # a parameter that no result depends on is not there
+    for n, g in expected.items():  # a parameter that no result depends on is missing in `actual`
         actual.setdefault(n, np.zeros_like(g))
     top = max((float(np.abs(g).max(initial=0)) for g in expected.values()), default=0.0)
     return _row("gradients", sizes, expected, actual, limit, LEAST * top)
@@ -157,7 +160,7 @@ def _evaluated(
             try:
                 evaluated.append((example, program.evaluate(*example[1:], not k and gradients, random)))
                 break
-            except Exception as error:  # whatever the program raises at a size that is not the user's
+            except Exception as error:  # any error that the program raises at sizes other than the user's
                 if not k:
                     raise
                 reason = reason or f"{example[0]} is not compared, the program itself fails: {error_line(error)}"
@@ -181,31 +184,33 @@ def _row(
     limit: float,
     least: float,
 ) -> Row:
+    """Return the comparison of arrays by name; differences are relative to the largest entry, at least to `least`."""
     worst_error, detail = 0.0, ""
-    for name, w in expected.items():
-        f = actual.get(name, actual.get("result") if len(expected) == 1 else None)
-        if f is None:
+    for name, wanted in expected.items():
+        found = actual.get(name, actual.get("result") if len(expected) == 1 else None)
+        if found is None:
             error, reason = float("inf"), "is missing"
-        elif f.shape != w.shape:
-            error, reason = float("inf"), f"has the shape {f.shape}, expected {w.shape}"
-        elif f.dtype.kind != w.dtype.kind and w.dtype.isbuiltin == 1:
-            error, reason = float("inf"), f"is {f.dtype}, expected {w.dtype}"
+        elif found.shape != wanted.shape:
+            error, reason = float("inf"), f"has the shape {found.shape}, expected {wanted.shape}"
+        elif found.dtype.kind != wanted.dtype.kind and wanted.dtype.isbuiltin == 1:
+            error, reason = float("inf"), f"is {found.dtype}, expected {wanted.dtype}"
         else:
-            error, reason = _error(w, f, least)
+            error, reason = _error(wanted, found, least)
         if not error <= worst_error:
             worst_error, detail = error, f"{name} {reason}"
     return Row(kind, sizes, len(expected), worst_error, limit, detail if not worst_error <= limit else "")
 
 
-def _error(w: np.ndarray, f: np.ndarray, least: float) -> tuple[float, str]:
-    if w.dtype.kind in "biu":
-        return (0.0, "") if np.array_equal(w, f) else (float("inf"), "has other elements")
-    w, f = w.astype(np.complex128), f.astype(np.complex128)
-    if not np.array_equal(np.isnan(w), np.isnan(f)):
+def _error(wanted: np.ndarray, found: np.ndarray, least: float) -> tuple[float, str]:
+    """Return (the largest difference of two arrays of one shape, relative to the largest entry; a word on it)."""
+    if wanted.dtype.kind in "biu":
+        return (0.0, "") if np.array_equal(wanted, found) else (float("inf"), "has other elements")
+    wanted, found = wanted.astype(np.complex128), found.astype(np.complex128)
+    if not np.array_equal(np.isnan(wanted), np.isnan(found)):
         return float("inf"), "has NaN in other places"
-    equal = (w == f) | np.isnan(w)
-    finite = np.abs(w[np.isfinite(w)])
+    equal = (wanted == found) | np.isnan(wanted)
+    finite = np.abs(wanted[np.isfinite(wanted)])
     with np.errstate(invalid="ignore"):
-        error = np.where(equal, 0.0, np.abs(w - f)).max(initial=0.0)
+        error = np.where(equal, 0.0, np.abs(wanted - found)).max(initial=0.0)
     size = max(float(finite.max(initial=0.0)), least, 1e-30)
     return float(error) / size, "differs"

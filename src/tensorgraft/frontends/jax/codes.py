@@ -126,12 +126,12 @@ def _program(fn: Callable[[Backend, Quantized], Any], form: Form) -> Callable[..
 
 
 def dense_of(q: Codes) -> jax.Array:
-    """The numbers."""
+    """Return the numbers."""
     return _program(dense, q.form)(*q.parts)
 
 
 def as_own_codes(q: Codes) -> Any:
-    """The same with codes of its own shape."""
+    """Return the same array with codes in its own shape, not a view of others."""
     base, geometry, scheme = q.form
     own_geometry = contiguous_geometry(geometry.shape, geometry.dtype)
     shape = geometry.shape or ((1,) if scheme.codes.packed > 1 else ())
@@ -144,7 +144,7 @@ def as_own_codes(q: Codes) -> Any:
 
 
 def _stored(base: Shape, encoding: Encoding) -> Shape:
-    """The shape of the array of codes."""
+    """Return the shape of the array of codes."""
     return base if encoding.packed == 1 else (*base[:-1], -(-base[-1] // encoding.packed))
 
 
@@ -177,7 +177,7 @@ def _kept_form(form: Form) -> KeptForm:
 
 
 def _formed(form: KeptForm, codes: Any) -> Form:
-    """The form for the axes that codes have."""
+    """Return the form for the axes that codes have."""
     last, dtype, scheme = form
     shape = getattr(codes, "shape", None)
     if not isinstance(shape, tuple):
@@ -207,7 +207,7 @@ def _flat(q: Codes) -> tuple[tuple[Any, ...], KeptForm]:
 
 
 def register(cls: type[Codes]) -> None:
-    """A class as a pytree of JAX and of optree."""
+    """Register a class as a pytree node of JAX and of optree."""
 
     def with_keys(q: Any) -> Any:
         parts, form = _flat(q)

@@ -71,7 +71,7 @@ _WIDE = frozenset({"int64", "uint64", "float64", "complex128"})
 
 
 def _lowering(primitive: core.Primitive) -> Callable[..., Any] | None:
-    """The function in `mlir.lower_fun(function)`, for the CPU or for every platform."""
+    """Return the function in `mlir.lower_fun(function)`, for the CPU or for every platform."""
     rules = [mlir._platform_specific_lowerings.get("cpu", {}).get(primitive), mlir._lowerings.get(primitive)]
     for entry in rules:
         lowering: Any = getattr(entry, "rule", entry)

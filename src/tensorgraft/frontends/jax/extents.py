@@ -30,7 +30,7 @@ def known(extents: Extents) -> Iterator[None]:
 
 
 def symbolic(shapes: Sequence[tuple[tuple[int | str, ...], Any]]) -> tuple[list[jax.ShapeDtypeStruct], dict[str, Any]]:
-    """(specifications with a symbol for each name in the shapes, symbol -> (argument, axis))."""
+    """Return (specifications with a symbol for each name in the shapes, {symbol: (argument, axis)})."""
     symbols: dict[str, str] = {}
     sources: dict[str, Any] = {}
     scope = export.SymbolicScope()

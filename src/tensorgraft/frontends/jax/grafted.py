@@ -39,7 +39,7 @@ class Grafted:
         self._traces = Traces(fn)
 
     def compiled(self) -> Grafted:
-        """The same function, of which each signature is one compiled program (`tg.jit` gives this)."""
+        """Return the same function, of which each signature is one compiled program (`tg.jit` gives this)."""
         return type(self)(self.fn, self.xp, True, self.onto)
 
     def __reduce__(self) -> Any:
@@ -76,7 +76,8 @@ class Grafted:
         return GraftedSignature(self.xp, trace, self.xp.differentiable(program), program)
 
     def _of_open_extents(self, call: JaxCall, family: Family) -> GraftedSignature:
-        """A signature of arrays some of whose extents are not known (None), or symbols of the framework (names)."""
+        """Return the signature for arrays some of whose extents are unknown (None) or are the framework's symbols
+        (names)."""
         native: list[Callable[..., tuple[Array, ...]]] = []
 
         def stage(flat: Flat, specs: list[tuple[Any, Any]]) -> Any:
@@ -100,7 +101,8 @@ class Grafted:
         return family.get_open(call, stage, lambda trace: GraftedSignature(self.xp, trace, native[0]))
 
     def _for_numbers(self, call: JaxCall, family: Family, signature: GraftedSignature) -> GraftedSignature:
-        """A signature with a derivative, which the loop that runs to a number has when that is known."""
+        """Return a signature that has a derivative: if a loop's number of iterations is known, the function is traced
+        again for that number."""
         signature.trace.surroundings.undo()  # the function runs once more
         before = family.fixed, dict(family.by_values)
         family.fix_all(call)

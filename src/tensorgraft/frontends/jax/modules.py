@@ -30,8 +30,8 @@ _MODES = ("deterministic", "use_running_average")  # the attributes that `train(
 
 
 def grafted(program: Callable[..., Any], xp: Backend, kind: type[Grafted], onto: str) -> Any:
-    """A function as `Grafted`; a callable pytree that holds arrays, or a module of nnx (or a method of one), as a
-    module of the framework, whose arrays have the names of their paths."""
+    """Return a function as `Grafted`; a callable pytree that holds arrays, or a module of nnx (or a method of one), as
+    a module of the framework, whose arrays have the names of their paths."""
     bound = isinstance(program, types.MethodType) and is_object(program.__self__)
     if bound or is_object(program):
         model, name = (program.__self__, program.__name__) if bound else (program, "__call__")  # type: ignore[attr-defined]
@@ -57,7 +57,7 @@ def grafted(program: Callable[..., Any], xp: Backend, kind: type[Grafted], onto:
 
 
 def _part(key: Any) -> Any:
-    """A part of a path, as `jax.tree_util.keystr(..., simple=True)` has it."""
+    """Return a part of a path, as `jax.tree_util.keystr(..., simple=True)` has it."""
     return next((getattr(key, n) for n in ("name", "idx", "key") if hasattr(key, n)), str(key))
 
 
@@ -200,7 +200,7 @@ class _ObjectCall:
         return self._run(changed, arrays, args, kwargs)
 
     def in_modes(self, training: Mapping[str, bool], arrays: Mapping[str, Array], args: Any, kwargs: Any) -> Any:
-        """The same with modules in other modes: whether each is `training`."""
+        """Call with modules in other modes: {name of a module: whether it is training}."""
         modes_before = self.training
         changed = {
             path: dict.fromkeys(known, not training[name])
@@ -313,7 +313,7 @@ class _Variable(NamedTuple):
 
 
 def _name_in(x: Any) -> str | None:
-    """The name under which its module has a function."""
+    """Return the name under which its module has a function."""
     qualname = getattr(x, "__qualname__", "")
     module = vars(sys.modules.get(getattr(x, "__module__", None) or "", object))
     return qualname if module.get(qualname) is x else next((name for name, value in module.items() if value is x), None)

@@ -28,8 +28,8 @@ Spec = jax.ShapeDtypeStruct
 
 
 def traced(fn: Callable[..., Sequence[Any]], specs: Sequence[Spec]) -> core.ClosedJaxpr:
-    """The jaxpr of a function of flat arrays. What does not depend on them is computed while it is traced, so that
-    `jnp.minimum` of two Python numbers is a number."""
+    """Return the jaxpr of a function of flat arrays. What does not depend on them is computed while it is traced, so
+    that `jnp.minimum` of two Python numbers is a number."""
     if any(export.is_symbolic_dim(n) for s in specs for n in s.shape):  # shapes that are not known
         return jax.make_jaxpr(fn)(*specs)
     return make_jaxpr(fn, *specs)
@@ -108,7 +108,8 @@ class JaxprProgram:
         return True
 
     def _parts(self, argnums: tuple[int, ...]) -> tuple[JaxprPart, int, JaxprPart]:
-        """(arguments -> results and residuals, the number of results, residuals and cotangents -> cotangents)."""
+        """Return (the part from arguments to results and residuals, the number of results, the part from residuals and
+        cotangents to cotangents)."""
         with derivative_of_jax("backward"):
             return self._cached(("parts", argnums), lambda: self._make_parts(argnums))
 

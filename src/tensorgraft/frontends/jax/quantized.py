@@ -26,18 +26,18 @@ from tensorgraft.quantization.scheme import Scheme
 class QuantizedJaxArray(Codes):
     """A quantised array for programs of JAX, made by `tg.quantize`; a pytree of its codes, scales and zero points.
 
-    Operators, methods and indexing are those of `jax.Array`: products, views and look-ups compute on codes, everything
-    else on dense numbers, which is counted. Functions of `jax.numpy` and `jax.lax` take it and make it dense, too;
-    within `tg.graft(function, onto="jax")` they follow the rules for codes.
+    Operators, methods and indexing are those of `jax.Array`. Products, views and look-ups compute on codes; everything
+    else dequantises the array, which is counted. Functions of `jax.numpy` and `jax.lax` dequantise it, too, but within
+    `tg.graft(function, onto="jax")` they follow the rules for codes.
     """
 
     __slots__ = ()
-    __array_priority__ = 100  # as for jax.Array: arrays of NumPy leave operators to it
+    __array_priority__ = 100  # as for jax.Array: operators with arrays of NumPy call the methods of this class
     __hash__ = None  # type: ignore[assignment]
 
     @property
     def codes(self) -> jax.Array:
-        """The codes as they are kept: packed along the last axis, floats as bytes."""
+        """The codes as they are stored: packed along the last axis, floats as bytes."""
         return self.parts[0]
 
     @property
@@ -66,7 +66,7 @@ class QuantizedJaxArray(Codes):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of codes, scales and zero points, of the whole that this is a view of."""
+        """The bytes of codes, scales and zero points; of a view, those of the whole array."""
         return sum(x.nbytes for x in self.parts)
 
     @property
@@ -84,8 +84,7 @@ class QuantizedJaxArray(Codes):
     # ---- as an array of JAX, and of the host -------------------------------------------------------------------------
 
     def __jax_array__(self) -> Any:
-        # Operators of jax.Array ask for this before they leave the operation to us; an answer that is no array makes
-        # them do so.
+        # Operators of jax.Array call this before they return NotImplemented, which they do if the result is no array.
         if sys._getframe(1).f_code.co_name.startswith("_operator_"):
             return self
         return self._made_dense("as an array of JAX")
@@ -139,7 +138,8 @@ class QuantizedJaxArray(Codes):
 
 
 class _Fixed:
-    """A part of an index that is no operand of a program: a slice, or a mask, whose values decide on shapes."""
+    """A part of an index that is not an operand of the compiled program: a slice, or a mask, whose values determine the
+    shape of the result."""
 
     def __init__(self, value: Any, key: Any) -> None:
         self.value, self.key = value, key
@@ -176,7 +176,7 @@ def _binary(op: Callable[[Any, Any], Any], reflected: bool) -> Any:
 
     def method(self: Any, other: Any) -> Any:
         if isinstance(other, bool | int | float | complex):
-            other = jnp.asarray(other)  # weakly typed, and no constant of a program
+            other = jnp.asarray(other)  # weakly typed, and an operand, so other numbers need no new program
         elif not isinstance(other, QuantizedJaxArray | jax.Array | np.ndarray | np.generic):
             return NotImplemented
         return evaluated(fn, (self, other), {})
@@ -234,7 +234,7 @@ for _name in ("T", "mT", "real", "imag"):
     setattr(QuantizedJaxArray, _name, _property(_name))
 
 
-def _of_values(name: str) -> Any:
+def _dense_method(name: str) -> Any:
     """Return a method that dequantises the array first, as its result depends on values."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -254,7 +254,7 @@ for _name in (
     "__index__",
     "__dlpack__",
 ):
-    setattr(QuantizedJaxArray, _name, _of_values(_name))
+    setattr(QuantizedJaxArray, _name, _dense_method(_name))
 
 
 # ---- as a type of JAX, and as a pytree -------------------------------------------------------------------------------
@@ -299,12 +299,12 @@ def fake_quantize(x: jax.Array | QuantizedJaxArray, scheme: Scheme) -> jax.Array
 
 
 def host(x: jax.Array | QuantizedJaxArray) -> np.ndarray:
-    """The numbers of an array."""
+    """Return the values of an array as an array of NumPy."""
     return np.asarray(x)
 
 
 def placed_like(q: Quantized, like: Array) -> QuantizedJaxArray:
-    """Codes and scales of the host where another array is."""
+    """Return a quantised array, whose parts are on the host, on the device of `like`."""
     where = like.codes if isinstance(like, QuantizedJaxArray) else like
     (device,) = where.devices()
     with backend().scope():

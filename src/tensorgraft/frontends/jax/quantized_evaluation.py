@@ -166,7 +166,7 @@ def _only_moves(jaxpr: core.Jaxpr) -> bool:
 
 
 def interpreted(jaxpr: core.Jaxpr, constants: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
-    """The results of a jaxpr, of whose operands some are `Codes`."""
+    """Return the results of a jaxpr, of whose operands some are `Codes`."""
 
     def compute(equation: Any, values: list[Any]) -> Sequence[Any]:
         if not any(map(is_codes, values)):
@@ -206,7 +206,7 @@ def _ruled(equation: Any, values: Sequence[Any]) -> Any:
 
 
 def _constant(x: Any) -> Any:
-    """The value of a small operand that has one: corners of slices."""
+    """Return the value of a small operand that has one: corners of slices."""
     if is_codes(x) or isinstance(x, jax.core.Tracer) or np.size(x) > 64:
         return None
     return np.asarray(x)

@@ -188,7 +188,7 @@ def _referrer_words(referrer: Any, x: Any) -> str | None:
 
 
 def _function_around(cell: types.CellType) -> str | None:
-    """The program's function that has a variable in its closure."""
+    """Return the program's function that has a variable in its closure."""
     closures = [x for x in gc.get_referrers(cell) if isinstance(x, tuple)]
     functions = [f for c in closures for f in gc.get_referrers(c) if isinstance(f, types.FunctionType)]
     return next((f.__qualname__ for f in functions if not _is_library(f.__module__)), None)

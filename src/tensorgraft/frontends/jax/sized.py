@@ -26,7 +26,8 @@ class NeedsNumbers(Exception):
 def native(
     xp: Backend, fn: Callable[..., Sequence[Any]], shapes: Sequence[Any], arrays: Sequence[Array]
 ) -> tuple[core.ClosedJaxpr, Callable[..., tuple[Array, ...]]]:
-    """The jaxpr, and a function of arrays of `xp` whose shapes have names for some extents. Raises NeedsNumbers."""
+    """Return the jaxpr, and a function of arrays of `xp` whose shapes have names for some extents. Raises
+    NeedsNumbers."""
     try:
         specs, positions = extents.symbolic(shapes)
         closed = traced(fn, specs)

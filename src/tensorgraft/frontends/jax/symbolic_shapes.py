@@ -1,5 +1,5 @@
-"""Functions of JAX of arrays with extents that are not known yet: they are symbolic ones of JAX, and the program is one
-of StableHLO, of which a backend makes a program for each extent when it comes."""
+"""Functions of JAX of arrays with unknown extents. They are traced with JAX's symbolic extents and exported to
+StableHLO, from which a backend compiles a program for any extents."""
 
 from __future__ import annotations
 
@@ -26,15 +26,17 @@ Extents = tuple[int | None, ...]
 def native(
     xp: Backend, fn: Callable[..., Sequence[Any]], specs: Sequence[tuple[Extents, Any]], name: str
 ) -> tuple[core.ClosedJaxpr, Callable[..., tuple[Array, ...]]]:
-    """The jaxpr, and a function of arrays of `xp`, of which some have extents None. Raises ShapeError where the program
-    has to know them, NotImplementedError where it has operations that are calls of a library."""
+    """Return (the jaxpr, the function on arrays of `xp`) for arguments of which some have extents None.
+
+    Raises ShapeError if the program depends on the values of the extents, NotImplementedError if it has operations that
+    are calls of a library."""
     errors: list[Exception] = []
     for symbolic in _symbolic(specs):
         try:
             closed = traced(fn, symbolic)
             return closed, xp.exported(ExportedFunction(core.jaxpr_as_fun(closed), symbolic, name))
         except Exception as error:  # the function may do anything with an extent
-            if not _OF_EXTENTS.search(str(error)):
+            if not _EXTENT_ERRORS.search(str(error)):
                 raise
             errors.append(error.error if isinstance(error, traced_value_errors.Failed) else error)
     raise ShapeError(
@@ -46,8 +48,9 @@ def native(
 
 
 def _symbolic(specs: Sequence[tuple[Extents, Any]]) -> Iterator[list[jax.ShapeDtypeStruct]]:
-    """Yield symbolic shapes for unknown extents, the most general first: each its own symbol; one for all first axes,
-    as a batch has; one for all axes of a number. What then does not hold of the arrays is an error when they come."""
+    """Yield symbolic shapes for unknown extents, the most general first: a symbol for each extent; one symbol for all
+    first axes, since these are often those of a batch; one symbol for each number of an axis. Arrays whose extents are
+    not equal where the symbols are raise an error at the call."""
     kinds: list[Callable[[int, int], str]] = [
         lambda i, axis: f"extent{i}_{axis}",
         lambda i, axis: f"extent{i}_{axis}" if axis else "extent_0",
@@ -66,7 +69,7 @@ def _symbolic(specs: Sequence[tuple[Extents, Any]]) -> Iterator[list[jax.ShapeDt
         ]
 
 
-_OF_EXTENTS = re.compile(r"extent\d*_\d|_DimExpr|[Ss]ymbolic dim|dimension variable")  # in JAX's own errors
+_EXTENT_ERRORS = re.compile(r"extent\d*_\d|_DimExpr|[Ss]ymbolic dim|dimension variable")  # in JAX's own errors
 
 
 def _locations(specs: Sequence[tuple[Extents, Any]]) -> str:
@@ -89,9 +92,9 @@ class ExportedFunction:
     def __init__(self, fn: Callable[..., Sequence[Any]], specs: Sequence[jax.ShapeDtypeStruct], name: str) -> None:
         self.fn, self.specs, self.name = fn, list(specs), name
         self._pullbacks: dict[tuple[int, ...], ExportedFunction] = {}
-        # the numbers of keys are arguments, as everywhere in a backend
+        # random keys are passed as their data, as everywhere in a backend
         exported = export.export(jax.jit(self._on_words), platforms=["cpu"])(*map(_words, self.specs))
-        calls = set(re.findall(r"custom_call @([\w.]+)", str(exported.mlir_module()))) - _OF_ANY_COMPILER
+        calls = set(re.findall(r"custom_call @([\w.]+)", str(exported.mlir_module()))) - _PORTABLE_CALLS
         if calls:
             raise NotImplementedError(
                 f"{name} calls {', '.join(sorted(calls))}, library routines that require known extents: specify"
@@ -112,17 +115,18 @@ class ExportedFunction:
         return [jax.random.key_data(x) if is_key_dtype(x.dtype) else x for x in self.fn(*arrays)]
 
     def pullback(self, argnums: tuple[int, ...]) -> ExportedFunction:
-        """(arguments, cotangents of the inexact results) -> the cotangents of the wanted arguments."""
+        """Return the function from (arguments, cotangents of the inexact results) to the cotangents of the arguments
+        `argnums`."""
         n = len(self.specs)
 
         def pulled_back(*words: Any) -> list[Any]:
-            def smooth(*smooth_arrays: Any) -> list[Any]:
+            def inexact_results(*inputs: Any) -> list[Any]:
                 arrays = list(words[:n])
-                for i, x in zip(argnums, smooth_arrays, strict=True):
+                for i, x in zip(argnums, inputs, strict=True):
                     arrays[i] = x
                 return [r for r in self.fn(*arrays) if jax.numpy.issubdtype(r.dtype, np.inexact)]
 
-            return list(jax.vjp(smooth, *[words[i] for i in argnums])[1](list(words[n:])))
+            return list(jax.vjp(inexact_results, *[words[i] for i in argnums])[1](list(words[n:])))
 
         if argnums not in self._pullbacks:
             out = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in self._out if np.issubdtype(a.dtype, np.inexact)]
@@ -130,19 +134,19 @@ class ExportedFunction:
         return self._pullbacks[argnums]
 
 
-_READ_EVERYWHERE = "1.10.0"  # the version of StableHLO that TensorFlow 2.20 reads; JAX writes that of twelve weeks ago
+_OLDEST_VERSION = "1.10.0"  # of StableHLO, which TensorFlow 2.20 reads; JAX writes the version of twelve weeks ago
 
 
 def _serialized(exported: export.Exported) -> bytes:
-    """Return a program for the oldest readers; where it has operations that they lack, for newer ones."""
+    """Return a program in the oldest version of StableHLO, or in JAX's if that version lacks its operations."""
     try:
-        return stablehlo.serialize_portable_artifact_str(exported.mlir_module(), _READ_EVERYWHERE)
+        return stablehlo.serialize_portable_artifact_str(exported.mlir_module(), _OLDEST_VERSION)
     except ValueError:
         return exported.mlir_module_serialized
 
 
-# custom calls that every compiler of StableHLO knows
-_OF_ANY_COMPILER = frozenset({
+# custom calls that every compiler of StableHLO supports
+_PORTABLE_CALLS = frozenset({
     "shape_assertion", "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement",
     "stablehlo.dynamic_reduce_window", "stablehlo.dynamic_rng_bit_generator", "stablehlo.dynamic_top_k",
 })  # fmt: skip

@@ -70,7 +70,7 @@ class Failed(Exception):
         self.origin = _origin(self._tracer) if self._tracer is not None else None
 
     def numbers(self) -> set[int] | None:
-        """The slots of the numbers whose values were asked for; none where it was not those, None if unknown."""
+        """Return the slots of the numbers whose values were asked for; none where it was not those, None if unknown."""
         if not self.reads_value or self._positions is None:
             return None
         return {self._inputs[k] for k in self._positions} & self._numbers
@@ -193,7 +193,7 @@ def _line_needs_value(failed: Failed, name: str) -> bool:
 
 
 def _shape_with(failed: Failed, x: Any) -> Any:
-    """The shape that JAX was given, with `x` in it."""
+    """Return the shape that JAX was given, with `x` in it."""
     for frame in failed._frames:
         if frame.lies_in(*_JAX):
             for value in frame.f_locals.values():
@@ -248,7 +248,7 @@ def _tracer_in(x: Any, depth: int = 2) -> Any:
 
 
 def _positions(tracer: Any, trace: Any) -> list[int] | None:
-    """The inputs of a trace that an array depends on; None where that cannot be told."""
+    """Return the inputs of a trace that an array depends on; None where that cannot be told."""
     if tracer is None or getattr(tracer, "_trace", None) is not trace:
         return None
     try:
@@ -259,7 +259,7 @@ def _positions(tracer: Any, trace: Any) -> list[int] | None:
 
 
 def _origin(tracer: Any) -> Any:
-    """The place in the program where it was computed; None for an argument."""
+    """Return the place in the program where it was computed; None for an argument."""
     source = getattr(getattr(tracer, "parent", None), "source_info", None)
     if source is None or source.traceback is None:
         return None

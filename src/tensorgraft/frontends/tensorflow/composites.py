@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
-NAMESPACE = "tensorgraft.tensorflow"  # in which they are structures of their components
+NAMESPACE = "tensorgraft.tensorflow"  # of optree: composite tensors are nodes in it, with their components as children
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,15 +34,15 @@ def _components(x: Any) -> tuple[Sequence[Array], tf.TypeSpec]:
     return tf.nest.flatten(x, expand_composites=True), tf.type_spec_from_value(x)
 
 
-def _of_components(spec: tf.TypeSpec, components: Iterable[Any]) -> Any:
-    """Return the spec itself for specs; a list for anything else."""
+def _unflatten(spec: tf.TypeSpec, components: Iterable[Any]) -> Any:
+    """Return the spec itself if all components are specs, otherwise the list of the components."""
     parts = list(components)
     return spec if all(isinstance(p, tf.TypeSpec) for p in parts) else parts
 
 
 kind: Any
 for kind in (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices, CompositeArrays):
-    optree.register_pytree_node(kind, _components, _of_components, namespace=NAMESPACE)
+    optree.register_pytree_node(kind, _components, _unflatten, namespace=NAMESPACE)
 
 
 def structured(xp: Backend, structure: Any, results: Iterator[Array]) -> Any:

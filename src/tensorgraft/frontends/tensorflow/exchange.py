@@ -32,7 +32,7 @@ def view(tensor: tf.Tensor) -> np.ndarray:
 
 
 def tensor_of(xp: Backend, x: Array) -> tf.Tensor:
-    """An array as an eager tensor, in the same memory where TensorFlow can take it: it never writes that."""
+    """Return an array as an eager tensor, in the same memory where TensorFlow can take it: it never writes that."""
     return x if isinstance(x, tf.Tensor) else tensors_of(xp, [x])[0]
 
 
@@ -59,7 +59,7 @@ def marks_of(tensors: Sequence[tf.Tensor]) -> tuple[list[Any], list[Any]]:
 
 
 def array_of(xp: Backend, tensor: tf.Tensor) -> Array:
-    """An eager tensor as an array of the backend."""
+    """Return an eager tensor as an array of the backend."""
     array = xp.operand(tensor)
     return xp.adopt(view(tensor)) if array is None else array
 

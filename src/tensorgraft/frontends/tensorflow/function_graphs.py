@@ -171,7 +171,7 @@ def _called_function(name: str, graph: Any) -> FunctionGraph:
 
 
 def _function(name: str, graph: Any) -> tuple[Any, Any] | None:
-    """The function of that name, and the graph that has it, of those around."""
+    """Return the function of that name, and the graph that has it, of those around."""
     while graph is not None:
         function = getattr(graph, "_functions", {}).get(name)
         if function is not None:

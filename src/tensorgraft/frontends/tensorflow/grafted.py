@@ -49,7 +49,7 @@ class GraftedGraph:
         self._signatures: dict[Any, GraphSignature] = {}
 
     def compiled(self) -> GraftedGraph:
-        """The same function, of which each signature is one compiled program (`tg.jit` gives this)."""
+        """Return the same function, of which each signature is one compiled program (`tg.jit` gives this)."""
         return type(self)(self.fn, self.xp, True)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -87,8 +87,8 @@ class GraftedGraph:
         return signature, arrays
 
     def _as_asked(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """The arguments, with those of the host that a signature of the function's own wants as tensors of its dtypes,
-        as TensorFlow has them: numbers, lists, arrays of another precision."""
+        """Return the arguments, with those of the host that a signature of the function's own wants as tensors of its
+        dtypes, as TensorFlow has them: numbers, lists, arrays of another precision."""
         function_type = self._function_type
         if function_type is None or not any(isinstance(x, _ON_HOST) for x in (*args, *kwargs.values())):
             return args, kwargs

@@ -157,8 +157,8 @@ class GraphProgram:
         return Batched(self, axes, size)
 
     def vectorised(self, axes: tuple[int | None, ...], size: int) -> GraphProgram | None:
-        """The function of rows along axes, as `tf.vectorized_map` has it; None where that has no rule, where rows have
-        variables of their own, or write some."""
+        """Return the function of rows along axes, as `tf.vectorized_map` has it; None where that has no rule, where
+        rows have variables of their own, or write some."""
         count = len(self.variables)
         if self.written or self._derive is None or any(axis is not None for axis in axes[:count]):
             return None

@@ -33,7 +33,7 @@ class SavedSignature:
     source: Any  # the object that owns the variables and tables, kept alive
 
     def bound(self, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments as the function takes them. Raises TypeError for other names or shapes than it has."""
+        """Return the arguments as the function takes them. Raises TypeError for other names or shapes than it has."""
         if len(args) == len(self.inputs) == 1 and not kwargs:
             args, kwargs = (), {next(iter(self.inputs)): args[0]}
         if args or set(kwargs) != set(self.inputs):
@@ -105,7 +105,7 @@ class GraftedSignatures(Mapping[str, Any]):
     # ---- what there is ---------------------------------------------------------------------------------------------
 
     def inputs(self, name: str) -> Specs:
-        """The arrays that a signature takes: dtypes and shapes, where None is any number."""
+        """Return the arrays that a signature takes: dtypes and shapes, where None is any number."""
         return described(self._signature(name).inputs)
 
     def outputs(self, name: str) -> Specs:
@@ -146,7 +146,7 @@ class GraftedSignatures(Mapping[str, Any]):
         return self[next(iter(self))]
 
     def function(self, feeds: Mapping[str, str], fetches: Mapping[str, str]) -> Any:
-        """A signature of one's own: tensors of the graph (`"x:0"`) by the names that they are to have. Raises
+        """Return a signature of one's own: tensors of the graph (`"x:0"`) by the names that they are to have. Raises
         ValueError for names that the graph does not have; TypeError for models of TensorFlow 2."""
         graph = self._source.graph
         if graph is None:

@@ -50,13 +50,14 @@ class KernelState:
     seeds: tuple[int, int]
 
     def first(self) -> np.ndarray:
-        """A counter of 128 bits and a key, as those of `tf.random.Generator`."""
+        """Return a counter of 128 bits and a key, as those of `tf.random.Generator`."""
         seed, second = self.seeds if any(self.seeds) else np.frombuffer(os.urandom(16), np.int64).tolist()
         return np.asarray([0, second, seed], np.int64)
 
 
 def with_states(graph: FunctionGraph) -> tuple[FunctionGraph, tuple[KernelState, ...]]:
-    """A graph of more arguments, at the end, which are the states that its nodes, and those inside, read and write."""
+    """Return a graph of more arguments, at the end, which are the states that its nodes, and those inside, read and
+    write."""
     known = graph.memory.get("states")
     if known is None:
         known = graph.memory["states"] = _with_states(graph)
@@ -95,7 +96,8 @@ def _extended(graph: FunctionGraph, states: Sequence[KernelState]) -> FunctionGr
 
 
 def _states_of(node: GraphNode) -> tuple[list[KernelState], dict[str, Any]]:
-    """The states of a node and of the functions that it calls, and its attributes with functions that take all."""
+    """Return the states of a node and of the functions that it calls, and its attributes with functions that take
+    all."""
     if node.op in OWN_STATE:
         seeds = (int(node.attributes.get("seed", 0)), int(node.attributes.get("seed2", 0)))
         return [KernelState(node.name, seeds)], node.attributes
@@ -131,7 +133,7 @@ def _with_sibling_states(
     before: int,
     loops: bool,
 ) -> FunctionGraph:
-    """A function that takes the states of its siblings, too, and hands all on where it is the body of a loop."""
+    """Return a function that takes the states of its siblings, too, and hands all on where it is the body of a loop."""
     takes = len(original.inputs)
     front = _extended(inner, all_states[:before])
     extended = _extended(front, all_states[before + len(own_states) :])

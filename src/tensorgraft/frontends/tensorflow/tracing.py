@@ -95,7 +95,7 @@ class TracedFunctionGraph:
         return CapturedGraph(graph, (*captures, *self._held_states(states, primal)))
 
     def _held_states(self, states: Sequence[KernelState], primal: bool) -> list[str]:
-        """The variables that hold the states of kernels; in a derivative those of the same operations."""
+        """Return the variables that hold the states of kernels; in a derivative those of the same operations."""
         counts: Counter[tuple[str, tuple[int, int]]] = Counter()
         names = []
         for state in states:
@@ -237,7 +237,7 @@ class _Differentiation:
         self._variables, self._positions = variables, positions
 
     def methods(self, kind: str) -> list[Callable[[Tensors], list[tf.Tensor]]]:
-        """The functions to try for a kind of derivative, one after another."""
+        """Return the functions to try for a kind of derivative, one after another."""
         if kind == "pushforward":
             return [self.pushforward, self.pulled_back_twice]
         return [{"gradient": self.whole, "pullback": self.pullback}[kind]]
@@ -257,7 +257,7 @@ class _Differentiation:
         return [accumulator.jvp(results[i], unconnected_gradients=zero) for i in self._smooth]
 
     def pulled_back_twice(self, arguments: Tensors) -> list[tf.Tensor]:
-        """A pushforward: a pullback is linear in its cotangents, and this is the derivative by them."""
+        """Compute a pushforward as the derivative of the pullback by its cotangents, in which that is linear."""
         own_arguments, tangents = arguments[: self._count], arguments[self._count :]
         shaped = self._fn(own_arguments)
         cotangents = [tf.zeros_like(shaped[i]) for i in self._smooth]

@@ -46,8 +46,8 @@ class CountedSizes:
 
 
 def lifted(xp: Backend, x: Any) -> Any:
-    """A known value as an array of the backend. Raises TracedValueError for rows of which it is not known how many
-    there are."""
+    """Return a known value as an array of the backend. Raises TracedValueError for rows of which it is not known how
+    many there are."""
     if isinstance(x, CountedRows):
         raise TracedValueError(
             "an array whose shape depends on values that are being traced is returned from a compiled program, or"
@@ -109,7 +109,7 @@ class TensorList:
         return np.asarray(len(self.items), np.int32) if self.items is not None else self.length
 
     def extents(self) -> tuple[int, ...]:
-        """The shape of an element. Raises ShapeError where it is not known."""
+        """Return the shape of an element. Raises ShapeError where it is not known."""
         shapes = [tuple(x.shape) for x in self.items or () if x is not None]
         if self.stack is not None or self.common is not None:
             return tuple(self.stack.shape)[1:] if self.common is None else self.common.shape
@@ -198,13 +198,13 @@ class TensorList:
         return replace(self, items=None, stack=stack, length=self.count() if length is None else length)
 
     def unstacked(self) -> TensorList:
-        """A list of equal elements, each of them by itself, where it is known how many there are."""
+        """Return a list of equal elements, each of them by itself, where it is known how many there are."""
         if self.common is None or not is_known(self.length):
             return self
         return replace(self, items=(self.common,) * int(self.length), length=None, common=None)
 
     def array(self, xp: Backend) -> Array:
-        """All elements in one array. Raises ShapeError where it is not known how many there are."""
+        """Return all elements in one array. Raises ShapeError where it is not known how many there are."""
         if self.items is not None or self.common is not None:
             return self.stacked(xp).stack
         if is_known(self.length):
@@ -217,7 +217,7 @@ def _is_equal(a: Any, b: Any) -> bool:
 
 
 def all_the_same(items: Sequence[Any]) -> np.ndarray | None:
-    """The known value that all of these are; None where they are not."""
+    """Return the known value that all of these are; None where they are not."""
     return items[0] if items and all(_is_equal(items[0], x) for x in items) else None
 
 

@@ -20,7 +20,7 @@ from tensorgraft.frontends.torch.core.spec import SPECS, Spec
 from tensorgraft.frontends.torch.core.tensors import CPU_KEY, numpy_dtype
 from tensorgraft.frontends.torch.dispatch import decomposed, fallback, lists, program, transfer
 from tensorgraft.frontends.torch.dispatch.entry import entry
-from tensorgraft.frontends.torch.dispatch.meta_results import copied_out, resized_though_refused
+from tensorgraft.frontends.torch.dispatch.meta_results import copied_out, resize_after_error
 from tensorgraft.frontends.torch.kernels.decomposed import DECOMPOSED
 from tensorgraft.frontends.torch_entry import device as entry_device
 from tensorgraft.frontends.torch_entry import fallback as entry_fallback
@@ -153,7 +153,7 @@ def install() -> None:
 
 
 def _define_own() -> None:
-    """Two operators that PyTorch has only as parts of others, conversion and assignment on one device."""
+    """Define two operators that PyTorch has only as parts of others: conversion and assignment on one device."""
     graft = _libraries["graft"] = Library("graft", "DEF")
     graft.define("convert(Tensor self, ScalarType dtype, MemoryFormat memory_format) -> Tensor")
     graft.define("assign(Tensor(a!) self, Tensor source) -> Tensor(a!)")
@@ -233,7 +233,7 @@ def boxed(op: schema.Overload, *args: Any, **kwargs: Any) -> Any:
         return fallback.on_cpu(op, args, kwargs)
     except Exception as error:
         if schema.is_out(op):
-            resized_though_refused(op, args, kwargs, error)
+            resize_after_error(op, args, kwargs, error)
         raise
 
 
@@ -260,7 +260,7 @@ def late_entry(op: schema.Overload) -> Callable[..., Any] | None:
 
 
 def _derived(op: schema.Overload) -> Operator | None:
-    """An operator that writes, of the functional overload of which it is a form."""
+    """Return an operator that writes, of the functional overload of which it is a form."""
     if not schema.signature(op).written:
         return None
     packet, _, _ = schema.short_name(op).partition(".")

@@ -24,7 +24,7 @@ def _devices() -> Any:
 
 
 def _including(base: Any) -> Any:
-    """A metaclass whose classes have for instances, and for subclasses, all that are PyTorch's own, too."""
+    """Return a metaclass whose classes have for instances, and for subclasses, all that are PyTorch's own, too."""
 
     class Including(type(base)):  # type: ignore[misc]
         def __instancecheck__(cls, x: object) -> bool:

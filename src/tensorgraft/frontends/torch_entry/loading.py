@@ -19,7 +19,7 @@ _afterwards: list[Callable[[], object]] = []
 
 
 def set_front_end(package: str) -> None:
-    """The front end is this package. It installs itself when it is imported."""
+    """Set the package of the front end, which installs itself when it is imported."""
     global _package
     _package = package
 
@@ -39,12 +39,12 @@ def load() -> None:
 
 
 def part(name: str) -> Any:
-    """A module of the front end."""
+    """Return a module of the front end."""
     return importlib.import_module(module(name))
 
 
 def module(name: str) -> str:
-    """The whole name of a module of the front end."""
+    """Return the whole name of a module of the front end."""
     return f"{_package}.{name}"
 
 

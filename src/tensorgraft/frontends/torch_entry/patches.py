@@ -430,8 +430,8 @@ TABLE: list[Patch] = [
     *(
         Patch(
             f"torch.{owner}.__call__",
-            "device.scripted.telling",
-            "TorchScript makes errors of its own of those of kernels, of some without their text",
+            "device.scripted.with_kernel_errors",
+            "TorchScript replaces errors of kernels by its own, some of them without the text",
         )
         for owner in ("_C.ScriptMethod", "jit.ScriptFunction")
     ),
@@ -483,7 +483,7 @@ def _rows_at(at: At) -> list[Patch]:
 
 
 def patches() -> list[Patch]:
-    """The changes that tensorgraft makes to PyTorch for the whole process, in the order in which they are made.
+    """Return the changes that tensorgraft makes to PyTorch for the whole process, in the order in which they are made.
 
     Each has a `name`, the reason (`why`), when it is made (`at`: `"import"`, at `import torch`; `"use"`, at the first
     use of the device; `"compile"`, at the first `torch.compile`; `"checkpoint"`, when `torch.distributed.checkpoint` is

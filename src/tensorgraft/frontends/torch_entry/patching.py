@@ -98,7 +98,7 @@ def step_aside() -> None:
 
 
 def _replacement(row: Patch) -> Any:
-    """The function, class or table that a row names."""
+    """Return the function, class or table that a row names."""
     return getattr(importlib.import_module(_module_of(row)), row.by.rpartition(".")[2])
 
 

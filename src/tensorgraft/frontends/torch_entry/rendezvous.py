@@ -57,7 +57,7 @@ def coordinator(launch: processes.Launched) -> str:
 
 
 def _absent(shared: Any, count: int, seconds: float) -> str:
-    """The first process that does not come."""
+    """Return the first process that does not come."""
     from torch.distributed import DistStoreError
 
     deadline = time.monotonic() + seconds

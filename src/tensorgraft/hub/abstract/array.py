@@ -56,7 +56,7 @@ def check_arrays(op: str, *operands: Any) -> None:
 
 
 def check_kinds(op: str, kinds: str, *operands: ShapeDtype) -> None:
-    """The operands are arrays of one dtype, whose kind is a letter of `kinds`."""
+    """Check that the operands are arrays of one dtype whose kind is a letter of `kinds`."""
     check_arrays(op, *operands)
     dtype = operands[0].dtype
     if any(x.dtype != dtype for x in operands):
@@ -84,7 +84,7 @@ def axis_of(op: str, x: ShapeDtype, axis: int) -> int:
 
 
 def axes_of(op: str, x: ShapeDtype, axis: int | Sequence[int] | None) -> tuple[int, ...]:
-    """The axes that `axis` means, counted from the start."""
+    """Return the axes that `axis` means, counted from the start."""
     if axis is None:
         return tuple(range(x.ndim))
     axes = tuple(axis_of(op, x, a) for a in ((axis,) if isinstance(axis, int) else axis))

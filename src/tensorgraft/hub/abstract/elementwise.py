@@ -16,7 +16,7 @@ _TAKES = {bool: "bifc", int: "ifc", float: "fc", complex: "c"}
 
 
 def _common(op: str, kinds: str, *operands: Any) -> tuple[Shape, np.dtype]:
-    """The broadcast shape and the one dtype of arrays and Python scalars."""
+    """Return the broadcast shape and the one dtype of arrays and Python scalars."""
     arrays = [x for x in operands if isinstance(x, ShapeDtype)]
     if not arrays:
         fail(op, operands, "an array among the operands", TypeError)

@@ -12,7 +12,8 @@ Ints = tuple[int, ...]
 Pads = Sequence[tuple[int, int]]
 
 
-def _dilated(n: int, dilation: int) -> int:
+def _dilated_extent(n: int, dilation: int) -> int:
+    """Return the extent of an axis of `n` elements with `dilation - 1` zeros between them."""
     return (n - 1) * dilation + 1 if n else 0
 
 
@@ -43,7 +44,7 @@ def convolution(
     check(x.shape[1] == groups * w.shape[1], op, arguments, f"{x.shape[1]} channels to be groups x {w.shape[1]}")
     check(w.shape[0] % (groups * batch_groups) == 0, op, arguments, "output channels that the groups divide")
     check(x.shape[0] % batch_groups == 0, op, arguments, "a batch that the batch groups divide")
-    extents = [_dilated(n, d) + sum(p) for n, d, p in zip(x.shape[2:], lhs_dilation, padding, strict=True)]
+    extents = [_dilated_extent(n, d) + sum(p) for n, d, p in zip(x.shape[2:], lhs_dilation, padding, strict=True)]
     check(all(n >= 0 for n in extents), op, arguments, "no more to be cut off than there is")
     out = map(window_count, extents, w.shape[2:], strides, rhs_dilation)
     return x.like(x.shape[0] // batch_groups, w.shape[0], *out)

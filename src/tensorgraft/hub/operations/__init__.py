@@ -1,4 +1,4 @@
-"""The operations of the hub: what is computed of arrays, split by area. Arguments before `/` are arrays."""
+"""The operations of the hub on arrays, split by area. Arguments before `/` are arrays."""
 
 from __future__ import annotations
 

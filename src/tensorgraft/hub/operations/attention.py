@@ -1,5 +1,5 @@
-"""Attention and its gradients (Vaswani et al. 2017, arXiv 1706.03762; the softmax's parts as in Dao et al. 2022,
-arXiv 2205.14135): what is kept for the backward pass is one number a query."""
+"""Attention and its gradients (Vaswani et al. 2017, arXiv 1706.03762; the softmax's parts as in Dao et al. 2022, arXiv
+2205.14135): the residual of the backward pass is one number for each query."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ import numpy as np
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 
-# parts of a causal mask: at least so many queries, in at most so many parts, attend only to their keys
+# Under a causal mask queries are computed in at most PARTS parts of at least ROWS queries, each with only the keys that
+# its queries may see.
 ROWS, PARTS = 256, 4
 
 
 class Attention:
     """Queries are (N, H, L, E), keys (N, G, S, E) and values (N, G, S, F) of one floating dtype; H is a multiple of G,
-    whose heads serve H / G heads of queries each. A mask broadcasts to (N, H, L, S): bool, true where a key is seen, or
-    numbers that are added to the scores. `causal`: query i sees the keys up to i. `scale`, 1 / sqrt(E) unless given,
-    multiplies the scores. Sums are of at least float32; the softmax is rounded to the dtype before it meets the values.
+    each head of keys belongs to H / G heads of queries. A mask broadcasts to (N, H, L, S): bool, True where a query
+    attends to a key, or numbers that are added to the scores. `causal`: query i attends to the keys up to i. `scale`,
+    1 / sqrt(E) by default, multiplies the scores. Sums are computed in at least float32; the softmax is rounded to the
+    dtype before it is multiplied with the values.
     """
 
     def attention(
@@ -28,7 +30,7 @@ class Attention:
         scale: float | None = None,
     ) -> tuple[Array, Array]:  # fmt: skip
         """Return (softmax(scale q k^T + mask) v (N, H, L, F), the logarithm of the softmax's denominator (N, H, L) in
-        at least float32); both are zero for a query that sees no key."""
+        at least float32); both are zero for a query that attends to no key."""
         dtype = self.dtype_of(q)
         wide = dtypes.accumulator(dtype)
         outputs, norms = [], []
@@ -50,7 +52,7 @@ class Attention:
         self: Any, grad: Array, q: Array, k: Array, v: Array, out: Array, norm: Array, mask: Array | None = None,
         causal: bool = False, scale: float | None = None,
     ) -> tuple[Array, Array, Array]:  # fmt: skip
-        """The gradients in q, k and v from that in `out`; `out` and `norm` are what `attention` returned."""
+        """Return the gradients of q, k and v from that of `out`; `out` and `norm` are the results of `attention`."""
         dtype = self.dtype_of(q)
         wide = dtypes.accumulator(dtype)
         factor = 1 / math.sqrt(self.shape(q)[3]) if scale is None else scale
@@ -64,7 +66,7 @@ class Attention:
             p = self.exp(self.subtract(scores, self.expand_dims(rows[0], 3)))
             d_p = _product(self, rows[2], self.take_slice(v, 2, 0, keys), 3, 3, wide)
             d_scores = self.multiply(p, self.subtract(d_p, rows[1]))
-            if wide != dtype:  # then the queries were not scaled
+            if wide != dtype:  # `_scores` has then scaled the scores, not the queries
                 d_scores = self.astype(self.multiply(d_scores, factor), dtype)
             row = _product(self, d_scores, self.take_slice(k, 2, 0, keys), 3, 2, wide)
             d_q.append(self.multiply(row, factor) if wide == dtype else row)
@@ -75,8 +77,8 @@ class Attention:
 
 
 def _parts(queries: int, keys: int, causal: bool) -> Iterator[tuple[int, int, int]]:
-    """Return (first query, last, how many keys they see): of a causal mask the later keys are left out, a few rows at a
-    time, where that is more work than to compile one more product."""
+    """Yield (first query, the one after the last, number of keys that they attend to). Under a causal mask long
+    sequences are divided, so that no scores are computed for most of the later keys."""
     n = min(PARTS, queries // ROWS) if causal else 0
     size = -(-queries // n) if n else queries
     for first in range(0, queries, size) if size else (0,):
@@ -87,20 +89,20 @@ def _parts(queries: int, keys: int, causal: bool) -> Iterator[tuple[int, int, in
 def _scores(
     xp: Any, q: Array, k: Array, mask: Array | None, causal: bool, scale: float | None, first: int, last: int, keys: int
 ) -> tuple[Array, Array]:
-    """Return (the scores (N, H, last - first, keys), the queries as they were multiplied)."""
+    """Return (the scores (N, H, last - first, keys), the queries, scaled if they are in the dtype of the sums)."""
     dtype = xp.dtype_of(q)
     wide = dtypes.accumulator(dtype)
     factor = 1 / math.sqrt(xp.shape(q)[3]) if scale is None else scale
     q = xp.take_slice(q, 2, first, last)
-    if wide == dtype:  # there are fewer queries than scores
+    if wide == dtype:  # cheaper than to scale the scores, which are more
         q = xp.multiply(q, factor)
     scores = _product(xp, q, xp.take_slice(k, 2, 0, keys), 3, 3, wide)
     if wide != dtype:
         scores = xp.multiply(scores, factor)
     hidden = xp.full((), -np.inf, wide)
     if causal:
-        at = xp.expand_dims(xp.add(xp.iota(last - first, dtypes.int32), first), 1)
-        scores = xp.where(xp.greater_equal(at, xp.iota(keys, dtypes.int32)), scores, hidden)
+        positions = xp.expand_dims(xp.add(xp.iota(last - first, dtypes.int32), first), 1)
+        scores = xp.where(xp.greater_equal(positions, xp.iota(keys, dtypes.int32)), scores, hidden)
     if mask is not None:
         shape = xp.shape(mask)
         if len(shape) > 1 and shape[-2] > 1:
@@ -113,8 +115,8 @@ def _scores(
 
 
 def _product(xp: Any, a: Array, b: Array, i: int, j: int, dtype: np.dtype) -> Array:
-    """Contract a (N, H, L, ...) and b (N, G, ...) along `i` and `j`, to (N, H, L, ...): the H / G heads that share one
-    of `b` form one matrix."""
+    """Contract a (N, H, L, ...) along `i` and b (N, G, ...) along `j`, to (N, H, L, ...). The H / G heads of `a` that
+    share a head of `b` are joined into one matrix."""
     n, heads, rows, width = xp.shape(a)
     shared = xp.shape(b)[1]
     if heads != shared:
@@ -138,7 +140,7 @@ def _joined(xp: Any, parts: list[Array]) -> Array:
 
 
 def _plus(xp: Any, total: Array | None, x: Array) -> Array:
-    """The sum; `x` has at least as many keys."""
+    """Add `x` to `total`, padded with zeros to its number of keys."""
     return x if total is None else xp.add(_padded(xp, total, xp.shape(x)[2]), x)
 
 

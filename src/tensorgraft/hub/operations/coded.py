@@ -22,10 +22,10 @@ class Coding(Protocol):
         """The number of codes that share a byte, the first in the lowest bits."""
 
     def unpack(self, xp: Any, packed: Array, shape: tuple[int, ...]) -> Array:
-        """The codes of a `shape`; as they are where a code is a byte."""
+        """Return the codes of a `shape`; as they are where a code is a byte."""
 
     def decode(self, xp: Any, codes: Array) -> Array:
-        """Codes -> float32."""
+        """Return the float32 values of codes."""
 
     def all_codes(self) -> np.ndarray:
         """Return every code that represents a number, in ascending order of their bits."""
@@ -67,7 +67,7 @@ class Coded:
 
 
 def spread_blocks(xp: Any, x: Array, shape: tuple[int, ...]) -> Array:
-    """One number for each block -> one for each element, along axes on which there are several."""
+    """Return one number for each element from one for each block, along axes with several blocks."""
     for axis, (s, n) in enumerate(zip(xp.shape(x), shape, strict=True)):
         if s not in (1, n):
             x_shape = xp.shape(x)

@@ -62,7 +62,7 @@ ELEMENTWISE = {**UNARY, **PREDICATES, **BINARY, **COMPARISONS}
 
 
 def kinds_of(dtype: np.dtype) -> str:
-    """The letter of `ELEMENTWISE` for a dtype."""
+    """Return the letter of `ELEMENTWISE` for a dtype."""
     if dtypes.is_floating(dtype):
         return "f"
     return {"b": "b", "i": "i", "u": "i", "c": "c"}[dtype.kind]
@@ -103,7 +103,7 @@ class Elementwise:
 
     @primitive
     def complex(self, real: Array, imag: Array, /) -> Array:
-        """A complex array from two floating arrays of one dtype (float32 or float64)."""
+        """Return a complex array from two floating arrays of one dtype (float32 or float64)."""
         raise NotImplementedError
 
     @primitive
@@ -116,7 +116,8 @@ class Elementwise:
 
     @primitive
     def bitcast(self, x: Array, dtype: np.dtype, /) -> Array:
-        """A 1-d array's bytes as another dtype: (n,) -> (n * old size / new size,). Complex and bool included."""
+        """Return a 1-d array's bytes as another dtype: (n,) -> (n * old size / new size,). Complex and bool
+        included."""
         raise NotImplementedError
 
     @primitive
@@ -138,7 +139,7 @@ class Elementwise:
         return self.pow(self.full_like(x, 2), x)
 
     def cbrt(self, x: Array) -> Array:
-        """The real cube root."""
+        """Return the real cube root."""
         dtype = self.dtype_of(x)
         wide = self.astype(x, dtypes.accumulator(dtype))
         size = self.abs(wide)
@@ -159,7 +160,7 @@ class Elementwise:
         return x if high is None else self.minimum(x, high)
 
     def remainder(self, x: Array | Scalar, y: Any) -> Array:
-        """The remainder of floor division: the sign of the divisor."""
+        """Return the remainder of floor division: the sign of the divisor."""
         r = self.fmod(x, y)
         other = self.not_equal(r, 0)
         differs = self.logical_and(
@@ -168,7 +169,8 @@ class Elementwise:
         return self.where(differs, self.add(r, y), r)
 
     def floor_divide(self, x: Array | Scalar, y: Any) -> Array:
-        """The floor of the exact quotient, as CPython and PyTorch divide floats; integers by zero: unspecified."""
+        """Return the floor of the exact quotient, as CPython and PyTorch divide floats; integers by zero:
+        unspecified."""
         if dtypes.is_integer(self.dtype_of(x, y)):
             return self.integer_floor_divide(x, y)
         mod = self.fmod(x, y)
@@ -202,7 +204,7 @@ class Elementwise:
         return self.where(flip, self.negative(x), x)
 
     def angle(self, x: Array) -> Array:
-        """The argument of a complex number; of a real one 0 or pi."""
+        """Return the argument of a complex number; of a real one 0 or pi."""
         if dtypes.is_complex(self.dtype_of(x)):
             return self.atan2(self.imag(x), self.real(x))
         zero = self.zeros_like(x)
@@ -210,7 +212,8 @@ class Elementwise:
         return self.where(self.isnan(x), x, out)
 
     def polygamma(self, n: Array, x: Array) -> Array:
-        """The derivative of order `n` of digamma, (-1)^(n+1) n! zeta(n + 1, x); in double, for n! and zeta cancel."""
+        """Return the derivative of order `n` of digamma, (-1)^(n+1) n! zeta(n + 1, x); in double, for n! and zeta
+        cancel."""
         order, wide = (self.astype(v, dtypes.float64) for v in (n, x))
         next_order = self.add(order, 1)
         even = self.equal(self.fmod(order, self.full_like(order, 2)), 0)

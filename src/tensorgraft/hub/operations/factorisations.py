@@ -34,7 +34,7 @@ class Factorisations:
         return packed, factors
 
     def tridiagonal(self: Any, x: Array, lower: bool = True) -> tuple[Array, Array, Array, Array]:
-        """Return (packed reflectors, the diagonal, the one beside it, factors) of the tridiagonal Q^H x Q for symmetric
+        """Return (packed reflectors, the diagonal, the off-diagonal, factors) of the tridiagonal Q^H x Q for symmetric
         or Hermitian `x`, of which one triangle is read: as sytrd and hetrd."""
         if not lower:  # from the last column to the first
             axes = (self.ndim(x) - 2, self.ndim(x) - 1)
@@ -101,7 +101,7 @@ class Factorisations:
 
     def _reflector(self: Any, x: Array, at: Array) -> tuple[Array, Array, Array]:
         """Return (v, tau, H^H x but for its rounded zeros) of the Householder reflectors of vectors (b, m), as larfg.
-        What is before `at` is kept; tau is 0 where nothing is left to become zero."""
+        Elements before `at` are kept; tau is 0 if no element has to become zero."""
         is_complex = dtypes.is_complex(self.dtype_of(x))
         rows = self.iota(self.shape(x)[1], dtypes.int32)
         zero = self.zeros_like(x)

@@ -19,7 +19,7 @@ class Indexing:
 
     @primitive
     def scatter(self, x: Array, indices: Sequence[Array], updates: Array, /, mode: str = "set") -> Array:
-        """A new array: `x` with `updates` (broadcast to I + the rest) put at `indices`.
+        """Return a new array: `x` with `updates` (broadcast to I + the rest) put at `indices`.
 
         `mode`: set (for equal indices one of the updates wins, unspecified which), add, multiply, min, max (all
         updates of equal indices count).
@@ -44,7 +44,7 @@ class Indexing:
         return self.permute_dims(moved, order)
 
     def _grid(self, indices: Array, axis: int) -> tuple[Array, ...]:
-        """One index array an axis that says where `indices`, used along `axis`, look."""
+        """Return an index array for each axis, for `indices` along `axis` and all positions along the others."""
         shape = self.shape(indices)
         axis %= len(shape)
         grid = []

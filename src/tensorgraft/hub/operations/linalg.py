@@ -24,7 +24,7 @@ class LinearAlgebra(Factorisations):
         batch: tuple[Sequence[int], Sequence[int]] = ((), ()),
         dtype: np.dtype | None = None,
     ) -> Array:
-        """The general product: result axes are batch, free axes of `a`, free axes of `b` (lax.dot_general).
+        """Compute the general product: result axes are batch, free axes of `a`, free axes of `b` (lax.dot_general).
 
         All dtypes. `dtype` is that in which the products are accumulated and returned (the operands' if None, else
         no narrower); floating sums are accumulated in at least float32; bool means or of ands.
@@ -83,7 +83,7 @@ class LinearAlgebra(Factorisations):
 
     @primitive
     def householder_product(self, a: Array, tau: Array, /) -> Array:
-        """The first n columns of H1 H2 ... Hk from reflectors (..., m, n) and (..., k), as LAPACK's orgqr."""
+        """Return the first n columns of H1 H2 ... Hk from reflectors (..., m, n) and (..., k), as LAPACK's orgqr."""
         raise NotImplementedError
 
     # ---- composites ------------------------------------------------------------------------------------------------

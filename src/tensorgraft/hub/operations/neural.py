@@ -178,7 +178,7 @@ class Neural:
     def max_pool(
         self: Any, x: Array, window: Ints, stride: Ints, padding: Pads = ((0, 0),), dilation: Ints | None = None
     ) -> Array:
-        """The largest in each window over the last axes of x (..., spatial...)."""
+        """Return the largest in each window over the last axes of x (..., spatial...)."""
         lead = self.ndim(x) - len(window)
         no_axes = (1,) * lead
         gaps = no_axes + (dilation or (1,) * len(window))
@@ -187,8 +187,8 @@ class Neural:
     def avg_pool(
         self: Any, x: Array, window: Ints, stride: Ints, padding: Pads = ((0, 0),), count_padding: bool = True
     ) -> Array:
-        """The mean of each window over the last axes of x (..., spatial...), whose padding is zeros that count or
-        not."""
+        """Return the mean of each window over the last axes of x (..., spatial...), whose padding is zeros that count
+        or not."""
         lead = self.ndim(x) - len(window)
         no_axes = (1,) * lead
         where = no_axes + window, no_axes + stride, ((0, 0),) * lead + tuple(padding), (1,) * self.ndim(x)
@@ -198,16 +198,16 @@ class Neural:
         return self.divide(total, self.reduce_window(self.ones_like(x), "sum", *where))
 
     def max_pool_channels_last(self: Any, x: Array, window: Ints, stride: Ints, padding: Pads = ((0, 0),)) -> Array:
-        """The largest in each window of x (N, spatial..., C)."""
+        """Return the largest in each window of x (N, spatial..., C)."""
         return _window_channels_last(self, x, "max", window, stride, padding)
 
     def avg_pool_channels_last(self: Any, x: Array, window: Ints, stride: Ints, padding: Pads = ((0, 0),)) -> Array:
-        """The mean of each window of x (N, spatial..., C), whose padding is zeros that count."""
+        """Return the mean of each window of x (N, spatial..., C), whose padding is zeros that count."""
         total = _window_channels_last(self, x, "sum", window, stride, padding)
         return self.divide(total, float(math.prod(window)))
 
     def resize(self: Any, x: Array, size: Ints, method: str = "nearest", corners: bool = False) -> Array:
-        """The last axes of x (N, C, spatial...) at another size. "nearest" takes the place at or before i n / m;
+        """Return the last axes of x (N, C, spatial...) at another size. "nearest" takes the place at or before i n / m;
         "linear" and "cubic" (Keys 1981, a = -0.75) look from the middles of the places, or, with `corners`, from the
         first to the last; places outside are those at the edge. Nothing is blurred where it becomes smaller."""
         for axis, m in zip(range(self.ndim(x) - len(size), self.ndim(x)), size, strict=True):
@@ -313,8 +313,8 @@ class Neural:
     def attention_weights(
         self: Any, q: Array, k: Array, mask: Array | None = None, causal: bool = False, scale: float | None = None
     ) -> Array:
-        """softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E), zeros for a query that sees nothing. The
-        mask is added to the scores, or says what is seen (Vaswani and others 2017)."""
+        """softmax(scale q k^T + mask) of q (N, H, L, E) and k (N, H, S, E), zeros for a query without visible keys. The
+        mask is added to the scores, or, if boolean, is true for visible keys (Vaswani et al. 2017)."""
         scores = self.multiply(
             self.matmul(q, self.matrix_transpose(k)), self.shape(q)[3] ** -0.5 if scale is None else scale
         )
@@ -345,7 +345,7 @@ def _affine(xp: Any, y: Array, weight: Array | None, bias: Array | None) -> Arra
 
 
 def _of_channels(xp: Any, v: Array | None, n: int) -> Array | None:
-    """A number for each channel, before `n` spatial axes."""
+    """Return a number for each channel, before `n` spatial axes."""
     return None if v is None else xp.reshape(v, (xp.size(v), *[1] * n))
 
 
@@ -359,7 +359,7 @@ def _window_channels_last(xp: Any, x: Array, kind: str, window: Ints, stride: In
 
 
 def taps(n: int, m: int, method: str, corners: bool) -> np.ndarray:
-    """(m, n): how much of each old place is in each new one."""
+    """Return (m, n): the fraction of each old element in each new one."""
     at = np.arange(m) * ((n - 1) / max(m - 1, 1)) if corners else (np.arange(m) + 0.5) * n / m - 0.5
     at = np.maximum(at, 0) if method == "linear" else at
     left = np.floor(at)

@@ -23,8 +23,8 @@ _PARITY = 0x1BD11BDA
 
 class Random:
     def threefry2x32(self, key: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
-        """The cipher: two uint32 arrays of one shape, encrypted with `key`; keys (2, ...) broadcast against them, to no
-        more than their shape."""
+        """Encrypt two uint32 arrays of one shape with `key`; keys (2, ...) broadcast against them, to no more than
+        their shape."""
         u32 = dtypes.uint32
         k0, k1 = (self.reshape(self.take_slice(key, 0, i, i + 1), self.shape(key)[1:]) for i in range(2))
         k2 = self.bitwise_xor(self.bitwise_xor(k0, k1), self.full((), _PARITY, u32))
@@ -41,12 +41,12 @@ class Random:
         return x0, x1
 
     def fold_in(self, key: Array, high: Array, low: Array) -> Array:
-        """A key of its own for every 64-bit number (two 0-d uint32 arrays)."""
+        """Return a key of its own for every 64-bit number (two 0-d uint32 arrays)."""
         x0, x1 = self.threefry2x32(key, self.reshape(high, (1,)), self.reshape(low, (1,)))
         return self.concat([x0, x1], axis=0)
 
     def random_bits(self, key: Array, shape: Shape) -> tuple[Array, Array]:
-        """Two independent uint32 arrays of `shape`: element i is the cipher of the 64-bit counter i."""
+        """Return two independent uint32 arrays of `shape`: element i is the cipher of the 64-bit counter i."""
         n = math.prod(shape)
         at = self.iota(n, dtypes.int64)
         high = self.astype(self.bitwise_right_shift(at, self.full((), 32, dtypes.int64)), dtypes.uint32)

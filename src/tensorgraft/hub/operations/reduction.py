@@ -26,12 +26,12 @@ class Reduction:
 
     @primitive
     def max(self, x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
-        """The greatest value; NaN wins; over nothing `dtypes.lowest`. bool, integer, floating."""
+        """Return the greatest value; NaN wins; over nothing `dtypes.lowest`. bool, integer, floating."""
         raise NotImplementedError
 
     @primitive
     def min(self, x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
-        """The least value; NaN wins; over nothing `dtypes.highest`. bool, integer, floating."""
+        """Return the least value; NaN wins; over nothing `dtypes.highest`. bool, integer, floating."""
         raise NotImplementedError
 
     @primitive
@@ -133,7 +133,7 @@ class Reduction:
         return x
 
     def _complex_logaddexp(self, x: Array, y: Array) -> Array:
-        """Compute log(exp(x) + exp(y)), the imaginary part beside that of the operand with the greater real part."""
+        """Compute log(exp(x) + exp(y)), with an imaginary part near that of the operand with the greater real part."""
         a, b = self.real(x), self.real(y)
         first = self.logical_or(
             self.greater(a, b), self.logical_and(self.equal(a, b), self.greater(self.imag(x), self.imag(y)))

@@ -37,7 +37,7 @@ UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.ui
 
 
 def seeded(xp: Any, seed: Array) -> Array:
-    """The key of a 0-d integer array: its two 32-bit words, the high one first."""
+    """Return the key of a 0-d integer array: its two 32-bit words, the high one first."""
     wide = xp.dtype_of(seed).itemsize == 8
     low = xp.astype(xp.bitwise_and(seed, xp.full((), 0xFFFFFFFF, xp.dtype_of(seed))) if wide else seed, dtypes.uint32)
     if not wide:
@@ -47,7 +47,7 @@ def seeded(xp: Any, seed: Array) -> Array:
 
 
 def words(seed: int) -> np.ndarray:
-    """The key of a Python int, taken as 64 bits."""
+    """Return the key of a Python int, taken as 64 bits."""
     return np.array([seed >> 32 & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32)
 
 
@@ -57,7 +57,7 @@ def split(xp: Any, key: Array, shape: Shape) -> Array:
 
 
 def fold_in(xp: Any, key: Array, data: Array) -> Array:
-    """A key of its own for every 0-d uint32 array."""
+    """Return a key of its own for every 0-d uint32 array."""
     return xp.fold_in(key, xp.zeros((), dtypes.uint32), data)
 
 
@@ -110,8 +110,8 @@ def _broadcast_pair(xp: Any, x: Array, y: Array) -> tuple[Array, Array]:
 
 
 def shuffled(xp: Any, key: Array, x: Array, axis: int) -> Array:
-    """The elements of `x` along an axis in random orders, each line in its own: sorted by 32 random bits, as often as
-    ties become improbable."""
+    """Return the elements of `x` along an axis in random orders, each line in its own: sorted by 32 random bits, as
+    often as ties become improbable."""
     size = xp.size(x)
     rounds = math.ceil(3 * math.log(max(1, size)) / math.log(2**32 - 1))
     for _ in range(rounds):

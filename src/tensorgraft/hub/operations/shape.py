@@ -55,7 +55,7 @@ class ShapeOps:
 
     @primitive
     def slice_update(self, x: Array, update: Array, start: Shape, step: Shape, /) -> Array:
-        """A new array: `x` with `update` at `start`, every `step`; `update` fits and has the dtype of `x`."""
+        """Return a new array: `x` with `update` at `start`, every `step`; `update` fits and has the dtype of `x`."""
         raise NotImplementedError
 
     @primitive
@@ -169,7 +169,7 @@ class ShapeOps:
         return self.reshape(repeated, tuple(r * s for r, s in zip(repeats, shape, strict=True)))
 
     def repeat(self, x: Array, times: int, axis: int) -> Array:
-        """Each element along an axis `times` times, one beside the other."""
+        """Repeat each element along an axis `times` times; repetitions are adjacent."""
         shape = self.shape(x)
         axis %= len(shape)
         before, after_axis = shape[: axis + 1], shape[axis + 1 :]
@@ -191,7 +191,7 @@ class ShapeOps:
         return self.where(below, self.zeros_like(x), x)
 
     def diagonal(self, x: Array, offset: int = 0) -> Array:
-        """The diagonals of the last two axes, as a last axis."""
+        """Return the diagonals of the last two axes, as a last axis."""
         *batch, n, m = self.shape(x)
         row, column = max(-offset, 0), max(offset, 0)
         length = max(min(n - row, m - column), 0)

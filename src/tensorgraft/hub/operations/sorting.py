@@ -43,9 +43,9 @@ class Sorting:
         return self.flip(values, (axis,)), self.flip(order, (axis,))
 
     def kth_value(self, x: Array, k: int | Array, axis: int = -1) -> tuple[Array, Array]:
-        """Return (value, int64 position) of what is `k`-th, counted from 0, in a stable sort; NaN counts as greatest.
+        """Return (value, int64 position) of element number `k`, from 0, of a stable sort; NaN counts as greatest.
 
-        `axis` stays, with one element; `k` may be an array of int64 of that shape.
+        `axis` is kept, with one element; `k` may be an array of int64 of that shape.
         """
         values, order = self.sort_with_indices(x, axis)
         at = self._rank(x, k, axis)
@@ -57,6 +57,6 @@ class Sorting:
         return self.full(rows, k, dtypes.int64) if isinstance(k, int) else k
 
     def top_k(self, x: Array, k: int, axis: int = -1, largest: bool = True) -> tuple[Array, Array]:
-        """The `k` greatest (or least) values in order, and their int64 positions."""
+        """Return the `k` greatest (or least) values in order, and their int64 positions."""
         values, order = self.sort_with_indices(x, axis, descending=largest)
         return self.take_slice(values, axis, 0, k), self.take_slice(order, axis, 0, k)

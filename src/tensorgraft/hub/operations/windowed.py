@@ -45,7 +45,8 @@ class Windowed:
     # ---- composites ------------------------------------------------------------------------------------------------
 
     def window_patches(self, x: Array, window: Ints, strides: Ints, window_dilation: Ints) -> Array:
-        """(..., spatial) -> (..., prod(window), out spatial): what each window over the last axes sees, row-major."""
+        """Return (..., prod(window), out spatial) of (..., spatial): the elements that each window over the last axes
+        reads, row-major."""
         n = len(window)
         shape = self.shape(x)
         lead, spatial = shape[:-n], shape[-n:]
@@ -64,9 +65,9 @@ class Windowed:
     def transposed_convolution(
         self, x: Array, w: Array, /, strides: Ints, padding: Ints, dilation: Ints, output_padding: Ints, groups: int = 1
     ) -> Array:
-        """The transpose of a convolution with respect to its input: x (N, C, ...), w (C, O / groups, ...) -> (N, O,
-        ...). Strides, padding (on both sides) and dilation are those of that convolution; `output_padding` is added at
-        the end."""
+        """Compute the transpose of a convolution with respect to its input: x (N, C, ...), w (C, O / groups, ...) ->
+        (N, O, ...). Strides, padding (on both sides) and dilation are those of that convolution; `output_padding` is
+        added at the end."""
         c, o, *taps = self.shape(w)
         n = len(taps)
         if groups > 1:
@@ -84,9 +85,9 @@ class Windowed:
     def convolution_weights(
         self, x: Array, grad: Array, /, window: Ints, strides: Ints, padding: Ints, dilation: Ints, groups: int = 1
     ) -> Array:
-        """The gradient with respect to the weights (O, C / groups, window) of a convolution of x (N, C, ...) to grad
-        (N, O, ...): the convolution of the one with the other, channels in the place of the batch. Padding is that on
-        both sides."""
+        """Return the gradient with respect to the weights (O, C / groups, window) of a convolution of x (N, C, ...) to
+        grad (N, O, ...): the convolution of the one with the other, channels in the place of the batch. Padding is that
+        on both sides."""
         n = len(window)
         pads = []
         extents = zip(self.shape(x)[2:], self.shape(grad)[2:], window, strides, padding, dilation, strict=True)

@@ -72,7 +72,7 @@ class RecordedBackend(_Operations):
 
     @property
     def replaying(self) -> bool:
-        """Return True while the inner backend traces or runs what was recorded, with its own operations."""
+        """Return True while the inner backend traces or runs recorded operations."""
         return getattr(self._local, "replaying", False)
 
     @contextlib.contextmanager
@@ -131,14 +131,14 @@ class RecordedBackend(_Operations):
         return tuple(nodes)
 
     def _owned_copy(self, x: np.ndarray) -> Any:
-        """A host array that the caller may write later."""
+        """Return a host array that the caller may write later."""
         if x.size <= _SMALL:
             return x.copy()
         with self.inner.scope():
             return self.inner.asarray(x)
 
     def constant(self, value: Array) -> Node:
-        """A node for an array of the inner backend."""
+        """Return a node for an array of the inner backend."""
         return Node(self, self.inner.shape(value), self.inner.dtype_of(value), value)
 
     # ---- the cold tier: pieces that have not come back yet ---------------------------------------------------------
@@ -174,7 +174,8 @@ class RecordedBackend(_Operations):
     # ---- running ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Compile and run what was recorded; its results are known then (a backend may still be computing them)."""
+        """Compile and run the recorded operations; their results are then known (a backend may still be computing
+        them)."""
         with self._lock:
             graph, self._graph = self._graph, Graph()
             live_nodes = graph.wanted()
@@ -233,7 +234,7 @@ class RecordedBackend(_Operations):
             check(self.to_numpy(x))
 
     def run_checks(self) -> None:
-        """The checks of values that are known by now."""
+        """Run the checks of values that are known by now."""
         pending, self._pending = self._pending, []
         while pending:
             node, check_value = pending.pop(0)

@@ -58,7 +58,8 @@ class Call:
 
 @dataclass(eq=False)
 class Block:
-    """A function: what it takes, does and returns. One that is an argument of a call sees the Vars around the call."""
+    """A function: its parameters, calls and results. The block of a branch or loop body may use the Vars around its
+    call."""
 
     parameters: tuple[Tree, ...]
     calls: list[Call]
@@ -78,7 +79,7 @@ def leaves(tree: Any) -> Iterator[Any]:
 
 
 def mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
-    """`fn` of what is in tuples (named ones included), lists and dictionaries."""
+    """Apply `fn` to the leaves of tuples (including named ones), lists and dictionaries."""
     if isinstance(tree, tuple | range):
         return tuple([mapped(fn, x) for x in tree])
     if type(tree) is list:
@@ -89,7 +90,7 @@ def mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def variables(tree: Any) -> Iterator[Var]:
-    """The Vars in a tree; those that its blocks take from around them, too."""
+    """Yield the Vars in a tree; those that its blocks take from around them, too."""
     for x in leaves(tree):
         if type(x) is Var:
             yield x
@@ -98,7 +99,7 @@ def variables(tree: Any) -> Iterator[Var]:
 
 
 def free_variables(block: Block) -> Iterator[Var]:
-    """The Vars that a block uses and does not make."""
+    """Yield the Vars that a block uses and does not make."""
     bound_vars = set(variables(block.parameters))
     for call in block.calls:
         yield from (v for v in variables([call.args, call.kwargs]) if v not in bound_vars)

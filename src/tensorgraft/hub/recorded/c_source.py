@@ -485,7 +485,7 @@ class CSource:
     # ---- control flow ----------------------------------------------------------------------------------------------
 
     def assign(self, targets: Sequence[Var], values: Sequence[Var]) -> None:
-        """Write values to arrays that are there, all at once."""
+        """Write values to existing arrays, all at once."""
         names = {self.names[t] for t in targets}
         sources = []
         for t, v in zip(targets, values, strict=True):

@@ -54,7 +54,7 @@ def write_arrays(file: Path | BinaryIO, arrays: Mapping[str, np.ndarray]) -> Non
 
 
 def read_arrays(file: Path, specs: Mapping[str, tuple[str, list[int]]]) -> dict[str, np.ndarray]:
-    """The arrays, of these dtypes and shapes. Raises ValueError where the file has others, or is none of ours."""
+    """Return the arrays, of these dtypes and shapes. Raises ValueError if the file has others, or another format."""
     with naming_file(file), zipfile.ZipFile(file) as archive:
         members = {info.filename: info for info in archive.infolist()}
         if len(members) != len(archive.infolist()):
@@ -237,7 +237,7 @@ def specs_of(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[str, list[int]
 
 
 def read_json(file: Path, format: str, version: int) -> dict[str, Any]:
-    """Raises ValueError for what is no file of this format and version, FileNotFoundError where there is none."""
+    """Read a file. Raises ValueError for another format or version, FileNotFoundError if there is none."""
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, a number of too many digits, lists within lists
@@ -258,7 +258,7 @@ def load(directory: Path) -> Program:
 
 
 def decode(data: Any, constants: Mapping[str, np.ndarray]) -> Program:
-    """The program, checked call by call. Raises an exception of some kind for a broken one."""
+    """Return the program, checked call by call. Raises an exception of some kind for a broken one."""
     program = Program(_Decoder(constants).block(data))
     program.check()
     return program

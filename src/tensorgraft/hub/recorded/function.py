@@ -54,7 +54,7 @@ class CallSignature:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A program, and the structure of what it gives."""
+    """A program, and the structure of its results."""
 
     program: Program
     results: Template
@@ -80,7 +80,8 @@ class Function:
             self._weight_arrays = [a if xp.is_array(a) else xp.asarray(a) for a in self.weights.values()]
 
     def __call__(self, *args: Any, seed: Any = None, **kwargs: Any) -> Any:
-        """Raises TypeError for what is no array nor static, and for arguments that no program was recorded for."""
+        """Call the function. Raises TypeError for arguments that are neither arrays nor static, and for those without a
+        recorded program."""
         xp = self.backend
         with xp.scope():
             template, arrays = flatten((args, kwargs), self._operand, self.__name__)
@@ -143,7 +144,8 @@ class Function:
 
     @classmethod
     def load(cls, directory: str | Path, xp: Backend) -> Function:
-        """Raises FileNotFoundError where there is none, ValueError for a broken one or one of another version."""
+        """Load a saved function. Raises FileNotFoundError if there is none, ValueError for a broken one or another
+        version."""
         directory = Path(directory)
         file = directory / "function.json"
         data = encoding.read_json(file, FORMAT, VERSION)

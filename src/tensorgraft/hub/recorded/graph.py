@@ -18,7 +18,7 @@ Scalar = bool | int | float | complex
 
 @dataclass
 class Figures:
-    """Counts of what a recording backend has done."""
+    """Statistics of a recording backend."""
 
     operations: int = 0  # calls that were recorded
     cold: int = 0  # calls that were computed at once, in pieces of the program that have not recurred

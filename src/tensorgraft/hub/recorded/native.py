@@ -24,7 +24,7 @@ Text = Callable[[Any], str]  # returns the text of an argument
 
 
 class Dialect:
-    """The words of a backend; these, which every backend has, are its methods. `names`: what the source refers to."""
+    """The expressions of a backend; by default calls of its methods. `names`: names that the source refers to."""
 
     def __init__(self) -> None:
         self.names: dict[str, Any] = {}
@@ -44,7 +44,7 @@ class Dialect:
         return None
 
     def operand(self, x: Var, name: str) -> list[str]:
-        """Return statements that make an array from outside what the expressions take it for."""
+        """Return statements that convert an array from outside to the form that the expressions require."""
         return []
 
     def rows(self, name: str, reverse: bool) -> str:
@@ -53,8 +53,8 @@ class Dialect:
         return f"reversed({rows})" if reverse else rows
 
     def stack(self, y: Var, length: int, reverse: bool) -> tuple[str, str, str]:
-        """Return expressions for what collects the rows of a result, and for the result, and a statement for a step: of
-        {ys}, {i} and {y}."""
+        """Return expressions for a collector of the rows of a result, and for the result, and a statement for each
+        step: templates of {ys}, {i} and {y}."""
         if not length:
             return "None", f"xp.zeros({(0, *y.shape)}, {self.bound(y.dtype)})", "pass"
         return "[]", "xp.stack({ys}[::-1], axis=0)" if reverse else "xp.stack({ys}, axis=0)", "{ys}.append({y})"

@@ -60,11 +60,11 @@ class Program:
         return function(self.source)
 
     def __call__(self, xp: Backend, /, *arrays: Array) -> tuple[Array, ...]:
-        """Arrays of the shapes and dtypes of `inputs` (`check_inputs` tells where they are not)."""
+        """Return arrays of the shapes and dtypes of `inputs` (`check_inputs` tells where they are not)."""
         return self._run(xp, self._constants_on(xp), *arrays)
 
     def on(self, xp: Backend, /) -> Callable[..., tuple[Array, ...]]:
-        """The program as a function of arrays of a backend, outside of its traces."""
+        """Return the program as a function of arrays of a backend, outside of its traces."""
         return functools.partial(self._run, xp, self._constants_on(xp))
 
     def _constants_on(self, xp: Backend) -> list[Array]:

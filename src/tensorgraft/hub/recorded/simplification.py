@@ -18,8 +18,8 @@ def simplified(block: Block) -> Block:
 
 
 class _Simplifier:
-    """The knowledge at a place of a program: what variables stand for, which calls make them, and which variables hold
-    the results of calls."""
+    """The knowledge at a point of a program: {variable: its replacement}, the calls that make variables, and the
+    variables with the results of known calls."""
 
     def __init__(self, same: dict[Var, Var], made_by: dict[Var, Call], known: dict[Any, Any]) -> None:
         self.same, self.made_by, self.known = same, made_by, known
@@ -49,7 +49,7 @@ class _Simplifier:
         return mapped(lambda x: self.same.get(x, x) if type(x) is Var else x, tree)
 
     def calls(self, call: Call) -> list[Call]:
-        """Return what a call becomes: the calls that its loops need done before them, and itself; none where its
+        """Return the simplified calls for a call: calls that are moved out of its loops, and itself; none if its
         results are known."""
         before: list[Call] = []
         in_loop = call.method in ("scan", "while_loop")
@@ -103,7 +103,7 @@ class _Simplifier:
         return Call(call.method, tuple(args), call.kwargs, call.results)
 
     def stacked(self, call: Call) -> Call:
-        """Return a concatenation of arrays that got its axis for it as a stack of them."""
+        """Replace a concatenation of arrays with a new axis by a stack."""
         if call.method != "concat":
             return call
         arrays, axis = (*call.args, *call.kwargs.values())
@@ -119,7 +119,8 @@ class _Simplifier:
         return Call("stack", (sources,), {"axis": axis}, call.results)
 
     def element(self, call: Call) -> Call:
-        """Return a slice of one element, without axes, as that element (`native.Dialect` has a word for it)."""
+        """Replace a slice of one element, without its axis, by an element access (`native.Dialect` has an expression
+        for it)."""
         if call.method != "reshape" or call.results.shape:
             return call
         maker = self.made_by.get(call.args[0])
@@ -129,7 +130,7 @@ class _Simplifier:
 
 
 def _key(tree: Any) -> list[Any]:
-    """Return what tells the arguments of two calls apart; variables and blocks are known by identity."""
+    """Return a key of the arguments of a call; variables and blocks are compared by identity."""
     if isinstance(tree, tuple | list):
         return [len(tree), *(part for x in tree for part in _key(x))]
     if isinstance(tree, dict):

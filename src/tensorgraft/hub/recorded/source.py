@@ -28,7 +28,8 @@ def source(block: Block, constants: Iterable[Var]) -> str:
 
 
 def function(text: str, names: Mapping[str, Any] = MappingProxyType({})) -> Callable[..., tuple[Any, ...]]:
-    """(xp, constants, *arrays) -> arrays, of the source of a program, in which `names` are known."""
+    """Return the function (xp, constants, *arrays) -> arrays of a program's source, in which `names` are global
+    variables."""
     space: dict[str, Any] = {"dtypes": dtypes, "inf": math.inf, "nan": math.nan, **names}
     file = f"<tensorgraft program {next(_numbers)}>"
     exec(compile(text, file, "exec"), space)

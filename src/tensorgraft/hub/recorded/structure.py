@@ -24,8 +24,8 @@ _STATIC: dict[str, Callable[[str], Any]] = {
 
 
 def flatten(tree: Any, as_array: Callable[[Any], Array | None], label: str) -> tuple[Template, list[Array]]:
-    """Return (the template, the arrays in it). Tuples that have names are tuples. `as_array` gives None for what is no
-    array.
+    """Return (the template, the arrays in it). Named tuples are treated as tuples. `as_array` returns None for a leaf
+    that is no array.
 
     Raises TypeError for leaves that are neither arrays nor None, numbers or strings, and for keys that are no strings.
     """
@@ -57,7 +57,7 @@ def flatten(tree: Any, as_array: Callable[[Any], Array | None], label: str) -> t
 
 
 def unflatten(template: Template, arrays: Iterable[Any]) -> Any:
-    """The tree. Raises ValueError for what is no template."""
+    """Return the tree of a template. Raises ValueError for an invalid one."""
     remaining = iter(arrays)
 
     def build(t: Template) -> Any:

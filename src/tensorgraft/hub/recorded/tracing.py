@@ -38,7 +38,8 @@ OPERATIONS = frozenset(operations()) - {"map"}  # operations that a program may 
 
 
 def record(fn: Callable[..., Sequence[Array]], specs: Sequence[Any], with_host: bool = False) -> Program:
-    """The program of `fn(xp, *arrays) -> arrays`, for arrays of these shapes and dtypes (anything that has both).
+    """Return the program of `fn(xp, *arrays) -> arrays`, for arrays of these shapes and dtypes (anything that has
+    both).
 
     `with_host`: it may call functions of the host, and is then of use in this process alone.
 
@@ -53,7 +54,8 @@ def record(fn: Callable[..., Sequence[Array]], specs: Sequence[Any], with_host: 
 
 @functools.cache
 def program_backend() -> ProgramBackend:
-    """The one that records: whatever thread and program, its arrays know no more than their shapes."""
+    """Return the one recording backend. Threads and programs can share it, since its arrays have nothing but a shape
+    and dtype."""
     return ProgramBackend()
 
 
@@ -145,7 +147,7 @@ class ProgramBackend(_Recording):
         )
 
     def variable(self, x: Any) -> Var:
-        """A result, or what a loop begins with, as an array: numbers and host arrays become constants."""
+        """Return a result, or an initial value of a loop, as an array: numbers and host arrays become constants."""
         if type(x) is Var:
             return x
         if isinstance(x, np.ndarray | np.generic | bool | int | float | complex):
@@ -159,7 +161,7 @@ class ProgramBackend(_Recording):
         return tuple(map(self.variable, flat)), structure
 
     def _body(self, fn: Callable[..., Any], *trees: tuple[tuple[Any, ...], Any]) -> tuple[Block, Any]:
-        """Return (the block of `fn` of trees that look like these, its result as a tree)."""
+        """Return (the block of `fn`, traced for trees of these kinds, its result as a tree)."""
         parameters = tuple(tuple(Var(v.shape, v.dtype) for v in flat) for flat, _ in trees)
         with self.recording() as calls:
             result = fn(*(optree.tree_unflatten(s, p) for p, (_, s) in zip(parameters, trees, strict=True)))
@@ -223,7 +225,7 @@ class ProgramBackend(_Recording):
             self._local.eager = before
 
     def _evaluate(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """An operation on constants, computed by NumPy."""
+        """Compute an operation on constants with NumPy."""
         xp = registry.get("numpy")
         plain_args, plain_kwargs = mapped(lambda x: x.value if type(x) is Var else x, (args, kwargs))
         with xp.scope():

@@ -1,6 +1,6 @@
-"""`Taping`: computes on another backend, and remembers how each result came about.
+"""`Taping`: a backend that computes on another one, and records how each result was computed.
 
-Conventions are JAX's: a cotangent is transposed, not conjugated; of ties in a maximum all get the same share.
+Conventions are JAX's: a cotangent is transposed, not conjugated; equal maxima share the gradient equally.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _BY_VALUE = frozenset({"cond", "while_loop", "scan"})
 
 
 def _operation(name: str, declared: Callable[..., Any]) -> Callable[..., Any] | None:
-    """Primitives go on the tape; composites are the hub's, in terms of these."""
+    """Return a method that records a primitive on the tape; composites are the hub's, in terms of primitives."""
     if name in _BY_VALUE or not getattr(declared, "is_primitive", False):
         return None
     return lambda self, *args, **kwargs: self.apply(name, args, kwargs)
@@ -69,7 +69,7 @@ def _identity(x: Array) -> Array:
 
 
 class Taping(_Operations):
-    """Arrays are `Variable`s. Composites are the hub's, so that primitives alone need rules.
+    """A backend whose arrays are `Variable`s. Composites are the hub's, so that only primitives need rules.
 
     `double`: the tape is on one that was made with it (forward derivatives), and what is lifted goes through both.
     """
@@ -79,7 +79,7 @@ class Taping(_Operations):
         self.double = double
 
     def apply(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A primitive on values; its rule is kept where an operand is tracked and a result is inexact."""
+        """Compute a primitive on values. If an operand is tracked and a result is inexact, its rule is recorded."""
         leaves: Sequence[Any] = args
         if kwargs or any(type(x) in _TREES for x in args):
             call: Any = (args, kwargs)
@@ -109,7 +109,7 @@ class Taping(_Operations):
         return type(x) is Variable or self.inner.is_array(x)
 
     def lifted(self, x: Array) -> Array:
-        """A constant."""
+        """Return an array as a constant of the tape."""
         return Variable(self.inner.lifted(x) if self.double else x)
 
     # ---- arrays ------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ def unbroadcast(xp: Any, g: Array, shape: tuple[int, ...]) -> Array:
 
 
 def halves(xp: Any, selected: Value, other: Value, g: Value) -> Value:
-    """The share of an operand in a maximum or minimum: all, or half of it where both are equal."""
+    """Return the share of an operand in a maximum or minimum: all, or half of it where both are equal."""
     return g * xp.where(selected == other, xp.full((), 0.5, g.dtype), 1)
 
 
@@ -136,7 +136,7 @@ def _unary_rule(slope: Callable[..., Value]) -> Callable[..., Any]:
 
 
 def _sloped(slope: Callable[..., Value], xp: Backend, *arrays: Array) -> Array:
-    """The array of a formula's value. (`with_operators`, for a formula of arrays alone.)"""
+    """Return the array of a formula's value. (`with_operators`, for a formula of arrays alone.)"""
     return slope(ValueBackend(xp), *[Value(a, xp) for a in arrays]).array
 
 

@@ -75,7 +75,8 @@ def _size(shape: tuple[int, ...]) -> int:
 
 
 def _sort(xp: Any, y: Any, g: Any, operands: Sequence[Array], axis: int = -1, num_keys: int = 1) -> list[Any]:
-    """The sort is stable: sorted along, positions say where each element came from."""
+    """Differentiate a sort: it is stable, and positions that are sorted with the operands determine the source of each
+    element."""
     shape = xp.shape(operands[0])
     at = axis % len(shape)
     positions = xp.reshape(xp.iota(shape[at], dtypes.int64), tuple(n if a == at else 1 for a, n in enumerate(shape)))

@@ -29,7 +29,7 @@ def _dot_general(
     (ca, cb), (ba, bb) = contract, batch
 
     def transposed(x: Array, cx: Sequence[int], bx: Sequence[int], z: Array, cz: Any, bz: Any, first: bool) -> Array:
-        """The cotangent of x, whose axes are bx, cx and its free ones; z is the other operand."""
+        """Return the cotangent of x, whose axes are bx, cx and its free ones; z is the other operand."""
         free_x = [i for i in range(len(xp.shape(x))) if i not in cx and i not in bx]
         free_z = [i for i in range(len(xp.shape(z))) if i not in cz and i not in bz]
         nb, nx, nz = len(bx), len(free_x), len(free_z)
@@ -83,7 +83,7 @@ def _diagonal_only(xp: Any, x: AnyArray) -> AnyArray:
 
 
 def _as_diagonal(xp: Any, v: AnyArray, like: AnyArray) -> AnyArray:
-    """(..., n) -> (..., n, n), in the dtype of `like`."""
+    """Return (..., n) as diagonal matrices (..., n, n), in the dtype of `like`."""
     v = xp.astype(v, like.dtype)
     return xp.where(_eye(xp, like), xp.expand_dims(v, -1), _zero(xp, like))
 

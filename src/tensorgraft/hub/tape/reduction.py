@@ -18,7 +18,7 @@ def _axes(xp: Any, x: Array, axis: Any) -> tuple[int, ...]:
 
 
 def _with_kept_axes(xp: Any, v: Array, x: Array, axis: Any) -> Array:
-    """A reduced array with the reduced axes as axes of one element."""
+    """Return a reduced array with the reduced axes as axes of one element."""
     axes = _axes(xp, x, axis)
     return xp.reshape(v, tuple(1 if a in axes else n for a, n in enumerate(xp.shape(x))))
 
@@ -28,7 +28,7 @@ def _sum(xp: Any, y: Array, g: Array, x: Array, axis: Any = None, keepdims: bool
 
 
 def _prod(xp: Any, y: Array, g: Array, x: Array, axis: Any = None, keepdims: bool = False) -> list[Any]:
-    """The product of the others, from both sides, so that zeros do no harm."""
+    """Return the product of the others, from both sides, so that zeros do no harm."""
 
     def pull() -> Array:
         axes = _axes(xp, x, axis)

@@ -88,7 +88,7 @@ def _reduce_window(
         return xp.reduce_window(wide, "sum", window, (1,) * len(shape), [(0, 0)] * len(shape), window_dilation)
 
     def from_extremum() -> Array:
-        """Each window's cotangent goes to the first place that has its extremum."""
+        """Pass each window's cotangent to the first position of its extremum."""
         edge = [(low, high, 0) for low, high in padding]
         lowest = xp.full((), float("-inf" if kind == "max" else "inf"), dtype)
         padded = xp.pad(x, lowest, edge)

@@ -12,8 +12,8 @@ from tensorgraft.operators.estimators.hutchinson import GrowingEstimator, Pair
 
 
 def grow_until(method: GrowingEstimator, rtol: float, most: int, progress: bool) -> tuple[Pair, bool]:
-    """Grow a method by half of what it has until `standard_error <= rtol * |value|` (of diagonals in the 2-norm), or
-    `most` products are made. Returns the estimate, and whether the tolerance is met."""
+    """Increase the number of products of a method by half, until `standard_error <= rtol * |value|` (for diagonals in
+    the 2-norm), or `most` products are made. Returns the estimate, and whether the tolerance is met."""
     method.adaptive = True
     k = min(method.first, most)
     with _progress_bar(progress, most) as show:
@@ -38,7 +38,7 @@ def grow_until(method: GrowingEstimator, rtol: float, most: int, progress: bool)
 
 @contextlib.contextmanager
 def _progress_bar(enabled: bool, most: int) -> Iterator[Callable[[int, float, float], None]]:
-    """A progress bar, by Rich."""
+    """A context with a function that updates a progress bar of Rich (or does nothing)."""
     if not enabled:
         yield lambda k, size, error_size: None
         return

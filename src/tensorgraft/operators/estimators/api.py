@@ -61,7 +61,7 @@ def trace(
     function: Callable[[Array], Array] | None = None,
     progress: bool = False,
 ) -> Estimate:
-    """An estimate of the trace of a square operator, from products with random vectors.
+    """Return an estimate of the trace of a square operator, from products with random vectors.
 
     Arguments:
         method: "hutchinson"; "hutch++" and "na_hutch++" (Meyer, Musco, Musco, Woodruff, arXiv 2010.09649); "nystrom++"
@@ -120,7 +120,7 @@ def diagonal(
     test_matrix: Any = None,
     progress: bool = False,
 ) -> Estimate:
-    """An estimate of the diagonal (n,) of a square operator; arguments and exceptions as of `trace`.
+    """Return an estimate of the diagonal (n,) of a square operator; arguments and exceptions as of `trace`.
 
     Arguments:
         method: "hutchinson" (Bekas, Kokiopoulou, Saad 2007); "xdiag", "xnysdiag" (arXiv 2301.07825), the second for
@@ -148,9 +148,10 @@ def logdet(
     sampler: str | None = None,
     progress: bool = False,
 ) -> Estimate:
-    """An estimate of the logarithm of the determinant of a positive definite operator, tagged positive_semidefinite:
-    the trace of its logarithm by stochastic Lanczos quadrature (Ubaru, Chen, Saad, "Fast estimation of tr(f(A)) via
-    stochastic Lanczos quadrature", 2017); arguments and exceptions as of `trace`. From k = n on it is exact.
+    """Return an estimate of the logarithm of the determinant of a positive definite operator, tagged
+    positive_semidefinite: the trace of its logarithm by stochastic Lanczos quadrature (Ubaru, Chen, Saad, "Fast
+    estimation of tr(f(A)) via stochastic Lanczos quadrature", 2017); arguments and exceptions as of `trace`. From k = n
+    on it is exact.
 
     >>> import tensorgraft as tg, tensorgraft.array_api as xp
     >>> matrix = tg.operators.MatrixLinearOperator(xp.eye(1000, device="numpy") * 2.0, tags=("positive_semidefinite",))
@@ -179,7 +180,8 @@ def frobenius_norm(
     test_matrix: Any = None,
     progress: bool = False,
 ) -> Estimate:
-    """An estimate of the Frobenius norm of an operator (m, n), square or not: the square root of the trace of A* A.
+    """Return an estimate of the Frobenius norm of an operator (m, n), square or not: the square root of the trace of A*
+    A.
 
     Arguments and exceptions as of `trace`, whose methods it uses on A* A. A product with that is one with the operator
     and one with its adjoint, so k products are k // 2 of the method; "hutchinson", the mean of |A w|^2, needs no

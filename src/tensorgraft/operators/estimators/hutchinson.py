@@ -12,7 +12,7 @@ Pair = tuple[Array, Array]  # an estimate, its standard error
 
 
 class GrowingEstimator:
-    """An estimator that grows: `grow` brings the products it has made to `k`, `estimate` says what they tell."""
+    """An estimator that is refined: `grow` increases its number of products to `k`, `estimate` returns the estimate."""
 
     least = 1  # products that it needs
     first = 16  # products with which it begins, on its way to a tolerance
@@ -143,8 +143,8 @@ def _basis(y: Array, g: Array) -> tuple[Array]:
 
 @program
 def _extended_basis(q: Array, y: Array) -> tuple[Array, Array, Array]:
-    """Orthonormal columns p for the part of y outside the range of q: y = q a + p b. Projected twice, for what is left
-    after once may be rounding."""
+    """Return orthonormal columns p for the part of y outside the range of q: y = q a + p b. It is projected twice,
+    because the remainder after once may be rounding errors."""
     a = adjoint(q) @ y
     rest = y - q @ a
     correction = adjoint(q) @ rest
@@ -161,7 +161,7 @@ def _with_basis(qg: Array, z: Array, *, m: int, hermitian: bool) -> Pair:
 
 @program
 def _with_basis_grown(q: Array, z: Array, g: Array, ag: Array, *, hermitian: bool) -> Pair:
-    """The basis is not that of the time when A g was made."""
+    """Return the estimate for a basis that has grown since A g was computed."""
     c = adjoint(q) @ g
     return _plus_mean(inner(q, z), dots(g - q @ c, ag - z @ c), hermitian)
 

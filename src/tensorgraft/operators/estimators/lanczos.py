@@ -106,7 +106,7 @@ def _step(basis: Array, v: Array, u: Array, place: Array) -> tuple[Array, Array,
 
 @program
 def _gauss(alpha: Array, beta: Array) -> Pair:
-    """Nodes and weights (vectors, steps) from diagonals and what is beside them."""
+    """Return nodes and weights (vectors, steps) from diagonals and off-diagonals."""
     steps = alpha.shape[1]
     first = alpha[:, :1]
     has_ended = xp.concat([xp.zeros_like(first), beta[:, :-1]], axis=1) == 0

@@ -96,7 +96,8 @@ def directions(r: Array) -> Array:
 
 
 def _length(n: int, m: int, total: Array, left: Array) -> Array:
-    """The factor that brings |v|^2 = `left` to n - m, its expectation where v is isotropic in that many dimensions."""
+    """Return the factor that brings |v|^2 = `left` to n - m, its expectation where v is isotropic in that many
+    dimensions."""
     tiny = total * float(xp.finfo(total.dtype).eps)
     return xp.where(left > tiny, (n - m) / xp.where(left > tiny, left, xp.ones_like(left)), xp.zeros_like(left))
 

@@ -53,7 +53,7 @@ def approximation(w: Array, y: Array, orthonormal: bool = False) -> tuple[Nystro
 
 
 def _norm(y: Array) -> Array:
-    """The Frobenius norm; squares of numbers in single precision may be too small."""
+    """Return the Frobenius norm; squares of numbers in single precision may be too small."""
     if dtypes.real_dtype(y.dtype).itemsize > 4:
         return xp.sqrt(xp.sum(real(y * conj(y))))
     most = xp.max(xp.abs(y))

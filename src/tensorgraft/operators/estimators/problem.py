@@ -38,18 +38,18 @@ class Problem:
         self._blocks = 0
 
     def times(self, x: Array) -> Array:
-        """The operator times a matrix (n, j)."""
+        """Return the operator times a matrix (n, j)."""
         self.products += x.shape[1]
         y = self.operator.mm_flat(x)
         return -y if self.flip else y
 
     def adjoint_times(self, x: Array) -> Array:
-        """The operator's adjoint times a matrix (n, j)."""
+        """Return the operator's adjoint times a matrix (n, j)."""
         self.products += x.shape[1]
         return self.operator.H.mm_flat(x)
 
     def draw(self, *counts: int) -> tuple[Array, ...]:
-        """The next columns, matrices (n, count)."""
+        """Return the next columns, matrices (n, count)."""
         if self.given is not None:
             draws = []
             for count in counts:
@@ -71,7 +71,7 @@ class Problem:
 
 
 def key_of(seed: Any, device: Any) -> Array:
-    """The key of a seed: an int, a 0-d integer array, or a key itself."""
+    """Return the key of a seed: an int, a 0-d integer array, or a key itself."""
     if isinstance(seed, Array) and seed.shape == (2,):
         return seed.to_device(device)
     return random.key(seed, device)

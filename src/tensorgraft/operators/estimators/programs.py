@@ -18,8 +18,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def program(kernel: F) -> F:
-    """A function (arrays, keywords that are hashable) -> tuple of arrays, as one program where the backend compiles:
-    eagerly, one call; in a trace, a part of it."""
+    """Return a function (arrays, keywords that are hashable) -> tuple of arrays, as one program where the backend
+    compiles: eagerly, one call; in a trace, a part of it."""
 
     @functools.wraps(kernel)
     def run(*arrays: Array, **static: Any) -> Any:
@@ -84,13 +84,13 @@ def triangular_solve(a: Array, b: Array, *, lower: bool, left: bool = True, adjo
 
 
 def inner(a: Array, b: Array) -> Array:
-    """The sum of a_i* b_i over all columns: in one sum, which backends take pairwise, so that it is good to the last
-    digits."""
+    """Return the sum of a_i* b_i over all columns: in one sum, which backends take pairwise, so that it is good to the
+    last digits."""
     return xp.sum(conj(a) * b)
 
 
 def mean_and_error(t: Array) -> tuple[Array, Array]:
-    """The mean of estimates, and their standard deviation over the square root of their number; NaN for one."""
+    """Return the mean of estimates, and their standard deviation over the square root of their number; NaN for one."""
     m = t.shape[0]
     first = t[0]
     d = t - first  # small, so that the difference of the squares is exact enough

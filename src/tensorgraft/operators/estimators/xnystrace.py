@@ -1,5 +1,5 @@
-"""XNysTrace and XNysDiag (arXiv 2301.07825), for positive semidefinite operators: leave-one-out estimators as those of
-`leave_one_out`, with Nystrom approximations."""
+"""XNysTrace and XNysDiag (arXiv 2301.07825), for positive semidefinite operators: leave-one-out estimators like those
+in `leave_one_out`, with Nystrom approximations."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tensorgraft.operators.estimators.nystrom import approximation, leaving_out
 from tensorgraft.operators.estimators.problem import Problem
 from tensorgraft.operators.estimators.programs import conj, dots, inner, mean_and_error, program, real, squares
 
-_FEW = 256
+_FEW = 256  # up to this dimension an orthonormal basis is always used
 
 
 class Sketch(GrowingEstimator):
-    """Y = A W, all products at once; or Y = A Q where W = Q R.
+    """Y = A W, or Y = A Q where W = Q R.
 
-    Columns of W are almost orthogonal as long as they are few beside n. An orthonormal basis costs a factorisation, and
-    is as stable for any number: also on the way to a tolerance.
+    Columns of W are almost orthogonal if there are few compared with n. An orthonormal basis Q costs a factorisation,
+    but is stable for any number of columns, also when columns are added until a tolerance is reached.
     """
 
     definite = True
@@ -53,8 +53,8 @@ class Sketch(GrowingEstimator):
 
 
 class XNysTrace(Sketch):
-    """tr(A_i) + w_i* (A - A_i) w_i, A_i the Nystrom approximation of A by W without column i (arXiv 2301.07825,
-    section 2.2 and algorithm 2.1); k columns of W. The improved version, as of XTrace."""
+    """The mean of tr(A_i) + w_i* (A - A_i) w_i over the k columns of W, where A_i is the Nystrom approximation of A by
+    W without column i (arXiv 2301.07825, section 2.2 and algorithm 2.1). The improved version, as of XTrace."""
 
     def estimate(self) -> Pair:
         assert self.w is not None and self.y is not None
@@ -82,8 +82,8 @@ def _of_basis(q: Array, r: Array, y: Array) -> Pair:
 
 
 class XNysDiag(Sketch):
-    """diag(A_i) + conj(w_i) (A - A_i) w_i element by element, A_i the Nystrom approximation of A by W without column i
-    (arXiv 2301.07825, section 2.4, "XNysDiag")."""
+    """The mean of diag(A_i) + conj(w_i) (A - A_i) w_i, element by element, where A_i is the Nystrom approximation of A
+    by W without column i (arXiv 2301.07825, section 2.4, "XNysDiag")."""
 
     def estimate(self) -> Pair:
         assert self.w is not None and self.y is not None

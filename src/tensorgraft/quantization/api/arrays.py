@@ -16,7 +16,7 @@ from tensorgraft.quantization.scheme import Scheme, scheme_of
 def quantize(
     x: Any, scheme: str | Scheme, *, observer: str = "minmax", inputs: Any = None, activation_observer: str = "minmax"
 ) -> Any:
-    """An array whose numbers are kept in codes of a few bits and shared scales.
+    """Return an array whose numbers are stored as codes of a few bits with shared scales.
 
     Arguments:
         x: a floating-point `tensorgraft.array_api` array, a `jax.Array`, or a `torch.Tensor` on the CPU or a device of
@@ -25,15 +25,17 @@ def quantize(
             "nf4".
         observer: which range the codes of a block cover: "minmax", all of its numbers; "percentile" (or, for example,
             "percentile_99.5"), 99.9 percent of them; "mse", that with which the mean square error is least.
-        inputs: of schemes such as "int8_static", and no others: what `x` will be multiplied by, an array or an iterable
-            of arrays of any shape, by which the range is found that the quantised array keeps.
-        activation_observer: which range that is; as `observer`.
+        inputs: only for schemes such as "int8_static": examples of the operand that `x` will be multiplied with, an
+            array or an iterable of arrays of any shape, from which the range is determined that the quantised array
+            stores.
+        activation_observer: how that range is determined; as `observer`.
 
     Returns a `QuantizedArray`, a `QuantizedJaxArray` (a pytree of arrays of JAX), or a tensor on the same device that
     is quantised, of the shape and dtype of `x`.
 
     Raises ValueError for an unknown scheme or observer, a shape that does not divide into its groups, NaN or infinite
-    values, and inputs that are missing or not asked for; TypeError for what is no floating-point array.
+    values, and inputs that are missing or that the scheme does not use; TypeError for other objects than floating-point
+    arrays.
 
     >>> import tensorgraft as tg, tensorgraft.array_api as xp
     >>> q = tg.quantize(xp.ones((2, 32), dtype="float32", device="numpy"), "int8_per_channel")
@@ -81,8 +83,8 @@ def from_torchao(x: Any, device: Any = None) -> Any:
     A Linear or Conv2d whose inputs are scaled, or rounded in another way than by products here, gets a child `inputs`
     that does so, with torchao's functions.
 
-    Raises TypeError for classes that keep their codes in an order of one kernel, or none, and for weights with scaled
-    or rounded inputs that are in no Linear or Conv2d; a module is then unchanged.
+    Raises TypeError for classes that store their codes in the order of a particular kernel, or have no codes, and for
+    weights with scaled or rounded inputs that are not in a Linear or Conv2d; a module is then unchanged.
     """
     from tensorgraft.frontends.torch.quantized import torchao
 
@@ -105,8 +107,8 @@ def measured(inputs: Any, scheme: Scheme, observer: str) -> tuple[np.ndarray, ..
 
 
 def numbers_of(inputs: Any, name: str, k: int | None = None) -> Iterator[np.ndarray]:
-    """An array, or an iterable of them, as float arrays of the host; where `k` is given, (rows, k). Raises ValueError
-    for other shapes, numbers that are not finite, and where there are none."""
+    """Yield the arrays of `inputs`, an array or an iterable of them, as float arrays of the host; where `k` is given,
+    (rows, k). Raises ValueError for other shapes, numbers that are not finite, and where there are none."""
     rows = 0
     for n, batch in enumerate((inputs,) if hasattr(inputs, "shape") else inputs):
         front = front_end(batch)
@@ -123,7 +125,7 @@ def numbers_of(inputs: Any, name: str, k: int | None = None) -> Iterator[np.ndar
 
 
 def front_end(x: Any) -> Any:
-    """The module of the front end whose array this is."""
+    """Return the module of the front end whose array this is."""
     framework = framework_of(x)
     if framework == "tensorgraft":
         from tensorgraft.frontends.array_api.extensions import quantized

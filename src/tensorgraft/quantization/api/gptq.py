@@ -22,13 +22,13 @@ def gptq(
     observer: str = "minmax",
     activation_observer: str = "minmax",
 ) -> Any:
-    """A weight quantised so that `x @ w.T` changes least, in the mean square, for the `inputs` x.
+    """Return a weight quantised so that the mean square change of `x @ w.T` is least for the `inputs` x.
 
     Arguments:
         w: (N, K), an array of `tensorgraft.array_api` or a `torch.Tensor`: the weight of a Linear.
-        inputs: (..., K), or an iterable of such: what goes into it.
+        inputs: the inputs (..., K) of the Linear, or an iterable of them.
         scheme, observer, activation_observer: as `tg.quantize` takes them.
-        damping: of the mean of the diagonal of x.T @ x, what is added to it.
+        damping: the fraction of the mean of the diagonal of x.T @ x that is added to the diagonal.
 
     Returns what `tg.quantize` returns. Of a whole model: `tg.quantize_(..., rounding="gptq")`.
 

@@ -32,20 +32,20 @@ def quantize_(
             `tensorgraft.array_api` arrays (a `tensorgraft.transforms.Module`) or of JAX's (an Equinox model, parameters
             of Flax or Haiku), of which a new one is returned.
         scheme: a scheme or its name; or a mapping of patterns of names (`fnmatch`: "*.mlp.*") to schemes, or to None
-            for "leave it", of which the first that fits counts.
-        filter: which weights, a pattern of names or a function of (name, what it is): of a module, the submodule that
-            has the weight, by its name; of a pytree, the array; or a class, or a tuple of classes, of such. By default
+            for weights to be left dense; the first pattern that matches counts.
+        filter: selects weights by a pattern of names, a function of (name, object), or a class or tuple of classes of
+            the object: in a module the submodule that has the weight (with its name), in a pytree the array. By default
             the weights of `torch.nn.Linear` and `equinox.nn.Linear`, and arrays of two axes whose name ends in "weight"
-            (of JAX, "kernel" and "w", too), and nothing else: convolutions and embeddings are asked for, for example
-            by `filter=(torch.nn.Linear, torch.nn.Conv2d)`. In the weights of PyTorch's convolutions groups run along
-            the input channels, and channels are those that come out.
+            (of JAX, "kernel" and "w", too), and nothing else: convolutions and embeddings have to be requested, for
+            example by `filter=(torch.nn.Linear, torch.nn.Conv2d)`. In the weights of PyTorch's convolutions groups are
+            along the input channels, and "channel" means output channels.
         observer: as for `tg.quantize`.
-        calibrate: for static activations and for GPTQ: batches of inputs by which the model is measured, each an
-            array, a tuple of arguments or a mapping of keyword arguments; or a function that runs the model that it is
-            given. PyTorch modules run in evaluation mode, without gradients. Kept in memory are ranges, histograms and
-            second moments, not what is measured.
-        activation_observer: which range a fixed scale for what multiplies a weight covers: as `observer`, of the
-            numbers of all batches; "percentile" and "mse" by a histogram of 8192 bins.
+        calibrate: for static activations and for GPTQ: batches of inputs with which the model is calibrated, each an
+            array, a tuple of arguments or a mapping of keyword arguments; or a function that is called with the model
+            and runs it. PyTorch modules run in evaluation mode, without gradients. Only ranges, histograms and second
+            moments are kept in memory, not activations.
+        activation_observer: how the range of a fixed scale for a weight's inputs is determined: as `observer`, from the
+            numbers of all batches; "percentile" and "mse" use a histogram of 8192 bins.
         rounding: "nearest", or "gptq" (`tg.quantization.gptq`), weight by weight in the order in which the model comes
             to them, by what they are multiplied by when those before them are quantised; weights that are multiplied
             by the same have their turn together, in which all batches are run.
@@ -55,8 +55,8 @@ def quantize_(
 
     Raises ValueError for shapes that do not divide into groups, values that are not finite, unknown schemes, observers
     and roundings, where nothing fits the filter, where a scheme needs batches and there are none or no weight is
-    reached by them; TypeError for a model that is none of these. What the model raises passes through. In every case
-    the model has the weights that it had.
+    reached by them; TypeError for other models. What the model raises passes through. In every case the model has the
+    weights that it had.
 
     >>> import tensorgraft as tg, torch
     >>> model = tg.quantize_(torch.nn.Sequential(torch.nn.Linear(32, 4)), "int8_per_channel")
@@ -82,7 +82,7 @@ def quantize_(
 
 
 def wanted_by(filter: Filter) -> Callable[[str, Any], bool] | None:
-    """Raises TypeError for what is none of these."""
+    """Return a predicate for a filter. Raises TypeError for anything that is no filter."""
     if isinstance(filter, str):
         return lambda name, _: fnmatch.fnmatchcase(name, filter)
     if isinstance(filter, type | tuple) and all(
@@ -97,7 +97,7 @@ def wanted_by(filter: Filter) -> Callable[[str, Any], bool] | None:
 
 
 def chooser(scheme: Schemes) -> Callable[[str], Scheme | None]:
-    """The scheme for a name; None for none."""
+    """Return the scheme for a name; None for none."""
     if not isinstance(scheme, Mapping):
         resolved = scheme_of(scheme)
         return lambda name: resolved

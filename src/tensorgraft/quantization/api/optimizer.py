@@ -238,7 +238,7 @@ def _as_in(structure: Any, tree: Any) -> list[Any]:
 
 
 def _check(g: Any, moment: Any) -> None:
-    """A gradient and its first moment belong together."""
+    """Raise ValueError if a gradient does not have the shape of its first moment."""
     shape = tuple(g.shape) if hasattr(g, "shape") else None
     if isinstance(moment, Moment) and shape is not None:
         size = functools.reduce(operator.mul, shape, 1)

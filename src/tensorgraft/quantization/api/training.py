@@ -38,12 +38,13 @@ def fake_quantize(x: Any, scheme: str | Scheme) -> Any:
 
 
 def prepare_qat_(model: Any, scheme: Schemes, *, filter: Filter = None) -> Any:
-    """Make a model train with the weights that it will have when it is quantised.
+    """Prepare a model for training with the rounded weights that it will have when it is quantised.
 
-    Of a PyTorch model, each weight that fits becomes a parametrisation (`torch.nn.utils.parametrize`): the parameter
-    stays dense and is trained, and what the module computes with is `fake_quantize` of it. Of "int8_dynamic", what goes
-    into a Linear is rounded row by row, too. Of a pytree, it becomes a `QuantizedArray` of which the one leaf is the
-    dense weight, and which computes as what `convert_` makes of it. All weights are prepared or, on an error, none.
+    In a PyTorch model, each selected weight gets a parametrisation (`torch.nn.utils.parametrize`): the parameter
+    remains dense and is trained, and the module computes with `fake_quantize` of it. For "int8_dynamic", the inputs of
+    a Linear are rounded row by row, too. In a pytree, a weight becomes a `QuantizedArray` whose only leaf is the dense
+    weight, and which computes like the array that `convert_` makes of it. All weights are prepared or, on an error,
+    none.
 
     Arguments:
         model: a `torch.nn.Module`, on the CPU or a device of ours; or a pytree of `tensorgraft.array_api` arrays (a
@@ -53,16 +54,16 @@ def prepare_qat_(model: Any, scheme: Schemes, *, filter: Filter = None) -> Any:
     Returns the model.
 
     Raises as `tg.quantize_` does; ValueError for a weight that is quantised or prepared already, and for schemes with
-    static activations; TypeError for a model that is neither.
+    static activations; TypeError for other models.
     """
     return _trainer_of("prepare_qat_", model).prepare(model, chooser(scheme), wanted_by(filter))
 
 
 def convert_(model: Any) -> Any:
-    """Quantise the weights that `prepare_qat_` has prepared, by their schemes: the model computes what it computed in
-    training; a PyTorch model up to the order of sums. All of them or, on an error, none.
+    """Quantise the weights that `prepare_qat_` has prepared, by their schemes. The model then computes the same as in
+    training; a PyTorch model up to the order of sums. All weights are converted or, on an error, none.
 
-    Returns the model, of a pytree a new one. Raises ValueError where nothing is prepared, or a weight is not finite.
+    Returns the model; for a pytree a new one. Raises ValueError if nothing is prepared, or a weight is not finite.
     """
     return _trainer_of("convert_", model).convert(model)
 

@@ -221,7 +221,7 @@ def test_an_exception_of_the_function_is_eager_codes_own(jax):
 
 def test_errors_of_the_compiler_are_raised_where_it_switches(jax, monkeypatch):
     """And leave everything as it was; the next call compiles again."""
-    from tensorgraft.backends.jax import program_cache
+    from tensorgraft.backends.jax.compilation import program_cache
 
     def fails(self, *specs):
         raise RuntimeError("out of everything")
@@ -367,7 +367,7 @@ import os, sys, threading
 import torch, tensorgraft as tg
 from tensorgraft.compiled.background import Compilation
 run, begun = Compilation._run, threading.Event()
-from tensorgraft.backends.jax.program_cache import KeptProgram
+from tensorgraft.backends.jax.compilation.program_cache import KeptProgram
 prepare = KeptProgram.prepare
 def slow(self, *specs):
     begun.set()

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import types
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -409,3 +410,60 @@ def test_writes_stay_in_the_memory_of_an_argument():
     run(x, v)
     before = {place(x) for _ in range(4) if run(x, v) is not None}
     assert len(before) == 1 and x[0, 0] == 5
+
+
+def test_arrays_that_are_written():
+    kept = xp.asarray([1.0, 2.0], device="jax")
+
+    def fn(x, y, by):
+        x[1:] = x[1:] * 2 + y[:3] * by
+        kept[...] = kept + by
+        return x, x[1:3], xp.sum(y), None
+
+    def arguments():
+        return xp.arange(4.0, device="jax", dtype=xp.float64), xp.ones(4, device="jax", dtype=xp.float64)
+
+    run = tg.jit(fn)
+    (x, y), (own_x, own_y) = arguments(), arguments()
+
+    def same(x, y, by, own_x, own_y):
+        before = np.array(kept)
+        got = run(x, y, by)
+        assert got[0] is x and got[3] is None
+        after, view = np.array(kept), got[1]
+        kept[...] = xp.asarray(before, device="jax")
+        want = fn(own_x, own_y, by)
+        assert np.array_equal(after, np.array(kept))
+        assert np.array_equal(x, own_x) and np.array_equal(view, want[1]) and got[2] == want[2]
+        view[0] = want[1][0] = 7.0
+        assert x[1] == own_x[1] == 7.0
+        assert np.array_equal(y, own_y)
+
+    for _ in range(WARM):
+        same(x, y, 2, own_x, own_y)
+    assert run.straight.__name__ == "call"
+    native, copied = x._cell.array, np.array(x)
+    for by in (2, 3, 2.5, 2):
+        same(x, y, by, own_x, own_y)
+    assert np.array_equal(native, copied)  # who holds an array keeps it
+    shared = x.native
+    copied = np.array(shared)
+    same(x, y, 2, own_x, own_y)
+    assert np.array_equal(shared, copied)
+    same(x, x, 2, own_x, own_x)
+    same(x, x[::-1], 2, own_x, own_x[::-1])
+    same(x, y, 2, own_x, own_y)
+
+
+def test_writes_of_arrays_stay_in_their_memory():
+    x, v = xp.zeros(1 << 12, device="jax"), xp.asarray(1.0, device="jax")
+
+    def write(x, v):
+        x[...] = x + v
+
+    run = tg.jit(write)
+    for _ in range(WARM):
+        run(x, v)
+    assert run.straight((x, v), {}) is None
+    places = {x._cell.array.unsafe_buffer_pointer() for _ in range(4) if run(x, v) is None}
+    assert len(places) == 1 and x[0] == WARM + 5

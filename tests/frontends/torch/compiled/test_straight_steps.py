@@ -208,3 +208,23 @@ def test_a_result_that_cannot_be_made(device, monkeypatch):
     own.steps(1)
     agree(ours, own)
     assert ours.steps(2) == pytest.approx(own.steps(2), rel=1e-4)
+
+
+def test_arguments_that_are_written(device):
+    def fn(x, y):
+        x.mul_(0.5).add_(y)
+        return x.sum()
+
+    run = tg.jit(fn, compile="first")
+    (x, y), (own_x, own_y) = ((torch.arange(4.0, device=device), torch.ones(4, device=device)) for _ in range(2))
+    for _ in range(WARM):
+        assert run(x, y).item() == fn(own_x, own_y).item()
+    assert run.straight((x, y), {}) is not MISSED
+    fn(own_x, own_y)
+    array, version = cell_of(x).array, x._version
+    copied = array.tolist()
+    pairs = [(x, y, own_x, own_y), (y, x, own_y, own_x), (x, x, own_x, own_x), (x[1:], y[1:], own_x[1:], own_y[1:])]
+    for a, b, own_a, own_b in (*pairs, pairs[0]):
+        assert run(a, b).item() == fn(own_a, own_b).item()
+        assert x.equal(own_x) and y.equal(own_y)
+    assert array.tolist() == copied and x._version > version

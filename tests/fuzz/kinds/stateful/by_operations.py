@@ -10,7 +10,7 @@ from unittest import mock
 
 import jax
 
-from tensorgraft.backends.jax.program import JaxProgram
+from tensorgraft.backends.jax.compilation.program import JaxProgram
 
 
 def _compile(program: JaxProgram, donate: Sequence[int] = ()) -> Callable[..., tuple[Any, ...]]:

@@ -26,14 +26,14 @@ _calls: Counter[tuple[int, ...]] = Counter()  # {devices of a group: number of c
 _agreed: dict[tuple[int, ...], set[Hashable]] = {}
 _compared: dict[tuple[int, ...], str] = {}  # {devices of a group: where the service has its last comparison}
 _NOTHING = "nothing within {:g} s"
-_MARGIN = 5.0  # seconds that the others wait for the first of them longer than that one does
+_MARGIN = 5.0  # extra seconds that the other processes wait for the verdict of the first
 
 
 def agreed(
     devices: tuple[int, ...], signature: Hashable, words: Callable[[], str], seconds: float
 ) -> contextlib.AbstractContextManager[Callable[[Sequence[Any]], None]]:
-    """The context of a call of all processes of a group. It begins when all make the same call, if this process makes
-    it for the first time.
+    """Return a context for a call of all processes of a group. If this process makes the call for the first time, the
+    context begins when all of them have made the same one.
 
     Raises RuntimeError in each of them if the calls differ, or one does not arrive in `seconds`."""
     with _lock:
@@ -53,15 +53,15 @@ class _Call:
     def __init__(self, devices: tuple[int, ...], number: int, words: Callable[[], str], seconds: float) -> None:
         self._devices, self._number, self._words, self._seconds = devices, number, words, seconds
         self._deadline = time.monotonic() + seconds
-        self._at = f"tensorgraft/collectives/{','.join(map(str, devices))}/{number}"
+        self._prefix = f"tensorgraft/collectives/{','.join(map(str, devices))}/{number}"
 
     def verdict(self, stop: Callable[[], bool]) -> str:
-        """Return an error message; "" if there is none, or if `stop` says that it is not needed any more."""
+        """Compare the calls of the processes. Return an error message, or "" if they agree or `stop` returns True."""
         client = processes.client()
         local_ids = {d.id for d in jax.local_devices()}
         rank = next(r for r, device in enumerate(self._devices) if device in local_ids)
         if rank:
-            client.key_value_set(f"{self._at}/{rank}", self._words(), allow_overwrite=True)
+            client.key_value_set(f"{self._prefix}/{rank}", self._words(), allow_overwrite=True)
             answer = self._get("said", _MARGIN, stop)
             if answer is None and not stop():
                 return self._difference({rank: self._words(), 0: _NOTHING.format(self._seconds)})
@@ -73,24 +73,26 @@ class _Call:
                 return ""
             calls[other] = _NOTHING.format(self._seconds) if answer is None else answer
             if answer is None:
-                break  # the others wait no longer
+                break  # the time is over, so the remaining processes need not be waited for
         if len(calls) == len(self._devices) and (before := _compared.get(self._devices)) is not None:
-            client.key_value_delete(f"{before}/")  # all have read it, or they would not be here
-        _compared[self._devices] = self._at
+            client.key_value_delete(f"{before}/")  # all have made a later call, so all have read this verdict
+        _compared[self._devices] = self._prefix
         problem = self._difference(calls) if len(set(calls.values())) > 1 else ""
         # the service keeps no empty values
-        client.key_value_set(f"{self._at}/said", f"={problem}", allow_overwrite=True)
+        client.key_value_set(f"{self._prefix}/said", f"={problem}", allow_overwrite=True)
         return problem
 
     def _difference(self, calls: dict[int, str]) -> str:
+        """Return the error message for processes whose calls differ, by their rank."""
         lines = "\n".join(f"  process {rank} calls {words}" for rank, words in sorted(calls.items()))
         return f"the processes of a group do not call the same collective (its call {self._number}):\n{lines}"
 
     def _get(self, key: str, margin: float, stop: Callable[[], bool]) -> str | None:
+        """Wait for a key until `margin` seconds after the deadline. Return its value, or None if it is not set."""
         while (left := self._deadline + margin - time.monotonic()) > 0 and not stop():
             try:
                 value: str = processes.client().blocking_key_value_get(
-                    f"{self._at}/{key}", max(1, int(1000 * min(left, 1.0)))
+                    f"{self._prefix}/{key}", max(1, int(1000 * min(left, 1.0)))
                 )
                 return value
             except jax.errors.JaxRuntimeError as error:

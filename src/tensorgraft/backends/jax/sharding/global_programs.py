@@ -130,7 +130,7 @@ def mesh_of(leaves: Sequence[Any]) -> Mesh | None:
 
 
 def replicated_on(x: Any, mesh: Mesh) -> Any:
-    """An array of this process alone as one that is whole on every device of a mesh; others as they are."""
+    """Return an array of this process alone as one that is whole on every device of a mesh; others as they are."""
     if x.__class__ is not ArrayImpl or x.sharding.__class__ is not SingleDeviceSharding:
         return x
     return placed(x, NamedSharding(mesh, PartitionSpec()))
@@ -147,12 +147,12 @@ def placed(x: Array, sharding: NamedSharding) -> Array:
 
 
 def assembled(part: Array, sharding: NamedSharding, shape: tuple[int, ...]) -> Array:
-    """An array of which each process has a part."""
+    """Return an array of which each process has a part."""
     return jax.make_array_from_process_local_data(sharding, np.asarray(part), shape)
 
 
 def gathered(x: Array) -> np.ndarray:
-    """The values of an array, for every process: all have to ask."""
+    """Return the values of an array, for every process: all have to ask."""
     agree(f"asks for the values of a {x.dtype}{list(x.shape)}, of which other processes have pieces", {"the array": ""})
     mesh = mesh_of([x])
     assert mesh is not None

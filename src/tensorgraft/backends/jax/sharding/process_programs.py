@@ -34,7 +34,7 @@ _OF_ROWS: dict[str, Callable[[Array], Array]] = {  # XLA has no such collectives
 
 
 def computed(call: CollectiveCall, x: Array, axes: tuple[str, ...], n: int) -> Array:
-    """A collective of an array of this process, among the `n` that lie along `axes`."""
+    """Compute a collective of an array of this process, among the `n` that lie along `axes`."""
     if call.kind == "all_gather":
         return lax.all_gather(x, axes)
     if call.kind == "all_to_all":

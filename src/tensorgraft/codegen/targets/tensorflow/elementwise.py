@@ -21,7 +21,8 @@ from tensorgraft.hub import dtypes
 
 
 def _typed(template: str) -> Callable[..., ast.expr]:
-    """Python scalars as TensorFlow converts them: it goes by the first operand."""
+    """Return a rule that writes Python scalars with a dtype, unless TensorFlow's default is right: TensorFlow converts
+    operands to the dtype of the first one."""
 
     def rule(w: Writing, **operands: Any) -> ast.expr:
         arrays = [v for k, v in operands.items() if isinstance(v, Var) and k != "condition"]

@@ -70,13 +70,12 @@ def _swapaxes(w: Writing, x: Var, a: int, b: int) -> ast.expr:
 
 
 def _pad(w: Writing, x: Var, value: Any, config: Any) -> ast.expr:
-    """Write `tf.pad` for floats and signed integers of 32 and 64 bits, a number as `value` and a `config` that only
-    adds at the ends; a call of the helper `pad` otherwise. `config`: (low, high, between two elements) of each axis;
-    negative widths cut off."""
+    """Write `tf.pad` for a number as `value` and a `config` that only adds at the ends; a call of the helper `pad`
+    otherwise. `config`: (low, high, between two elements) of each axis; negative widths cut off."""
     if not x.ndim:
         return w(x)
     plain = all(low >= 0 and high >= 0 and interior == 0 for low, high, interior in config)
-    if plain and not isinstance(value, Var) and x.dtype in (dtypes.float32, dtypes.float64, dtypes.int32, dtypes.int64):
+    if plain and not isinstance(value, Var) and x.dtype not in dtypes.FLOAT8:  # which TensorFlow has few kernels for
         return w.fill("tf.pad(x, widths, constant_values=value)", x=x, value=None if value == 0 else value,
                       widths=tuple((low, high) for low, high, _ in config))  # fmt: skip
     return w.fill("pad(x, value, config)", x=x, value=value, config=tuple(map(tuple, config)))
@@ -117,7 +116,7 @@ def _tri(name: str) -> Callable[..., ast.expr]:
 
     def rule(w: Writing, x: Var, k: Any = 0) -> ast.expr:
         keeps_diagonal = not isinstance(k, Var) and (k >= 0 if name == "tril" else k <= 0)
-        if keeps_diagonal and x.dtype not in (dtypes.uint16, dtypes.uint32, dtypes.uint64):
+        if keeps_diagonal:
             ends = (-1, k) if name == "tril" else (-k, -1)
             return w.fill("tf.linalg.band_part(x, low, high)", x=x, low=ends[0], high=ends[1])
         mask = f"tf.range(n)[:, None] + k {'>=' if name == 'tril' else '<='} tf.range(m)"

@@ -73,7 +73,7 @@ class FunctionWatch:
             self.names.setdefault(value, {}).setdefault(call, name)
 
     def _var(self, x: Any) -> Any:
-        """The variable that an array is, where it is no view."""
+        """Return the variable that an array is, where it is no view."""
         if isinstance(x, Array) and x._geometry is None:
             value = x._cell.array
             if type(value) is Var:

@@ -228,7 +228,7 @@ def _on_device(x: Any, device: Any) -> Any:
 
 
 def _like(values: np.ndarray, x: Any, xp: Any = None) -> Any:
-    """An array of the kind that `x` is."""
+    """Return an array of the kind that `x` is."""
     if isinstance(x, np.ndarray):
         return values
     if _is_tensor(x):

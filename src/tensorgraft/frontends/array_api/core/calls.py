@@ -44,7 +44,7 @@ def operand(name: str, x: Any, kinds: str = "bifc") -> Backend:
 
 
 def backend_of(name: str, *operands: Any) -> Backend:
-    """The backend of the operands that are arrays; the others are Python scalars.
+    """Return the backend of the operands that are arrays; the others are Python scalars.
 
     Raises TypeError where none is an array, or one is something else; ValueError where they are on several devices.
     """
@@ -72,7 +72,7 @@ def backend_of(name: str, *operands: Any) -> Backend:
 
 
 def accepted(kinds: str, *operands: Any) -> tuple[Any, ...]:
-    """The operands of a function of `kinds`, beyond the standard where NumPy and JAX agree.
+    """Return the operands of a function of `kinds`, beyond the standard where NumPy and JAX agree.
 
     One of floating-point numbers alone takes arrays of integers and truths in the default dtype, unless another one is
     of floating-point numbers; one of truths takes numbers, which are true where they are not zero.
@@ -86,7 +86,7 @@ def accepted(kinds: str, *operands: Any) -> tuple[Any, ...]:
 
 
 def orderable(xp: Backend, x: Array) -> Any:
-    """The values in a dtype that backends have an order for: truths as 0 and 1."""
+    """Return the values in a dtype that backends have an order for: truths as 0 and 1."""
     return xp.astype(x._value(), dtypes.uint8) if x.dtype == dtypes.bool_ else x._value()
 
 
@@ -126,7 +126,7 @@ def arrays_of(name: str, *operands: Any, kinds: str = "ifc") -> tuple[Backend, n
 
 
 def dtype_of_call(name: str, operands: Sequence[Any]) -> np.dtype:
-    """The dtype to which the operands, of which one is an array, are promoted."""
+    """Return the dtype to which the operands, of which one is an array, are promoted."""
     try:
         return common_dtype([x.dtype if isinstance(x, Array) else x for x in operands])
     except (TypeError, OverflowError) as error:
@@ -134,7 +134,7 @@ def dtype_of_call(name: str, operands: Sequence[Any]) -> np.dtype:
 
 
 def common_dtype(dtypes_and_scalars: Sequence[Any]) -> np.dtype:
-    """The dtype of a call of arrays of dtypes, and Python scalars."""
+    """Return the dtype of a call of arrays of dtypes, and Python scalars."""
     dtype = None
     for x in dtypes_and_scalars:
         if isinstance(x, np.dtype):
@@ -152,7 +152,7 @@ def check_kind(name: str, kinds: str, dtype: np.dtype, operands: Sequence[Any]) 
 
 
 def converted(xp: Backend, x: Any, dtype: np.dtype) -> Any:
-    """An operand as an array of the backend of a dtype."""
+    """Return an operand as an array of the backend of a dtype."""
     if isinstance(x, Array):
         value = x._value()
         return value if x.dtype == dtype else xp.astype(value, dtype)
@@ -175,7 +175,7 @@ def axis_of(name: str, x: Array, axis: Any, ndim: int | None = None) -> int:
 
 
 def axes_of(name: str, x: Array, axis: Axis, ndim: int | None = None) -> tuple[int, ...]:
-    """The axes that `axis` means (None: all), counted from the start."""
+    """Return the axes that `axis` means (None: all), counted from the start."""
     n = x.ndim if ndim is None else ndim
     if axis is None:
         return tuple(range(n))
@@ -186,8 +186,8 @@ def axes_of(name: str, x: Array, axis: Axis, ndim: int | None = None) -> tuple[i
 
 
 def shape_of(name: str, shape: Any) -> tuple[int, ...]:
-    """A shape, or the extent of a one-dimensional one. Raises TypeError, ValueError for a negative extent, ShapeError
-    for one that is being traced."""
+    """Return a shape, or the extent of a one-dimensional one. Raises TypeError, ValueError for a negative extent,
+    ShapeError for one that is being traced."""
     extents = extents_of(name, shape)
     if any(n < 0 for n in extents):
         raise ValueError(f"{name}: the shape {extents} has a negative extent")
@@ -195,7 +195,7 @@ def shape_of(name: str, shape: Any) -> tuple[int, ...]:
 
 
 def extents_of(name: str, shape: Any) -> tuple[int, ...]:
-    """The ints of a shape, negative ones too. Raises TypeError, ShapeError."""
+    """Return the ints of a shape, negative ones too. Raises TypeError, ShapeError."""
     sizes = shape if isinstance(shape, tuple | list) else (shape,)
     try:
         return tuple([operator.index(n) for n in sizes])

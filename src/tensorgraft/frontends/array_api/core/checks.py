@@ -37,7 +37,7 @@ def raise_first(flags: np.ndarray, messages: Sequence[str]) -> None:
 
 
 def stacked(xp: Backend, checks: Sequence[tuple[Any, str]]) -> list[Any]:
-    """The flags as one result, which is fetched at once; none where there are no checks."""
+    """Return the flags as one result, which is fetched at once; none where there are no checks."""
     return [xp.stack([flag for flag, _ in checks])] if checks else []
 
 

@@ -48,7 +48,7 @@ _of_backend: weakref.WeakKeyDictionary[Backend, Device] = weakref.WeakKeyDiction
 
 @functools.cache
 def device_named(name: str) -> Device:
-    """The one `Device` of a name. Raises BackendNotAvailableError for a backend unknown or not installed."""
+    """Return the one `Device` of a name. Raises BackendNotAvailableError for a backend unknown or not installed."""
     kind, platform, index = registry.parse(name)
     registry.lookup(kind)
     if platform is None and index == 0 and name != kind:
@@ -57,8 +57,8 @@ def device_named(name: str) -> Device:
 
 
 def known() -> tuple[Device, ...]:
-    """The first device of every installed backend, and the others of frameworks that are imported already: none is
-    imported only to count its devices."""
+    """Return the first device of every installed backend, and the others of frameworks that are imported already: none
+    is imported only to count its devices."""
     devices = []
     for name in registry.backends():
         devices.append(device_named(name))
@@ -68,12 +68,12 @@ def known() -> tuple[Device, ...]:
 
 
 def default() -> Device:
-    """The device of arrays that are made without `device=`."""
+    """Return the device of arrays that are made without `device=`."""
     return device_named(registry.default())
 
 
 def device_of(backend: Backend) -> Device:
-    """The device whose arrays a backend makes."""
+    """Return the device whose arrays a backend makes."""
     device = _of_backend.get(backend)
     if device is None:
         name = backend.name if backend.platform is None else f"{backend.name}:{backend.platform}"
@@ -100,7 +100,7 @@ def resolve(device: Any) -> Device:
 
 
 def alias_device(backend: Backend, other: Backend) -> None:
-    """Arrays of `backend` say that they are where those of `other` are."""
+    """Let arrays of `backend` have the device of those of `other`."""
     _of_backend[backend] = device_of(other)
 
 

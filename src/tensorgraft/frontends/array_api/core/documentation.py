@@ -291,7 +291,7 @@ _COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_
 
 
 def _of_elements(name: str, kinds: str, operands: int) -> tuple[str, str]:
-    """The row of an elementwise function."""
+    """Return the row of an elementwise function."""
     if operands == 1:
         out = _TRUTHS if name in _PREDICATES else f"{_SAME}, real" if name in _REAL else _SAME
         return kinds, out
@@ -349,7 +349,8 @@ def document(name: str, fn: Callable[..., Any], kinds: str | None = None) -> Non
 
 
 def document_all(functions: dict[str, Callable[..., Any]], kinds: dict[str, str], prefix: str = "") -> None:
-    """The functions of a namespace; `kinds` of those that a table makes."""
+    """Complete the docstrings of the functions of a namespace; `kinds`: {name: kinds of dtypes} of functions made from
+    a table."""
     for name, fn in functions.items():
         if inspect.isfunction(fn) and not name.startswith("_") and "Source: " not in (fn.__doc__ or ""):
             document(prefix + name, fn, kinds.get(name))

@@ -25,7 +25,7 @@ _REFUSALS = (BufferError, TypeError, ValueError, RuntimeError, NotImplementedErr
 
 
 def backend_that_made(x: Any) -> Backend | None:
-    """The backend whose own array `x` is (jax.Array, torch.Tensor, tf.Tensor; np.ndarray is NumPy's)."""
+    """Return the backend whose own array `x` is (jax.Array, torch.Tensor, tf.Tensor; np.ndarray is NumPy's)."""
     package = type(x).__module__.partition(".")[0]
     for name in registry.backends():
         requires = registry.lookup(name).requires
@@ -50,7 +50,7 @@ def _is_on(x: Any, xp: Backend) -> bool:
 
 
 def wrapped(x: Any, xp: Backend, copy: bool | None) -> Array:
-    """A native array of the backend as an `Array`, sharing its memory unless `copy`.
+    """Return a native array of the backend as an `Array`, sharing its memory unless `copy`.
 
     Raises ValueError where `copy` is False and it cannot be shared: memory that is read-only.
     """
@@ -91,7 +91,7 @@ def _marked(x: Array, shared: bool) -> Array:
 
 @functools.cache
 def _dlpack_device(xp: Backend) -> tuple[int, int] | None:
-    """The device of a backend in DLPack's terms."""
+    """Return the device of a backend in DLPack's terms."""
     with xp.scope():
         try:
             example: Any = xp.zeros((), np.dtype(np.float32))
@@ -107,8 +107,9 @@ movers: dict[type[Backend], Callable[[Any, Backend], Array]] = {}
 
 
 def moved_to(x: Array, target: Backend) -> Array:
-    """A copy of `x` on another backend. Two backends whose arrays are values share it where both are on one device;
-    on a GPU it stays there. Inside of a transform it is an array of the transform that is on the other device."""
+    """Return a copy of `x` on another backend. Two backends whose arrays are values share it where both are on one
+    device; on a GPU it stays there. Inside of a transform it is an array of the transform that is on the other
+    device."""
     if (level := tracing.level_of(x._cell)) is not None:
         xp = level.on(device_of(target))
         with x._cell.backend.scope():
@@ -172,7 +173,8 @@ def imported(x: Any, device: Any, copy: bool | None) -> Array:
 
 
 def _same_memory(x: Any, source: Backend, target: Backend) -> Array | None:
-    """A native array of a backend that writes in place, as one of another; None where one cannot see the memory."""
+    """Return a native array of a backend that writes in place, as one of another; None where one cannot see the
+    memory."""
     with source.scope():
         memory = source.memory(x)
     if memory is None or _dlpack_device(source) != _dlpack_device(target):
@@ -192,7 +194,7 @@ def _same_memory(x: Any, source: Backend, target: Backend) -> Array | None:
 
 
 def shared_between(x: Any, source: Backend, target: Backend, copy: bool | None) -> Array:
-    """A native array of one backend on another, sharing memory where both write in place and `copy` is not True.
+    """Return a native array of one backend on another, sharing memory where both write in place and `copy` is not True.
 
     Raises ValueError where `copy` is False and it cannot.
     """

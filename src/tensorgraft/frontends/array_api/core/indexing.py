@@ -100,7 +100,7 @@ def put(x: Array, key: Any, value: Any, /, mode: str = "set") -> None:
 
 
 def value_of(x: Array, value: Any) -> Any:
-    """A value that is to be written into `x`, as an array of its backend and dtype.
+    """Return a value that is to be written into `x`, as an array of its backend and dtype.
 
     Raises TypeError for one of a kind that `x` cannot hold (a float in an integer array) or on another device.
     """

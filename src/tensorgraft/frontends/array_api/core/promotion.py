@@ -60,7 +60,7 @@ def promote(a: np.dtype, b: np.dtype) -> np.dtype:
 
 
 def of_scalar(value: Any, dtype: np.dtype) -> np.dtype:
-    """The dtype in which a Python scalar meets an array of `dtype`.
+    """Return the dtype in which a Python scalar meets an array of `dtype`.
 
     Raises TypeError where the standard allows none; OverflowError for an int that the dtype cannot hold.
     """
@@ -88,7 +88,7 @@ def _can_hold(dtype: np.dtype, value: Any) -> bool:
 
 
 def default_dtype(value: Any) -> np.dtype:
-    """The default dtype of a Python scalar."""
+    """Return the default dtype of a Python scalar."""
     if isinstance(value, bool):
         return dtypes.bool_
     if isinstance(value, int):

@@ -88,7 +88,8 @@ _TRUTHS: dict[str, Function] = {
 
 
 def function(name: str, *operands: Any) -> Function | None:
-    """The function of Python's ints, floats or truths of this name; None where operands are others, or it has none."""
+    """Return the function of Python's ints, floats or truths of this name; None where operands are others, or it has
+    none."""
     scalars = [x for x in operands if x is not None]
     if all(isinstance(x, bool) for x in scalars):
         fn = _TRUTHS.get(name)

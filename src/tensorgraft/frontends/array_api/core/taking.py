@@ -8,7 +8,7 @@ from tensorgraft.frontends.array_api.core.indexing import wrapped
 
 
 def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
-    """The elements at `indices` along `axis`; negative ones count from the end. Raises IndexError."""
+    """Return the elements at `indices` along `axis`; negative ones count from the end. Raises IndexError."""
     xp = backend_of("take", x, indices)
     if not isinstance(indices, Array) or not isinstance(x, Array):
         fail("take", (x, indices), "an array of integers as indices", TypeError)

@@ -48,7 +48,7 @@ class Use:
         return True
 
     def on(self, xp: Backend, capture: tracing.ArrayCapture) -> Any:
-        """The input, as an array of a backend inside the trace."""
+        """Return the input, as an array of a backend inside the trace."""
         if self.cell is None:
             host = np.asarray(self.value, DTYPES[type(self.value)])
             with self.backend.eagerly():
@@ -93,14 +93,15 @@ class Number:
         return self._use.fits(low, high) if self.is_live else low <= self._use.value <= high
 
     def converted(self, xp: Backend, dtype: np.dtype) -> Any:
-        """A 0-d array of the backend; the caller has seen that the dtype takes numbers of this kind."""
+        """Return a 0-d array of the backend; the caller has seen that the dtype takes numbers of this kind."""
         capture = self._use.capture
         if capture is None or self._use.looked_at:
             return xp.full((), self._use.value, dtype)
         return xp.astype(self._use.on(xp, capture), dtype)
 
     def traced(self, xp: Backend) -> Any:
-        """A new 0-d array of the backend (int64, float64, complex128); None where it can be none but of the value."""
+        """Return a new 0-d array of the backend (int64, float64, complex128); None where it can be none but of the
+        value."""
         if not self.is_live or xp is not self._use.backend:
             return None
         with xp.scope():

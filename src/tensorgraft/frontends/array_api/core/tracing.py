@@ -162,7 +162,7 @@ class ArrayCapture:
         return any(lent_cell.inner_array is cell.array for lent_cell in self.lent_cells)
 
     def constant(self, cell: Storage) -> Any:
-        """The array of a storage that was made inside, of values that are known; None where they are not."""
+        """Return the array of a storage that was made inside, of values that are known; None where they are not."""
         capture: ArrayCapture | None = self
         while capture is not None:
             if capture.reads and cell in capture.new_storages:
@@ -186,7 +186,7 @@ class ArrayCapture:
         return value if xp.is_array(value) else xp.lifted(value)
 
     def written(self) -> list[tuple[Storage, Any]]:
-        """The storages from outside that the function has written, and their arrays inside."""
+        """Return the storages from outside that the function has written, and their arrays inside."""
         changed = []
         for lent_cell in self.lent_cells:
             cell = lent_cell.cell()
@@ -227,8 +227,8 @@ _MAKING = frozenset({"filter_eval_shape", "tg.source"})
 
 
 def creation_backend(xp: Backend) -> Backend:
-    """The backend for arrays that a program makes of nothing on `xp`: one of shapes while shapes are evaluated, one
-    that records while a program is written down."""
+    """Return the backend for arrays that a program makes of nothing on `xp`: one of shapes while shapes are evaluated,
+    one that records while a program is written down."""
     capture = now.capture
     while capture is not None:
         if capture.name in _MAKING and capture.outer is xp:
@@ -266,7 +266,7 @@ def _has_value(cell: Storage) -> bool:
 
 
 def name_of_trace() -> str:
-    """The transform for which arrays have no values: the outermost that compiles or batches."""
+    """Return the transform for which arrays have no values: the outermost that compiles or batches."""
     name, capture = None, now.capture
     while capture is not None:
         if capture.reads or capture.name in _HIDING:

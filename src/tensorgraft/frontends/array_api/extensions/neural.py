@@ -22,7 +22,7 @@ Pads = Sequence[tuple[int, int]]
 
 
 def _call(xp: Backend, kernel: Kernel, arrays: Sequence[Array], *static: Any) -> Array:
-    """One program where the backend compiles, unless it is traced already."""
+    """Run a kernel: as one program if the backend compiles and no trace is active."""
     with xp.scope():
         values = [x._value() for x in arrays]
         if xp.compiles and not any(map(xp.is_traced, values)):

@@ -107,8 +107,8 @@ def unique(
     return_counts: bool = False,
     equal_nan: bool = True,
 ) -> Any:
-    """Return the sorted distinct elements, and what `return_*` ask for. All NaN are one value, the last, unless
-    `equal_nan` is False."""
+    """Return the sorted distinct elements, followed by the results that `return_*` request. All NaN are one value, the
+    last, unless `equal_nan` is False."""
     values, first, inverse, counts = xp.unique_all(ar)
     last = values.size - int(xp.count_nonzero(xp.isnan(values)))  # the position of the first NaN
     if equal_nan and last < values.size - 1:

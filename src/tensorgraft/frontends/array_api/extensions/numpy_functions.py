@@ -89,7 +89,7 @@ def of_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mappi
 
 
 def of_function(like: Array, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return the result of `__array_function__`. `like`: the array that NumPy asked."""
+    """Return the result of `__array_function__`. `like`: the array whose method NumPy has called."""
     module = function.__module__.removeprefix("numpy").lstrip(".")
     name = f"{module}.{function.__name__}".lstrip(".")
     target = _own_function(name) or _of_standard(FUNCTIONS.get(name, name))
@@ -109,13 +109,13 @@ def _first(operands: Any) -> Any:
 
 
 def _on_device_of(x: Any, like: Array) -> Any:
-    """An array of NumPy on the device of another one."""
+    """Move an array of NumPy to the device of an `Array`; return anything else unchanged."""
     return indexing.from_host(like._cell.backend, x) if type(x) is np.ndarray and x.dtype in STANDARD else x
 
 
 def _on_host(name: str, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], like: Array) -> Any:
-    """NumPy's own, on copies of values. Raises TypeError for an Array to be written, FallbackError where the user
-    forbade it, TracedValueError in a trace."""
+    """Call NumPy's function with copies of the arrays. Raises TypeError for an `Array` as `out=`, FallbackError if the
+    user forbids fallbacks, TracedValueError in a trace."""
     if _first(kwargs.get("out")) is not None:
         raise TypeError(f"np.{name} cannot write to an Array given as out=: use x[...] = np.{name}(...) does")
     call: Any = (args, kwargs)
@@ -141,7 +141,7 @@ def _on_host(name: str, function: Function, args: tuple[Any, ...], kwargs: dict[
 
 
 def _has_parameters(target: Function, named: Mapping[str, Any]) -> bool:
-    """Return whether a function has parameters of these names."""
+    """Return True if a function has parameters of these names."""
     known = _signature(target).parameters
     return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values()) or all(k in known for k in named)
 
@@ -151,13 +151,13 @@ def _own_function(name: str) -> Function | None:
 
 
 def _of_standard(name: str) -> Function | None:
-    """A function of the namespace, `linalg.inv` too."""
-    at: Any = namespace
+    """Return the function of the namespace with this name, such as `linalg.inv`, or None."""
+    found: Any = namespace
     for part in name.split("."):
-        at = getattr(at, part) if part in at.__all__ else None
-        if at is None:
+        found = getattr(found, part) if part in found.__all__ else None
+        if found is None:
             return None
-    return at if callable(at) else None
+    return found if callable(found) else None
 
 
 @functools.cache
@@ -168,8 +168,8 @@ def _signature(function: Function) -> inspect.Signature:
 def _bound(
     function: Function, target: Function, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments of NumPy's function as those of another: the first ones by place, the others by name; those that are
-    NumPy's defaults are not given."""
+    """Convert arguments of NumPy's function to (positional, keyword) arguments of the target. Arguments that equal
+    NumPy's defaults are omitted."""
     numpy_parameters = _signature(function).parameters
     bound = _signature(function).bind(*args, **kwargs).arguments
     target_parameters = _signature(target).parameters

@@ -193,7 +193,7 @@ def quantize(x: Array, scheme: Scheme, observer: str = "minmax", inputs: Sequenc
 
 
 def host(x: Array) -> np.ndarray:
-    """The numbers of an array."""
+    """Return the numbers of an array."""
     return x._host()
 
 

@@ -31,7 +31,7 @@ _DEFAULT = dtypes.float64  # the Array API functions' default, and JAX's with 64
 
 
 def key(seed: int | Array, device: Any = None) -> Array:
-    """A key, uint32 (2,), of a seed: a Python int, taken as 64 bits, or a 0-d integer array.
+    """Return a key, uint32 (2,), of a seed: a Python int, taken as 64 bits, or a 0-d integer array.
 
     Raises TypeError for another seed, OverflowError for an int beyond 64 bits.
 
@@ -59,14 +59,14 @@ def key(seed: int | Array, device: Any = None) -> Array:
 
 
 def split(key: Array, num: Shape = 2) -> Array:
-    """Return `num` new keys of one, uint32 (num, 2); `num` may be a shape. Raises TypeError for a key that is none (of
-    `key`, `split`, `fold_in`) or a shape that is none, ValueError for a negative extent."""
+    """Return `num` new keys of one, uint32 (num, 2); `num` may be a shape. Raises TypeError for an invalid key (not
+    from `key`, `split` or `fold_in`) or an invalid shape, ValueError for a negative extent."""
     return _sample(_backend("split", key), samplers.split, (key,), shape_of("split", num))
 
 
 def fold_in(key: Array, data: int | Array) -> Array:
     """Return a new key, uint32 (2,), of a key and a number, of which 32 bits are used: a Python int, or a 0-d integer
-    array. Raises TypeError for a key that is none, and other numbers."""
+    array. Raises TypeError for an invalid key, and other numbers."""
     xp = _backend("fold_in", key)
     data = _as_array(data, xp)
     if not isinstance(data, Array):
@@ -90,7 +90,7 @@ def _fold_in(xp: Backend, key: Any, data: Any) -> Any:
 
 
 def bits(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
-    """Draw random bits as unsigned integers of `shape`, by default uint32. Raises TypeError for a key that is none, and
+    """Draw random bits as unsigned integers of `shape`, by default uint32. Raises TypeError for an invalid key, and
     a dtype of other numbers, ValueError for a negative extent."""
     checked_dtype = dtypes.uint32 if dtype is None else checked(dtype)
     if checked_dtype.kind != "u":
@@ -167,7 +167,7 @@ def _bernoulli(xp: Backend, key: Any, p: Any, shape: Any, dtype: np.dtype) -> An
 
 def permutation(key: Array, x: int | Array, axis: int = 0, independent: bool = False) -> Array:
     """Return 0, ..., x - 1 in a random order (int64), or an array in a random order along an axis: the same order for
-    every line, or with `independent` one for each. Raises TypeError for a `key` that is none, ValueError for a negative
+    every line, or with `independent` one for each. Raises TypeError for an invalid `key`, ValueError for a negative
     number, and AxisError (a ValueError) for an axis out of range."""
     xp = _backend("permutation", key)
     if not isinstance(x, Array) or not x.ndim:
@@ -238,14 +238,14 @@ def exponential(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
 
 
 def gumbel(key: Array, shape: Shape = (), dtype: Any = None) -> Array:
-    """Draw from the standard Gumbel distribution, by default float64. Raises TypeError for a key that is none, and a
+    """Draw from the standard Gumbel distribution, by default float64. Raises TypeError for an invalid key, and a
     dtype that is not real floating-point, ValueError for a negative extent."""
     return _sample(_backend("gumbel", key), samplers.gumbel, (key,), shape_of("gumbel", shape), _real("gumbel", dtype))
 
 
 def categorical(key: Array, logits: Array, axis: int = -1, shape: Shape | None = None) -> Array:
     """Draw positions along `axis` (int64), with replacement, with the probabilities `softmax(logits, axis)`. `shape`
-    ends in the shape of `logits` without the axis, which is the default. Raises TypeError for a `key` that is none and
+    ends in the shape of `logits` without the axis, which is the default. Raises TypeError for an invalid `key` and
     logits that are not real floating-point, ValueError for another shape, and AxisError (a ValueError) for an axis out
     of range."""
     xp = _backend("categorical", key, logits)
@@ -267,7 +267,7 @@ def _categorical(xp: Backend, key: Any, logits: Any, before: Any, axis: int) -> 
 
 
 def _backend(name: str, key: Any, *operands: Any) -> Backend:
-    """Return the backend of a call. Raises TypeError for a key that is none."""
+    """Return the backend of a call. Raises TypeError for an invalid key."""
     if not isinstance(key, Array) or key.shape != (2,) or key.dtype != dtypes.uint32:
         text = show((key,)) if isinstance(key, Array) else f"a {type(key).__qualname__}"
         raise TypeError(f"{name}: expected a key, uint32[2], as random.key(seed) and random.split make, got {text}")
@@ -275,7 +275,7 @@ def _backend(name: str, key: Any, *operands: Any) -> Backend:
 
 
 def _as_array(x: Any, xp: Backend) -> Any:
-    """An int among the arguments of a compiled function as an input of the program; anything else as it is."""
+    """Return an int among the arguments of a compiled function as an input of the program; anything else as it is."""
     traced_value = x.traced(xp) if isinstance(x, Number) and isinstance(x, int) else None
     return x if traced_value is None else new_array(traced_value, xp)
 
@@ -299,7 +299,7 @@ def _check_fits(name: str, x: Array, shape: tuple[int, ...]) -> None:
 def _drawn_between(
     name: str, sampler: Sampler, key: Array, bounds: tuple[Any, ...], shape: tuple[int, ...], dtype: np.dtype
 ) -> Array:
-    """A sampler whose first arguments, numbers or arrays, are made arrays of its dtype."""
+    """Return a sampler whose first arguments, numbers or arrays, are made arrays of its dtype."""
     for b in bounds:
         if isinstance(b, Array):
             _check_fits(name, b, shape)

@@ -35,8 +35,8 @@ Shape = int | Sequence[int]
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Array:
-    """An array of anything: an array, Python scalars and nested sequences of them (or of arrays), arrays of NumPy and
-    of installed backends, objects with DLPack or the buffer protocol.
+    """Return an array of anything: an array, Python scalars and nested sequences of them (or of arrays), arrays of
+    NumPy and of installed backends, objects with DLPack or the buffer protocol.
 
     Without `device`, arrays stay on theirs, and all else goes to the default one. `copy`: None copies where needed,
     True always, False never (ValueError where a copy is needed). NumPy's and PyTorch's arrays are shared on their own
@@ -81,7 +81,7 @@ def _existing_array(obj: Any, dtype: np.dtype | None, device: Any, copy: bool | 
 
 
 def _placed_on(x: Array, target: Backend | None, copy: bool | None) -> Array:
-    """An array on a backend, itself where it may be."""
+    """Return an array on a backend, itself where it may be."""
     xp = x._cell.backend
     if target is not None and device_of(target) != x.device:
         if copy is not False:
@@ -137,7 +137,7 @@ def _ints(obj: Any) -> bool:
 
 
 def _collect(obj: Any, leaves: list[Any]) -> None:
-    """The arrays in nested sequences, and with them the scalars."""
+    """Append the elements of nested sequences to `leaves`, if any of them is an array."""
     scalars: list[Any] = []
     pending = [obj]
     while pending:
@@ -171,8 +171,8 @@ def _stacked(obj: Any, dtype: np.dtype, xp: Backend) -> Array:
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
-    """An array of an object with `__dlpack__`, on its own device's backend: without a copy unless `copy`, or where
-    the memory could be written on one side while the other takes it for a value."""
+    """Return an array of an object with `__dlpack__`, on its own device's backend: without a copy unless `copy`, or
+    where the memory could be written on one side while the other takes it for a value."""
     target = None if device is None else resolve(device).backend
     if isinstance(x, Array):
         if target is None or device_of(target) == x.device:
@@ -194,7 +194,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
 
 
 def full(shape: Shape, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Array:
-    """All elements are `fill_value`, a Python scalar whose kind gives the default dtype."""
+    """Return an array filled with `fill_value`, a Python scalar whose kind determines the default dtype."""
     fill_value = of_python(fill_value)
     if not isinstance(fill_value, SCALARS):
         if not isinstance(fill_value, Array) or fill_value.ndim:
@@ -288,7 +288,7 @@ def arange(
 
 
 def _known(v: Any) -> Any:
-    """A number given as a 0-d array, which must have a value by now, or as a scalar of NumPy."""
+    """Return a number given as a 0-d array, which must have a value by now, or as a scalar of NumPy."""
     v = of_python(v)
     if not isinstance(v, Array) or v.ndim or kind(v.dtype) not in "if":
         return v
@@ -331,12 +331,12 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = N
 
 
 def tril(x: Array, /, *, k: int = 0) -> Array:
-    """The lower triangles of matrices, diagonal `k` included."""
+    """Return the lower triangles of matrices, diagonal `k` included."""
     return _triangle("tril", x, k)
 
 
 def triu(x: Array, /, *, k: int = 0) -> Array:
-    """The upper triangles of matrices, diagonal `k` included."""
+    """Return the upper triangles of matrices, diagonal `k` included."""
     return _triangle("triu", x, k)
 
 

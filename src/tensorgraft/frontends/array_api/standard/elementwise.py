@@ -1,4 +1,4 @@
-"""Elementwise functions of the standard: tables of names, and the few that have more to say."""
+"""Elementwise functions of the standard: most are made from a table, some have kernels of their own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Kernel = Callable[..., Any]  # (the backend, its arrays of one dtype) -> an arra
 
 
 def _unary(name: str, kinds: str, kernel: Kernel | None = None, identity_kinds: str = "") -> Callable[[Array], Array]:
-    """`identity_kinds`: kinds of which the result is the operand's values."""
+    """Make a function of one array. `identity_kinds`: kinds of dtypes for which the result is a copy of the operand."""
     loose = kinds in LOOSE
 
     def fn(x: Any, /) -> Any:
@@ -57,6 +57,7 @@ def _unary(name: str, kinds: str, kernel: Kernel | None = None, identity_kinds: 
 
 
 def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[Any, Any], Array]:
+    """Make a function of two operands that broadcast."""
     takes_scalars = kernel is None and name not in elementwise.COMPOSITES
     if not takes_scalars and kernel is None:
         kernel = _composite(name)
@@ -88,7 +89,7 @@ def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[An
             if python is not None:
                 return python(x1, x2)
         if isinstance(x2, Number) and name == "pow":
-            x2 = plain_number(x2)  # the exponent is a part of the program: few are powers by logarithms
+            x2 = plain_number(x2)  # exponents are static: most powers are products, which are faster and more exact
         xp = backend_of(name, x1, x2)
         if loose:
             x1, x2 = accepted(kinds, x1, x2)
@@ -108,8 +109,8 @@ def _binary(name: str, kinds: str, kernel: Kernel | None = None) -> Callable[[An
 
 
 def _check_exponent(x: Any, y: Any) -> None:
-    """Raises ValueError for a negative exponent of integers, as NumPy does, once it is known: in a compiled function an
-    array has no value, and the power is the truncated reciprocal."""
+    """Raise ValueError for a negative exponent of integers, as NumPy does, when its value is known. In a compiled
+    function it is not: the power is then the truncated reciprocal."""
     message = f"pow({show((x, y))}): integers have no negative integer powers: convert one with astype"
     if not isinstance(y, Array):
         if y < 0:
@@ -131,7 +132,8 @@ def _check_exponent(x: Any, y: Any) -> None:
 
 
 def _of_mask(x: Any, other: Any) -> Any:
-    """An array of booleans is a mask of the array of numbers that it is multiplied with, beyond the standard."""
+    """Convert an array of booleans to the dtype of the array of numbers that it is multiplied with, which goes beyond
+    the standard."""
     if x.__class__ is Array and other.__class__ is Array and kind(x.dtype) == "b" and kind(other.dtype) != "b":
         with x._cell.backend.scope():
             return new_array(x._cell.backend.astype(x._value(), other.dtype), x._cell.backend)
@@ -151,7 +153,7 @@ def _composite(name: str) -> Kernel:
 
 
 def _run(xp: Backend, name: str, kernel: Kernel, *values: Any) -> Any:
-    """A kernel of several hub operations is one program where the backend compiles, unless it is traced already."""
+    """Run a kernel of several hub operations: as one program if the backend compiles and no trace is active."""
     if xp.compiles and not any(map(xp.is_traced, values)):
         out = cold.attempt(xp, (name, kernel), kernel, values)
         return _program(xp, name, kernel)(*values)[0] if out is None else out[0]
@@ -164,7 +166,7 @@ def _program(xp: Backend, name: str, kernel: Kernel) -> Callable[..., tuple[Any,
         return (kernel(xp, *values),)
 
     method = getattr(type(xp), name, None)
-    method = getattr(method, "__wrapped__", method)  # with a cold tier
+    method = getattr(method, "__wrapped__", method)  # a backend with a cold tier wraps its methods
     overridden = method is not None and method is not getattr(Backend, name, None)
     return fn if overridden and name not in REFINED else xp.compile(fn)
 
@@ -183,7 +185,7 @@ def _all_equal_to(value: bool) -> Kernel:
 
 
 def _of_inexact(name: str, constant_value: bool) -> Kernel:
-    """Predicates of NaN and infinity: integers have neither."""
+    """Make a predicate of NaN or infinity, which is constant for integers."""
     constant = _all_equal_to(constant_value)
     return lambda xp, x: getattr(xp, name)(x) if dtypes.is_inexact(xp.dtype_of(x)) else constant(xp, x)
 
@@ -193,7 +195,7 @@ def _abs(xp: Backend, x: Any) -> Any:
 
 
 def _round(xp: Backend, x: Any) -> Any:
-    """Halves to even; complex numbers in both parts."""
+    """Round to integers, halves to even; of complex numbers both parts."""
     if dtypes.is_complex(xp.dtype_of(x)):
         return xp.complex(xp.round(xp.real(x)), xp.round(xp.imag(x)))
     return xp.round(x)
@@ -210,7 +212,7 @@ def _floor_divide(xp: Backend, x: Any, y: Any) -> Any:
 
 
 def _remainder(xp: Backend, x: Any, y: Any) -> Any:
-    """Zeros have the sign of the divisor."""
+    """Compute the remainder; zeros have the sign of the divisor."""
     out = xp.remainder(x, y)
     if dtypes.is_integer(xp.dtype_of(x)):
         return out
@@ -218,8 +220,8 @@ def _remainder(xp: Backend, x: Any, y: Any) -> Any:
 
 
 def _expm1(xp: Backend, x: Any) -> Any:
-    """Compute exp(x) - 1; the values at infinities and NaN of complex numbers are the standard's, which few libraries
-    keep."""
+    """Compute exp(x) - 1. Of complex numbers the values at infinities and NaN are those of the standard, from which
+    most libraries differ."""
     if not dtypes.is_complex(xp.dtype_of(x)):
         return xp.expm1(x)
     a, b = xp.real(x), xp.imag(x)
@@ -229,7 +231,7 @@ def _expm1(xp: Backend, x: Any) -> Any:
     real = xp.subtract(xp.multiply(along_real, xp.cos(b)), xp.multiply(xp.square(half), 2))
     imag = xp.multiply(size, xp.sin(b))
     on_axis = xp.equal(b, 0)
-    # infinite, with an angle that says nothing: -1 or infinity
+    # infinite with an undefined angle: the result is -1 or infinity
     is_undefined = xp.logical_and(xp.isinf(a), xp.logical_not(xp.isfinite(b)))
     real = xp.where(xp.logical_or(on_axis, is_undefined), xp.add(along_real, 0), real)
     imag = xp.where(is_undefined, xp.where(xp.less(a, 0), xp.zeros_like(b), xp.full_like(b, math.nan)), imag)
@@ -286,7 +288,7 @@ for _name, _row in BINARY.items():
     globals()[_name] = _binary(_name, *_row)
 
 
-# ---- of other signatures ---------------------------------------------------------------------------------------------
+# ---- other signatures ------------------------------------------------------------------------------------------------
 
 
 def rounded(x: Array, decimals: int) -> Array:

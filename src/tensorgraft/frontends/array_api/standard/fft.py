@@ -82,7 +82,7 @@ def _irfft(xp: Backend, value: Value, n: int, axis: int, norm: str) -> Value:
 
 
 def fft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The discrete Fourier transform along `axis`, of `n` points."""
+    """Return the discrete Fourier transform along `axis`, of `n` points."""
     xp, x = _checked("fft", x, "fc", norm)
     at = axis_of("fft", x, axis)
     with xp.scope():
@@ -90,7 +90,7 @@ def fft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backw
 
 
 def ifft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The inverse of `fft`."""
+    """Return the inverse of `fft`."""
     xp, x = _checked("ifft", x, "fc", norm)
     at = axis_of("ifft", x, axis)
     with xp.scope():
@@ -98,7 +98,7 @@ def ifft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "back
 
 
 def rfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The transform of real numbers, without the half that follows from the other."""
+    """Return the transform of real numbers, without the half that follows from the other."""
     xp, x = _checked("rfft", x, "f", norm)
     at = axis_of("rfft", x, axis)
     with xp.scope():
@@ -106,7 +106,7 @@ def rfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "back
 
 
 def irfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The inverse of `rfft`: `n` real numbers, 2 (extent - 1) by default."""
+    """Return the inverse of `rfft`: `n` real numbers, 2 (extent - 1) by default."""
     xp, x = _checked("irfft", x, "fc", norm)
     at = axis_of("irfft", x, axis)
     with xp.scope():
@@ -120,7 +120,7 @@ _OTHER_WAY = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
 def hfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The transform, real, of a Hermitian signal given by its first half."""
+    """Return the transform, real, of a Hermitian signal given by its first half."""
     xp, x = _checked("hfft", x, "fc", norm)
     at = axis_of("hfft", x, axis)
     points = _length("hfft", 2 * (x.shape[at] - 1) if n is None else n)
@@ -129,7 +129,7 @@ def hfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "back
 
 
 def ihfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """The inverse of `hfft`."""
+    """Return the inverse of `hfft`."""
     xp, x = _checked("ihfft", x, "f", norm)
     at = axis_of("ihfft", x, axis)
     points = _length("ihfft", x.shape[at] if n is None else n)
@@ -143,7 +143,7 @@ def ihfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
 def _grid(
     name: str, x: Array, s: Sequence[int] | None, axes: Sequence[int] | None, half: bool = False
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(points, axes) of a transform; `half`: the last axis holds a half spectrum."""
+    """Return (points, axes) of a transform; `half`: the last axis has a half spectrum."""
     if axes is not None:
         over = axes_of(name, x, tuple(axes))
     else:
@@ -168,7 +168,7 @@ def _each_axis(xp: Backend, transform: Any, value: Value, points: Any, axes: Any
 
 
 def fftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Array:
-    """The transform along several axes."""
+    """Return the transform along several axes."""
     xp, x = _checked("fftn", x, "fc", norm)
     points, over = _grid("fftn", x, s, axes)
     with xp.scope():
@@ -176,7 +176,7 @@ def fftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward"
 
 
 def ifftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Array:
-    """The inverse of `fftn`."""
+    """Return the inverse of `fftn`."""
     xp, x = _checked("ifftn", x, "fc", norm)
     points, over = _grid("ifftn", x, s, axes)
     with xp.scope():
@@ -184,7 +184,7 @@ def ifftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward
 
 
 def rfftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Array:
-    """The transform of real numbers along several axes, of which the last is halved."""
+    """Return the transform of real numbers along several axes, of which the last is halved."""
     xp, x = _checked("rfftn", x, "f", norm)
     points, over = _grid("rfftn", x, s, axes)
     if not over:
@@ -195,7 +195,7 @@ def rfftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward
 
 
 def irfftn(x: Array, /, *, s: Any = None, axes: Any = None, norm: str = "backward") -> Array:
-    """The inverse of `rfftn`."""
+    """Return the inverse of `rfftn`."""
     xp, x = _checked("irfftn", x, "fc", norm)
     points, over = _grid("irfftn", x, s, axes, half=True)
     if not over:
@@ -222,12 +222,12 @@ def _frequencies(name: str, n: int, d: float, dtype: Any, device: Any, half: boo
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Array:
-    """The frequencies of `fft` of `n` points at distances `d`."""
+    """Return the frequencies of `fft` of `n` points at distances `d`."""
     return _frequencies("fftfreq", n, d, dtype, device, False)
 
 
 def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Array:
-    """The frequencies of `rfft` of `n` points at distances `d`."""
+    """Return the frequencies of `rfft` of `n` points at distances `d`."""
     return _frequencies("rfftfreq", n, d, dtype, device, True)
 
 
@@ -239,7 +239,7 @@ def fftshift(x: Array, /, *, axes: int | Sequence[int] | None = None) -> Array:
 
 
 def ifftshift(x: Array, /, *, axes: int | Sequence[int] | None = None) -> Array:
-    """The inverse of `fftshift`."""
+    """Return the inverse of `fftshift`."""
     operand("ifftshift", x)
     shifted_axes = axes_of("ifftshift", x, axes)
     return roll(x, tuple(-(x.shape[a] // 2) for a in shifted_axes), axis=shifted_axes)

@@ -20,7 +20,7 @@ class Info:
         return _devices.default()
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, np.dtype]:
-        """The same on every device."""
+        """Return the default dtypes, which are the same on every device."""
         _devices.resolve(device)
         return {
             "real floating": dtypes.float64,
@@ -30,7 +30,7 @@ class Info:
         }
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, np.dtype]:
-        """The dtypes of the standard, by name; every device has them all."""
+        """Return the dtypes of the standard, by name; every device has them all."""
         _devices.resolve(device)
         return {str(d): d for d in STANDARD if kind is None or isdtype(d, kind)}
 

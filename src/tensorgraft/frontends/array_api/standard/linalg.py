@@ -141,7 +141,7 @@ def inv(x: Array, /) -> Array:
 
 
 def solve(x1: Array, x2: Array, /) -> Array:
-    """The solution of x1 y = x2; `x2` of one dimension is a vector, else (a batch of) matrices."""
+    """Return the solution of x1 y = x2; `x2` of one dimension is a vector, else (a batch of) matrices."""
     x1, x2 = accepted("fc", x1, x2)
     xp, dtype = arrays_of("solve", x1, x2, kinds="fc")
     _matrices("solve", x1, square=True)
@@ -176,8 +176,8 @@ def det(x: Array, /) -> Array:
 
 
 def slogdet(x: Array, /) -> SlogdetResult:
-    """The sign of the determinant (of complex ones, of modulus 1; 0 of singular matrices), and the logarithm of its
-    absolute value."""
+    """Return the sign of the determinant (of complex ones, of modulus 1; 0 of singular matrices), and the logarithm of
+    its absolute value."""
     xp, x = _matrices("slogdet", x, square=True)
     real = dtypes.real_dtype(x.dtype)
     with xp.scope():
@@ -189,7 +189,7 @@ def slogdet(x: Array, /) -> SlogdetResult:
 
 
 def pinv(x: Array, /, *, rtol: float | Array | None = None) -> Array:
-    """The Moore-Penrose inverse; singular values below `rtol` times the greatest count as zero."""
+    """Return the Moore-Penrose inverse; singular values below `rtol` times the greatest count as zero."""
     xp, x = _matrices("pinv", x)
     with xp.scope():
         u, s, vh = xp.svd(x._value())
@@ -223,7 +223,7 @@ def _threshold(xp: Backend, name: str, x: Array, s: Any, rtol: float | Array | N
 
 
 def matrix_power(x: Array, n: int, /) -> Array:
-    """The product of `n` times the matrices; of their inverses where `n` is negative."""
+    """Return the product of `n` times the matrices; of their inverses where `n` is negative."""
     n = operator.index(n)
     xp, x = _matrices("matrix_power", x, square=True, kinds="fc" if n < 0 else "ifc")
     with xp.scope():
@@ -266,7 +266,7 @@ def _vector_norm(xp: Backend, size: Any, axes: tuple[int, ...], keepdims: bool, 
 
 
 def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: float = 2) -> Array:
-    """The norm of order `ord` of the vectors along `axis` (None: of all elements)."""
+    """Return the norm of order `ord` of the vectors along `axis` (None: of all elements)."""
     (x,) = accepted("fc", x)
     xp = operand("vector_norm", x, "fc")
     axes = axes_of("vector_norm", x, axis)
@@ -277,7 +277,7 @@ def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: 
 
 
 def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
-    """The norm of matrices: "fro", "nuc", 1, 2, inf, or -1, -2, -inf."""
+    """Return the norm of matrices: "fro", "nuc", 1, 2, inf, or -1, -2, -inf."""
     xp, x = _matrices("matrix_norm", x)
     if ord not in ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf):
         raise ValueError(f"matrix_norm: expected ord 'fro', 'nuc', 1, -1, 2, -2, inf or -inf, got {ord!r}")
@@ -305,7 +305,7 @@ def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: Any = "fro") -> Arr
 
 
 def outer(x1: Array, x2: Array, /) -> Array:
-    """All products of the elements of two vectors."""
+    """Return all products of the elements of two vectors."""
     xp, dtype = arrays_of("outer", x1, x2)
     if x1.ndim != 1 or x2.ndim != 1:
         fail("outer", (x1, x2), "arrays of one dimension")
@@ -330,13 +330,13 @@ def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
 
 
 def diagonal(x: Array, /, *, offset: int = 0) -> Array:
-    """A view of the diagonals of the last two axes, as the last axis."""
+    """Return a view of the diagonals of the last two axes, as the last axis."""
     _matrices("diagonal", x, kinds="bifc")
     return x._view(views.diagonal(x._full_geometry(), operator.index(offset)))
 
 
 def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Array:
-    """The sums of diagonals, in 64 bits for integers unless `dtype` says otherwise."""
+    """Return the sums of diagonals, in 64 bits for integers unless `dtype` says otherwise."""
     xp, x = _matrices("trace", x, kinds="bifc")
     resolved = summed_dtype(x.dtype) if dtype is None else checked(dtype)
     with xp.scope():

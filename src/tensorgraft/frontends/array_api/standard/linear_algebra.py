@@ -35,7 +35,7 @@ def _is_turned(x: Array) -> bool:
 
 
 def tensordot(x1: Array, x2: Array, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Array:
-    """The product summed over pairs of axes: the last `axes` of the first with the first of the second, or those
+    """Return the product summed over pairs of axes: the last `axes` of the first with the first of the second, or those
     named."""
     xp, dtype = arrays_of("tensordot", x1, x2)
     operands = (x1, x2)

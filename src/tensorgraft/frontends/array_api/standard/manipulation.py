@@ -31,7 +31,7 @@ Arrays = Sequence[Array]
 
 
 def broadcast_to(x: Array, /, shape: Sequence[int]) -> Array:
-    """A view, which cannot be written where it shows elements several times."""
+    """Return a view, which cannot be written where it shows elements several times."""
     operand("broadcast_to", x)
     extents = shape_of("broadcast_to", shape)
     return x._view(views.broadcast(x._full_geometry(), extents))
@@ -49,7 +49,7 @@ def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
 
 
 def broadcast_shapes(*shapes: Sequence[int | None]) -> tuple[int | None, ...]:
-    """The shape to which shapes broadcast; None for an extent that is not known."""
+    """Return the shape to which shapes broadcast; None for an extent that is not known."""
     out: list[int | None] = []
     for at in range(1, max(map(len, shapes), default=0) + 1):
         extents = {shape[-at] for shape in shapes if at <= len(shape)} - {1}
@@ -62,7 +62,7 @@ def broadcast_shapes(*shapes: Sequence[int | None]) -> tuple[int | None, ...]:
 
 
 def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
-    """A view with its axes in another order."""
+    """Return a view with its axes in another order."""
     operand("permute_dims", x)
     order = axes_of("permute_dims", x, tuple(axes))
     if len(order) != x.ndim:
@@ -71,13 +71,13 @@ def permute_dims(x: Array, /, axes: Sequence[int]) -> Array:
 
 
 def matrix_transpose(x: Array, /) -> Array:
-    """A view of matrices with rows and columns exchanged."""
+    """Return a view of matrices with rows and columns exchanged."""
     operand("matrix_transpose", x)
     return x.mT
 
 
 def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[int], /) -> Array:
-    """A view in which axes have other places."""
+    """Return a view in which axes have other places."""
     operand("moveaxis", x)
     origin = axes_of("moveaxis", x, source)
     destinations = axes_of("moveaxis", x, destination)
@@ -99,7 +99,7 @@ def expand_dims(x: Array, /, axis: int | Sequence[int]) -> Array:
 
 
 def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
-    """A view without axes of one element. Raises ValueError for an axis of more or none."""
+    """Return a view without axes of one element. Raises ValueError for an axis of more or none."""
     operand("squeeze", x)
     squeezed = axes_of("squeeze", x, axis)
     if any(x.shape[a] != 1 for a in squeezed):
@@ -108,7 +108,7 @@ def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
 
 
 def flip(x: Array, /, *, axis: Axis = None) -> Array:
-    """A view with the order of elements reversed along axes."""
+    """Return a view with the order of elements reversed along axes."""
     operand("flip", x)
     return x._view(views.flipped(x._full_geometry(), axes_of("flip", x, axis)))
 
@@ -124,7 +124,7 @@ def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
 
 
 def reshape(x: Array, /, shape: Sequence[int], *, copy: bool | None = None) -> Array:
-    """The elements, row-major, in another shape, of which one extent may be -1: a view where strides allow.
+    """Return the elements, row-major, in another shape, of which one extent may be -1: a view where strides allow.
 
     `copy`: True for a copy always, False for ValueError where a copy is needed.
     """
@@ -165,7 +165,7 @@ def concat(arrays: Arrays, /, *, axis: int | None = 0) -> Array:
 
 
 def stack(arrays: Arrays, /, *, axis: int = 0) -> Array:
-    """Arrays of one shape along a new axis."""
+    """Return arrays of one shape joined along a new axis."""
     arrays = list(arrays)
     if not arrays:
         raise ValueError("stack: expected at least one array")
@@ -214,7 +214,8 @@ def roll(x: Array, /, shift: int | Sequence[int], *, axis: Axis = None) -> Array
 
 
 def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Array:
-    """Each element (along `axis`; None: of all, row-major) `repeats` times, which may be an array of integers."""
+    """Return each element (along `axis`; None: of all, row-major) `repeats` times, which may be an array of
+    integers."""
     if isinstance(repeats, Array):
         xp = backend_of("repeat", x, repeats)
         check_kind("repeat", "i", repeats.dtype, (x, repeats))

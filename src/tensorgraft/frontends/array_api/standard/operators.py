@@ -72,9 +72,9 @@ def _reflected(fn: Function) -> Callable[..., Any]:
 
 
 def _operand(name: str, x: Array, other: Any) -> Any:
-    """A number of NumPy as one of Python, an array of NumPy on the device of `x`. Other objects are left to their own
-    operators, but the arrays of a framework are refused at once: it might read the values of ours, quietly, and go on
-    with them."""
+    """Return a number of NumPy as one of Python, an array of NumPy on the device of `x`. Other objects are left to
+    their own operators, but the arrays of a framework are refused at once: it might read the values of ours, quietly,
+    and go on with them."""
     other = of_python(other)
     if isinstance(other, OPERANDS):
         return other

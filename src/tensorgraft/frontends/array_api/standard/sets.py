@@ -68,13 +68,13 @@ def unique_counts(x: Array, /) -> UniqueCountsResult:
 
 
 def unique_inverse(x: Array, /) -> UniqueInverseResult:
-    """The values, and which of them each element is (of the shape of `x`)."""
+    """Return the values, and which of them each element is (of the shape of `x`)."""
     unique = unique_all(x)
     return UniqueInverseResult(unique.values, unique.inverse_indices)
 
 
 def unique_values(x: Array, /) -> Array:
-    """Each value once."""
+    """Return each value once."""
     return unique_all(x).values
 
 

@@ -7,7 +7,7 @@ from tensorgraft.frontends.array_api.core.calls import axis_of, operand, orderab
 
 
 def sort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
-    """The elements in order along `axis`."""
+    """Return the elements in order along `axis`."""
     xp = operand("sort", x, "bif")
     at = axis_of("sort", x, axis)
     with xp.scope():

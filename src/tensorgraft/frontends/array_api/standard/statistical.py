@@ -14,8 +14,8 @@ from tensorgraft.hub.backend import Backend
 
 
 def summed_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype of sums and products: truths, and integers narrower than the default dtype, become it, with their
-    sign."""
+    """Return the dtype of sums and products: truths, and integers narrower than the default dtype, become it, with
+    their sign."""
     if kind(dtype) not in "bi":
         return dtype
     return dtypes.uint64 if dtype.kind == "u" else dtypes.int64
@@ -30,12 +30,13 @@ def _total(name: str, x: Array, axis: Axis, dtype: Any, keepdims: bool) -> Array
 
 
 def sum(x: Array, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
-    """The sum of the elements along axes, of integers in 64 bits unless `dtype` says otherwise; truths count."""
+    """Return the sum of the elements along axes, of integers in 64 bits unless `dtype` says otherwise; truths count."""
     return _total("sum", x, axis, dtype, keepdims)
 
 
 def prod(x: Array, /, *, axis: Axis = None, dtype: Any = None, keepdims: bool = False) -> Array:
-    """The product of the elements along axes, of booleans and integers in 64 bits unless `dtype` says otherwise."""
+    """Return the product of the elements along axes, of booleans and integers in 64 bits unless `dtype` says
+    otherwise."""
     return _total("prod", x, axis, dtype, keepdims)
 
 
@@ -50,17 +51,17 @@ def _extreme(name: str, x: Array, axis: Axis, keepdims: bool) -> Array:
 
 
 def max(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """The greatest element along axes; NaN wins. Raises ValueError over nothing."""
+    """Return the greatest element along axes; NaN wins. Raises ValueError over nothing."""
     return _extreme("max", x, axis, keepdims)
 
 
 def min(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """The least element along axes; NaN wins. Raises ValueError over nothing."""
+    """Return the least element along axes; NaN wins. Raises ValueError over nothing."""
     return _extreme("min", x, axis, keepdims)
 
 
 def mean(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """The mean of the elements along axes; NaN over nothing."""
+    """Return the mean of the elements along axes; NaN over nothing."""
     (x,) = accepted("fc", x)
     xp = operand("mean", x, "fc")
     axes = axes_of("mean", x, axis)
@@ -82,7 +83,7 @@ def var(x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bo
 
 
 def std(x: Array, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
-    """The square root of the variance."""
+    """Return the square root of the variance."""
     (x,) = accepted("f", x)
     xp = operand("std", x, "f")
     with xp.scope():

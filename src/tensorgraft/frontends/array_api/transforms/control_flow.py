@@ -191,7 +191,7 @@ def fori_loop(start: Any, stop: Any, body: Callable[[Any, Any], Any], init: Any)
 
 
 def _arrays(name: str, state: Any, like: Array | None = None) -> tuple[list[Array], Any]:
-    """The leaves of a pytree, numbers as arrays."""
+    """Return the leaves of a pytree, numbers as arrays."""
     leaves: list[Any]
     leaves, tree = optree.tree_flatten(state)
     first = next((x for x in leaves if isinstance(x, Array)), like)
@@ -203,7 +203,7 @@ def _arrays(name: str, state: Any, like: Array | None = None) -> tuple[list[Arra
 
 
 def _writable_copies(leaves: Sequence[Array]) -> list[Array]:
-    """The arrays a loop begins with, which its body may write."""
+    """Return the arrays a loop begins with, which its body may write."""
     owned = []
     for x in leaves:
         xp = x._cell.backend
@@ -251,7 +251,7 @@ def _is_traced(x: Array) -> bool:
 
 
 def _level(arrays: Sequence[Array]) -> Backend:
-    """The backend of the transform that is going on, to which the arrays are brought."""
+    """Return the backend of the transform that is going on, to which the arrays are brought."""
     capture = tracing.now.capture
     if capture is None:
         return arrays[0]._cell.backend

@@ -45,7 +45,8 @@ class Closed:
 
     @contextlib.contextmanager
     def placed(self, inner: Backend, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-        """The arguments made of arrays of a backend; the cells hold others of them meanwhile."""
+        """A context with the function's arguments, made of arrays of the backend `inner`; within it the captured cells
+        have arrays of that backend, too."""
         with _capturing(inner) as capture, inner.scope():
             leaves: Any = list(self.leaves)
             levels = [capture.on(device) for device in self.devices]
@@ -118,7 +119,7 @@ def _capturing(inner: Backend) -> Iterator[_LevelCapture]:
 
 
 def lifted_constant(array: Any, source: Backend, target: Backend) -> Any:
-    """An array of one level of derivatives as a constant of another; None where they are on different devices.
+    """Return an array of one level of derivatives as a constant of another; None where they are on different devices.
 
     Raises TypeError for an array that has a derivative at a level which the target is outside of.
     """

@@ -56,7 +56,7 @@ class ArrayFunction:
             raise ValueError(f"{name}: the arrays are on several devices ({devices}): move them with to_device")
 
     def values(self) -> list[Any]:
-        """The arrays of the inputs."""
+        """Return the arrays of the inputs."""
         with self.outer.scope():
             return [x._value() for x in self.inputs]
 

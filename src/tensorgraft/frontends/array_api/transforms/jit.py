@@ -153,7 +153,7 @@ class Jitted(TracedFunction):
         return self._calls[signature] < TRACED or self.programs >= MOST_TRACES
 
     def _begun(self, trace: ArrayTrace, checked: Any, known: list[Any], leaves: list[Any]) -> BackgroundTrace:
-        """A trace whose program another thread compiles, while its calls run the function itself."""
+        """Return a trace whose program is compiled by another thread; until then its calls run the function itself."""
         trace.is_undone = True
         prepare = preparation(trace.run, trace.inputs, leaves)
 
@@ -175,7 +175,7 @@ class Jitted(TracedFunction):
         return CheckedTrace(trace, known, check, self.check == "always", self._uncompiled)
 
     def _uncompiled(self, known: list[Any], leaves: list[Any], reason: str) -> Any:
-        """A call of a function that cannot be one program, which is said once."""
+        """Call a function that cannot be compiled, and warn of it once."""
         warn_uncompiled(self.report.name, reason)
         known.append(trace := Uncompiled(self.fn, self.report))
         return trace(leaves)
@@ -222,7 +222,8 @@ def _write_array(code: StraightCall, k: int, x: Array) -> str:
     code.require(f"{storage}.backend is {code.name(cell.backend)}")
     code.require_same(f"{storage}.placement", cell.placement)
     signature_of = cell.backend.signature
-    code.add_array(k, storage, f"{code.name(signature_of)}({{array}}) == {code.name(signature_of(cell.array))}")
+    look = f"{code.name(signature_of)}({{array}}) == {code.name(signature_of(cell.array))}"
+    code.add_array(k, storage, look, cell.placement is not None)
     return storage
 
 

@@ -25,6 +25,7 @@ from tensorgraft.frontends.array_api.core.checks import raise_first
 from tensorgraft.frontends.array_api.core.devices import Device
 from tensorgraft.frontends.array_api.core.exchange import to_device
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.straight_line import NotStraight
 from tensorgraft.interrupts import all_or_none, held_back
 from tensorgraft.storage import Geometry, Storage
 
@@ -157,11 +158,19 @@ class ArrayTrace:
         """Write the guards, and the call."""
         self.guards.write(code)
         count = f"{code.name(report)}.calls += 1"
-        if self._geometries is None or self._takes:
+        try:
+            cells = self._written_plainly(code)
+            arrays = self.inputs.write(code)
+        except NotStraight:
             code.do(count)
             code.call_trace(self)
             return
-        outputs = code.run(self.run, self.inputs.write(code))
+        if self._geometries is None:
+            code.do(count)
+            results = self._write_effects(code, arrays, cells)
+            code.do(f"return {code.structured(results, self.structure, optree.tree_structure)}")
+            return
+        outputs = code.run(self.run, arrays)
         code.do(count)
         backend, make, store = code.name(self.backend), code.name(Array), code.name(Storage)
         results = [
@@ -169,6 +178,39 @@ class ArrayTrace:
             for k, geometry in enumerate(self._geometries)
         ]
         code.do(f"return {code.structured(results, self.structure, optree.tree_structure)}")
+
+    def _written_plainly(self, code: StraightCall) -> list[str]:
+        """Return the expressions of the storages in which a call puts new arrays. Raises NotStraight where it has other
+        effects than that."""
+        others = (self.checks, self.backend.mutable, any(self.devices), self.outside_calls, self.template is not None)
+        if self._takes or any(others) or (self._geometries is None and not self.ran):
+            raise NotStraight
+        return self.written.write_written(code, range(len(self.written)))
+
+    def _write_effects(self, code: StraightCall, arrays: str, cells: Sequence[str]) -> list[str]:
+        """Write the call for these storages. Returns the expressions of the results."""
+        backend, make, store = code.name(self.backend), code.name(Array), code.name(Storage)
+        new: dict[int, str] = {}
+        with code.block(f"with {code.name(held_back)}():"):
+            outputs = code.run(self.run, arrays)
+            for k, cell in enumerate(cells):
+                code.do(f"{cell}.array = {outputs}[{k}]")
+                code.do(f"{cell}.shared = False")
+            for result in self.results:
+                if result.new is not None and result.new not in new:
+                    new[result.new] = code.variable()
+                    code.do(f"{new[result.new]} = {store}({outputs}[{len(cells) + result.new}], {backend})")
+        results = []
+        for result in self.results:
+            geometry = code.name(result.geometry)
+            if result.new is not None:
+                results.append(f"{make}({new[result.new]}, {geometry})")
+            elif (source := result.source) is not None:
+                cell = code.name(source.cell) if source.argument is None else code.cell(source.argument)
+                results.append(f"{make}({cell}, {geometry})")
+            else:
+                results.append(code.name(result.value) if result.argument is None else code.leaves[result.argument])
+        return results
 
     def _built(self, template: Template, arrays: list[Any], leaves: Sequence[Any]) -> Any:
         """Return the results made from the template, after the function's changes to objects have been applied."""

@@ -49,7 +49,7 @@ class CallWatch(ProgramWatch):
             user_call.model = None
 
     def saw(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
-        """The arguments of a call by name, tracers as the variables that they are."""
+        """Return the arguments of a call by name, tracers as the variables that they are."""
         flat = named_arguments(fn, args, kwargs)
         return [(name, jax.tree.map(lambda x: variable_of(x) or x, value)) for name, value in flat]
 

@@ -136,7 +136,7 @@ def path_text(path: Any) -> str:
 
 
 def classes_in(tree: Any, classes: set[type] | None = None, depth: int = 12) -> set[type]:
-    """The classes of modules in a tree that have a `__call__`."""
+    """Return the classes of modules in a tree that have a `__call__`."""
     classes = set() if classes is None else classes
     if is_module(tree):
         classes.update(c for c in type(tree).__mro__ if "__call__" in c.__dict__ and is_module_class(c))
@@ -152,7 +152,7 @@ def is_module_class(cls: type) -> bool:
 
 
 def containers(tree: Any, path: str = "", class_names: dict[str, str] | None = None) -> dict[str, str]:
-    """Path of each module and list in a tree -> its class, or "list"."""
+    """Return {path of each module and list in a tree: its class, or "list"}."""
     class_names = {} if class_names is None else class_names
     for name, value in _items(tree):
         child_path = f"{path}.{name}".strip(".")

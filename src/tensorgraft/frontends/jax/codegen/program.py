@@ -135,7 +135,8 @@ def _is_of(fn: Any, library: str) -> bool:
 
 
 def _evaluated(closed: core.ClosedJaxpr, replacements: dict[int, Any], operands: Sequence[Any]) -> list[Any]:
-    """The results of a jaxpr, with other values for constants (by `id`), those of functions that it calls too."""
+    """Return the results of a jaxpr, with other values for constants (by `id`), those of functions that it calls
+    too."""
 
     def compute(equation: Any, values: list[Any]) -> list[Any]:
         if equation.primitive.name in ("jit", "pjit", "closed_call"):

@@ -30,13 +30,15 @@ from tensorgraft.hub.recorded.block import Tree, Var
 PARAMETERS = frozenset(
     {"params", "parameters", "variables", "weights", "model", "module", "net", "network", "state_dict"}
 )
-_fresh = jax.make_user_context(None)  # so that no trace from before, which knows nothing of modules, is found again
+_fresh = jax.make_user_context(
+    None
+)  # with a new value JAX does not reuse earlier traces, which lack the modules' calls
 
 
 @dataclass
 class _Inputs:
-    """Inputs of the flat function: their values, their variables in the trace, and the names of those that models
-    hold."""
+    """Inputs of the flat function: their values, their variables in the trace, and the paths of the arrays of
+    models."""
 
     values: list[Any] = field(default_factory=list)
     vars: list[Var] = field(default_factory=list)
@@ -51,7 +53,7 @@ class _Inputs:
         return len(self.values) - 1
 
     def add_held(self, path: str, value: Any, is_trained: bool) -> int:
-        """An array of a model. Raises ValueError for a path that is taken."""
+        """Add an array of a model, and return its number. Raises ValueError if another array has the path."""
         for known in (self.parameters, self.buffers):
             for name, i in known.items():
                 if self.values[i] is value and isinstance(value, jax.Array):
@@ -73,7 +75,7 @@ def variable(value: Any) -> Var:
 
 
 def host(x: Any) -> np.ndarray:
-    """Return the values of an array as NumPy's; of keys their data."""
+    """Return the values of an array, or the data of random keys, as an array of NumPy."""
     return np.asarray(jax.random.key_data(x) if is_key_dtype(x.dtype) else x)
 
 
@@ -82,7 +84,7 @@ def is_array(x: Any) -> bool:
 
 
 def _is_result(x: Any) -> bool:
-    """Return whether a result has a dtype; numbers of Python have none."""
+    """Return whether a leaf of the result is an array or a scalar with a dtype, not a number of Python."""
     return isinstance(x, jax.core.Tracer) or is_array(x) or (isinstance(x, np.generic) and x.dtype.kind not in "SU")
 
 
@@ -204,7 +206,7 @@ def _is_inexact(x: Any) -> bool:
 
 
 def closed_arrays(fn: Any) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
-    """Return (arrays that a function has from around it, by path, the named pytrees that they are in)."""
+    """Return (the arrays that a function captures, by path; the named pytrees that they are in)."""
     named = list(_captured_trees(fn))
     single = len({name for name, _ in named}) == 1
     arrays_by_path: dict[str, Any] = {}
@@ -260,10 +262,10 @@ class TakenApart:
         self.fn, self.kwargs = _callable(fn), kwargs
         self.name = _name_of(fn)
         self.inputs = _Inputs()
-        self.closed: dict[str, Any] = {}  # arrays that the function has from around it, by path
+        self.closed: dict[str, Any] = {}  # arrays that the function captures, by path
         self.objects: Objects | None = None
         self.after: Any = None  # the arrays of objects, after a call
-        self.written: list[int] = []  # positions of those with new values
+        self.written: list[int] = []  # positions in `after` of arrays that the call has replaced
         self.arguments: list[tuple[str, Any]] = []  # (name, pytree with slots)
         bound = isinstance(fn, types.MethodType) and (models.is_module(fn.__self__) or is_object(fn.__self__))
         self.model: Any = fn.__self__ if bound else None  # type: ignore[attr-defined]
@@ -279,7 +281,7 @@ class TakenApart:
         names = _argument_names(self.fn, args, kwargs)
         by_name = dict(zip(names, (*args, *kwargs.values()), strict=True))
         held = [n for n, x in by_name.items() if self.model is None and _holds_parameters(n, x, parameters)]
-        self.held = {i for i, n in enumerate(by_name) if n in held}  # numbers of arguments that are the model's arrays
+        self.held = {i for i, n in enumerate(by_name) if n in held}  # numbers of arguments that hold a model's arrays
         self.args_template = []
         for name, value in by_name.items():
             leaves, structure = jax.tree.flatten(value)
@@ -331,8 +333,9 @@ class TakenApart:
         self.template = jax.tree.unflatten(structure, slots)
 
     def call(self, arrays: Any) -> list[Any]:
-        """The program of its arrays; arrays of its results."""
-        values = [_put(t, arrays) for t in self.args_template]
+        """Call the program with flat arrays in place of its own. Returns the arrays of its results, then the new values
+        of arrays of objects."""
+        values = [_fill_slots(t, arrays) for t in self.args_template]
         args, kwargs = values[: self.count], dict(zip(self.keywords, values[self.count :], strict=True))
         if self.objects is not None:
             (model,), outcome_of = self.objects.with_values([arrays[i] for _, i in self.slots])
@@ -344,7 +347,7 @@ class TakenApart:
             else:
                 raise TypeError(f"{self.name} creates variables when it is called: call it once before")
         else:
-            model = None if self.template is None else _put(self.template, arrays)
+            model = None if self.template is None else _fill_slots(self.template, arrays)
             result = self.fn(*args, **kwargs) if model is None else getattr(model, self.method)(*args, **kwargs)
             self.written = []
         leaves, self.structure = jax.tree.flatten(result)
@@ -360,7 +363,7 @@ class TakenApart:
         return tree, {self.slots[n][0]: values[next(remaining)] for n in self.written}
 
 
-def _put(template: Any, arrays: Any) -> Any:
+def _fill_slots(template: Any, arrays: Any) -> Any:
     return jax.tree.map(lambda x: arrays[x.number] if isinstance(x, _Slot) else x, template)
 
 

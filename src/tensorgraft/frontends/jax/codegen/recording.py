@@ -56,7 +56,7 @@ class Recording:
         self.values: list[tuple[core.Var, Value]] = []  # the values of variables of jaxprs, in the order of assignment
 
     def run(self, closed: core.ClosedJaxpr, operands: Sequence[Value], scope: Scope = ()) -> list[Value]:
-        """The results of a jaxpr, recorded."""
+        """Return the results of a jaxpr, recorded."""
         closed = without_references(closed)
         jaxpr = used(closed.jaxpr)
         constants = [self.constant(x) for x in closed.consts]
@@ -135,7 +135,7 @@ class Recording:
             self.xp.note(f"the derivative that {name} has of its own {problem}; the file's is that of what is written")
 
     def _into(self, equation: Any, scope: Scope) -> Scope:
-        """The scope of a function that an equation calls: its own where it is the user's and has a name."""
+        """Return the scope of a function that an equation calls: its own where it is the user's and has a name."""
         function = _function_of(equation)
         if function is None:
             return scope
@@ -210,7 +210,7 @@ _LIBRARIES = (os.path.dirname(jax.__file__) + os.sep, sysconfig.get_path("stdlib
 
 
 def place_of(equation: Any) -> str:
-    """The line of the user's program that an equation comes from."""
+    """Return the line of the user's program that an equation comes from."""
     traceback = equation.source_info.traceback
     if traceback is None:
         return ""

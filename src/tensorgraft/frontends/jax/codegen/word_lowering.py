@@ -114,7 +114,7 @@ def gather(xp: Any, equation: Any, x: Any, indices: Any) -> Any:
 
 @function("tril", "triu")
 def triangle(xp: Any, equation: Any, x: Any) -> Any:
-    """The diagonal is a number in the function's body."""
+    """Record `jnp.tril` and `triu` as words; the number of the diagonal is a literal in the function's body."""
     inner = releases.called_jaxpr(equation).jaxpr
     added = [e for e in inner.eqns if e.primitive.name == "add"]
     if len(added) != 1 or x.ndim != 2 or not isinstance(added[0].invars[1], core.Literal):
@@ -287,7 +287,7 @@ _on_data("unstack", lambda p, n: p)
 
 @primitive("cond")
 def check(xp: Any, equation: Any, which: Any, *operands: Any) -> Any:
-    """A branch of `equinox.error_if` that raises."""
+    """Leave out a check (`equinox.error_if`), one of whose branches raises, and add a note about it."""
     branches = equation.params["branches"]
     raising = [_message(b.jaxpr) for b in branches]
     if len(branches) != 2 or raising[0] is not None or raising[1] is None:

@@ -76,7 +76,7 @@ def _program(trace: JaxTrace) -> Callable[..., Sequence[Array]]:
 
 
 def _of_words(trace: JaxTrace) -> Callable[..., list[Array]]:
-    """The jaxpr as a function, of the words of keys in their place."""
+    """Return the jaxpr as a function, of the words of keys in their place."""
     run = core.jaxpr_as_fun(trace.closed)
     keyed = {k: a.dtype._impl.name for k, a in enumerate(trace.closed.in_avals) if is_key_dtype(a.dtype)}
 
@@ -135,7 +135,7 @@ class BridgedProgram:
             return self._backward(pullback, list(cotangents))
 
     def derivative(self, argnums: tuple[int, ...], count: int) -> BridgedProgram:
-        """(the `count` arguments, then cotangents) -> cotangents of the arguments `argnums`."""
+        """Return the cotangents of the arguments `argnums`, from the `count` arguments followed by cotangents."""
         known = self._derivatives.get(argnums)
         if known is not None:
             return known
@@ -185,7 +185,7 @@ class _Call(torch.autograd.Function):
 
 
 def _slot_of(tensors: Sequence[Tensor], name: str) -> Slot | None:
-    """The device of JAX that the tensors are on; None: the CPU."""
+    """Return the device of JAX that the tensors are on; None: the CPU."""
     devices = {t.device for t in tensors}
     if len(devices) > 1:
         raise RuntimeError(

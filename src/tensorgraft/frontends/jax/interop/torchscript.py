@@ -55,7 +55,7 @@ class ScriptCall:
         return [x for x in leaves if isinstance(x, Tensor)]
 
     def restored(self, tensors: Sequence[Tensor]) -> Any:
-        """The function's own results out of their tensors."""
+        """Return the function's own results out of their tensors."""
         rest = iter(tensors)
         return jax.tree.unflatten(self.results, [next(rest) if x is None else x[0] for x in self.static])
 
@@ -66,7 +66,8 @@ _names: dict[Any, str] = {}
 
 
 def _name_of(function: Grafted, leaves: Sequence[Any], structure: Any) -> str:
-    """The same for the same function, structure and static values: a trace is compared with a second one."""
+    """Return the name of a call. It is the same for the same function, structure and static values, since PyTorch
+    compares a trace with a second one."""
     fixed = [x for x in leaves if not isinstance(x, Tensor)]
     key = (function, structure, *[(type(x), x) if getattr(type(x), "__hash__", None) else id(x) for x in fixed])
     name = _names.get(key)

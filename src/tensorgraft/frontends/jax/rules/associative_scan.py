@@ -52,8 +52,8 @@ def combine_function(name: str, dtype: np.dtype) -> Combine:
 
 
 def folded(xp: Backend, arrays: Sequence[Array], axes: Ints, combine: Combine) -> Sequence[Array]:
-    """Arrays of one shape, reduced together over axes that are not empty. The order of the elements is kept, and pairs
-    are combined as in a balanced tree."""
+    """Return arrays of one shape, reduced together over axes that are not empty. The order of the elements is kept, and
+    pairs are combined as in a balanced tree."""
     shape = xp.shape(arrays[0])
     kept_axes = [a for a in range(len(shape)) if a not in axes]
     n = math.prod(shape[a] for a in axes)

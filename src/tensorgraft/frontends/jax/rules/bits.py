@@ -15,7 +15,7 @@ from tensorgraft.hub.value import AnyArray, Value, ValueBackend, with_operators
 
 
 def reinterpreted(xp: Any, x: AnyArray, dtype: np.dtype) -> AnyArray:
-    """The same bits as another dtype of the same size."""
+    """Return the same bits as another dtype of the same size."""
     shape = xp.shape(x)
     return xp.reshape(xp.bitcast(xp.reshape(x, (xp.size(x),)), dtype), shape)
 
@@ -48,7 +48,7 @@ _shift("shift_right_arithmetic", "bitwise_right_shift", _signed_of)
 
 
 def _repeated(pattern: int, width: int) -> int:
-    """A byte, over and over."""
+    """Return a byte, over and over."""
     return int.from_bytes(bytes([pattern]) * (width // 8), "little")
 
 
@@ -75,7 +75,7 @@ def population_count(xp: ValueBackend, x: Value, **_: Any) -> Value:
 @rule("clz")
 @with_operators
 def clz(xp: ValueBackend, x: Value, **_: Any) -> Value:
-    """The bits that stay zero when the highest one is smeared to the right."""
+    """Return the bits that stay zero when the highest one is smeared to the right."""
     dtype = x.dtype
     unsigned, width = unsigned_of(dtype), 8 * dtype.itemsize
     v, by = xp.astype(x, unsigned), 1
@@ -88,7 +88,7 @@ def clz(xp: ValueBackend, x: Value, **_: Any) -> Value:
 @rule("mulhi")
 @with_operators
 def mulhi(xp: ValueBackend, x: Value, y: Value, **_: Any) -> Value:
-    """The high half of the product, by the four products of halves."""
+    """Return the high half of the product, by the four products of halves."""
     dtype = x.dtype
     half = 4 * dtype.itemsize
     unsigned = unsigned_of(dtype)

@@ -17,7 +17,7 @@ from tensorgraft.hub.backend import Backend
 
 
 def _flat(values: Sequence[Any]) -> tuple[list[Array], Any]:
-    """The arrays in values, words of keys among them, and how to put them together."""
+    """Return the arrays in values, words of keys among them, and how to put them together."""
     return optree.tree_flatten(list(values), namespace="tensorgraft.jax")  # type: ignore[arg-type]
 
 

@@ -123,7 +123,7 @@ def integer_pow(xp: Backend, x: Array, *, y: int, **_: Any) -> Array:
 
 @rule("pow")
 def pow_(xp: Backend, x: Array, y: Array, **_: Any) -> Array:
-    """The exponent may be an integer."""
+    """Compute x^y; the exponent may be an integer."""
     y = xp.astype(y, xp.dtype_of(x))
     return _complex_power(xp, x, y) if _is_complex(xp, x) else xp.pow(x, y)
 

@@ -52,7 +52,8 @@ class GatherWindows:
         return tuple(a for a in self.axes if self.sizes[a] != 1)
 
     def index(self, xp: Backend) -> list[Array]:
-        """One array for each of `axes`; together they have the shape of `batch` and the extents of `spans`."""
+        """Return one index array for each of `axes`; together they have the shape of `batch` and the extents of
+        `spans`."""
         spans = self.spans
         positions = []
         for axis in self.axes:

@@ -41,7 +41,7 @@ def rng_bit_generator(
 
 
 def _halves(xp: Backend, x: Array) -> tuple[Array, Array]:
-    """The low and the high words of uint64."""
+    """Return the low and the high words of uint64."""
     high = xp.bitwise_right_shift(x, xp.full((), 32, dtypes.uint64))
     return xp.astype(x, dtypes.uint32), xp.astype(high, dtypes.uint32)
 
@@ -53,8 +53,8 @@ def _joined_words(xp: ValueBackend, low: Value, high: Value) -> Value:
 
 
 def _threefry(xp: Backend, key: Array, counter: Array, shape: tuple[int, ...], width: int) -> tuple[Array, int]:
-    """A counter makes two words: one element of 64 bits, or two neighbours along the first even axis, else along the
-    longest."""
+    """Generate random bits with Threefry: a counter gives two words, for one element of 64 bits, or for two neighbours
+    along the first even axis (else along the longest)."""
     axis = next((a for a, n in enumerate(shape) if n % 2 == 0), None)
     if axis is None:
         axis = max(range(len(shape)), key=shape.__getitem__, default=0)
@@ -71,7 +71,8 @@ def _threefry(xp: Backend, key: Array, counter: Array, shape: tuple[int, ...], w
 
 
 def _philox(xp: Backend, key: Array, counter: Array, shape: tuple[int, ...], width: int) -> tuple[Array, int]:
-    """A counter makes four words, in order. The high half of the counter is the key."""
+    """Generate random bits with Philox: a counter gives four words, in order. The high half of the counter is the
+    key."""
     size = math.prod(shape)
     n = -(-size * width // 4)
     low = xp.add(xp.iota(n, dtypes.uint64), counter)

@@ -31,7 +31,8 @@ def dot_general(xp: Backend, a: Array, b: Array, *, dimension_numbers: Any, out:
 
 @functools.lru_cache(maxsize=1024)
 def _wide(a: np.dtype, b: np.dtype, out_dtype: np.dtype) -> tuple[np.dtype, bool]:
-    """The dtype of a product of two dtypes that becomes the wanted one, and whether the operands are to be of it."""
+    """Return the dtype of a product of two dtypes that becomes the wanted one, and whether the operands are to be of
+    it."""
     common = np.dtype(jnp.promote_types(a, b))
     wide = out_dtype if jnp.promote_types(common, out_dtype) == out_dtype else common
     return wide, a != b or dtypes.is_inexact(wide) != dtypes.is_inexact(common)

@@ -39,7 +39,7 @@ def threefry2x32(xp: Backend, k0: Array, k1: Array, x0: Array, x1: Array, **_: A
 
 @rule("iota_2x32_shape")
 def iota_2x32_shape(xp: Backend, *, shape: Shape, **_: Any) -> tuple[Array, Array]:
-    """The high and the low halves of 0, 1, 2, ... as 64-bit numbers."""
+    """Return the high and the low halves of 0, 1, 2, ... as 64-bit numbers."""
     shape, u32 = tuple(shape), dtypes.uint32
     n = math.prod(shape)
     if n <= 2**32:
@@ -85,7 +85,7 @@ def random_seed(xp: Backend, seeds: Array, *, impl: Any, out: Any, **_: Any) -> 
 
 
 def _counted(xp: Backend, keys: Keys, shape: Shape) -> tuple[Array, Array]:
-    """The cipher of 0, 1, 2, ... in `shape`, for each key."""
+    """Return the cipher of 0, 1, 2, ... in `shape`, for each key."""
     shape = tuple(shape)
     keys_shape = xp.shape(keys.words[0])
     k0, k1 = (xp.reshape(k, (*keys_shape, *[1] * len(shape))) for k in keys.words)
@@ -113,7 +113,7 @@ def random_bits(xp: Backend, keys: Keys, *, bit_width: int, shape: Shape, given:
 
 @rule("random_fold_in")
 def random_fold_in(xp: Backend, keys: Keys, data: Array, *, given: Any, **_: Any) -> Keys:
-    """A key or an array of them, with a number or an array of those."""
+    """Return a key or an array of them, with a number or an array of those."""
     data = xp.astype(data, dtypes.uint32)
     if _is_threefry(given[0]):
         k0, k1 = keys.words
@@ -127,7 +127,7 @@ def random_fold_in(xp: Backend, keys: Keys, data: Array, *, given: Any, **_: Any
 
 
 def _over_keys(axes: int, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of one key, of an array of them."""
+    """Return a function of one key, of an array of them."""
     for _ in range(axes):
         function = jax.vmap(function)
     return function
@@ -153,7 +153,7 @@ def _folded(data: Any, number: Any, impl: Any) -> Any:
 
 
 def _on_data(xp: Backend, function: Callable[..., Any], *operands: Array, **params: Any) -> Array:
-    """A function of JAX of the data of keys."""
+    """Return a function of JAX of the data of keys."""
     specs = tuple((xp.shape(x), xp.dtype_of(x)) for x in operands)
     return evaluate(xp, _traced(function, tuple(params.items()), specs, settings()), *operands)[0]
 

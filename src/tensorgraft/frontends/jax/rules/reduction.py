@@ -20,7 +20,7 @@ Ints = Sequence[int]
 
 
 def identity(name: str, dtype: np.dtype) -> Any:
-    """The value that a sum, prod, max, min, and, or, xor starts from."""
+    """Return the value that a sum, prod, max, min, and, or, xor starts from."""
     if name in ("max", "min"):
         value = dtypes.lowest(dtype) if name == "max" else dtypes.highest(dtype)
         return complex(value) if dtypes.is_complex(dtype) else value
@@ -38,7 +38,7 @@ def is_identity(constant: Any, name: str) -> bool:
 
 
 def reduced(xp: Backend, x: Array, name: str, axes: Ints) -> Array:
-    """The reduction of a name over axes, for every dtype that JAX takes."""
+    """Return the reduction of a name over axes, for every dtype that JAX takes."""
     axes = tuple(axes)
     if not axes:
         return x

@@ -47,7 +47,7 @@ class ScalarFunction:
         return all(r is not None and not r.asks and r.fn.__module__.endswith(".elementwise") for r in rules)
 
     def __call__(self, xp: Backend, *arrays: Array) -> list[Array]:
-        """The results for each element of arrays of one shape."""
+        """Return the results for each element of arrays of one shape."""
         shape = xp.shape(arrays[0])
         if self._is_elementwise:
             outputs = self._plan(xp, *arrays)

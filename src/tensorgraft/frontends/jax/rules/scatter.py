@@ -51,7 +51,7 @@ def _looked_up(
 
 
 def _window_mask(xp: Any, mask: AnyArray, extra_ndim: int) -> AnyArray:
-    """A mask of the batch, to broadcast with updates of `extra_ndim` axes in a window."""
+    """Return a mask of the batch, to broadcast with updates of `extra_ndim` axes in a window."""
     return xp.reshape(mask, (*xp.shape(mask), *(1,) * extra_ndim)) if extra_ndim else mask
 
 
@@ -70,7 +70,7 @@ def _put_one(xp: Backend, x: Array, where: GatherWindows, update: Array, apply: 
 
 
 def _put(xp: Backend, x: Array, where: GatherWindows, updates: Array, kind: str) -> Array:
-    """All windows at once."""
+    """Scatter all windows at once."""
     rank, n = len(where.shape), len(where.batch)
     axes, spans, full = where.axes, where.spans, where.full_axes
     if where.fits is not None and kind != "set":

@@ -149,7 +149,7 @@ def select_and_scatter(
 
 
 def _scattered(xp: Backend, flat: Array, at: Array, updates: Array, function: ScalarFunction) -> Array:
-    """One update after the other."""
+    """Apply the updates one after the other."""
 
     def step(carry: Array, row: tuple[Array, Array]) -> tuple[Array, tuple[()]]:
         where, update = row

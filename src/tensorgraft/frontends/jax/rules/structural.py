@@ -151,7 +151,7 @@ def dynamic_update_slice(xp: Backend, x: Array, update: Array, *start: Array, kn
 
 
 def plain(constant: Any, value: Array) -> Any:
-    """The Python number that a 0-d array is known to be, or the array. Backends make less of a number."""
+    """Return the Python number that a 0-d array is known to be, or the array. Backends make less of a number."""
     return value if constant is None else np.asarray(constant).item()
 
 

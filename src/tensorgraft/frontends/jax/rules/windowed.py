@@ -66,8 +66,8 @@ def pad_with(xp: Backend, x: Array, value: Any, padding: Pads, base_dilation: In
 def folded_windows(
     xp: Backend, arrays: Sequence[Array], combine: Combine, window: Ints, strides: Ints, dilation: Ints
 ) -> Sequence[Array]:
-    """Arrays of one shape, reduced together over windows, in their order. A window is folded along its last axis first,
-    so that the extents of a window add up, and do not multiply."""
+    """Return arrays of one shape, reduced together over windows, in their order. A window is folded along its last axis
+    first, so that the extents of a window add up, and do not multiply."""
     for axis in reversed(range(len(window))):
         k, stride, step = window[axis], strides[axis], dilation[axis]
         if k > 1 or stride > 1:
@@ -113,7 +113,7 @@ def _reduced_along(
 def _reduced_windows(
     xp: Backend, x: Array, name: str, window: Ints, strides: Ints, padding: Pads, dilation: Ints
 ) -> Array:
-    """A reduction that has a name, of an array that is padded with its identity."""
+    """Compute a reduction that has a name, of an array that is padded with its identity."""
     dtype = xp.dtype_of(x)
     native = name == "sum" or (name in ("max", "min") and not dtypes.is_complex(dtype))
     if native and not dtypes.is_bool(dtype):

@@ -34,8 +34,8 @@ def _is_even(xp: Any, x: AnyArray) -> AnyArray:
 @rule("zeta")
 @with_operators
 def zeta(xp: ValueBackend, s: Value, q: Value, **_: Any) -> Value:
-    """The sum of (q + n)^-s over n. At a pole infinity for even exponents, whose terms have one sign, else NaN; left
-    of 0 exponents are whole."""
+    """Return the sum of (q + n)^-s over n. At a pole infinity for even exponents, whose terms have one sign, else NaN;
+    left of 0 exponents are whole."""
     exponent = -s
     total = q**exponent
     a = q

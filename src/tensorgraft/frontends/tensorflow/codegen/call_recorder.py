@@ -63,7 +63,7 @@ class GraphWatch(ProgramWatch):
             self.ranges.setdefault(graph, []).append((first, len(graph.get_operations()), number))
 
     def scopes(self, graph: Any) -> dict[str, tuple[int, ...]]:
-        """Name of an operation of a graph -> the numbers of the calls around it, from outside."""
+        """Return {name of an operation of a graph: the numbers of the calls around it, the outermost first}."""
         ranges = sorted(self.ranges.get(graph, ()), key=lambda r: r[2])
         scopes_of = {}
         for i, op in enumerate(graph.get_operations()):
@@ -71,7 +71,7 @@ class GraphWatch(ProgramWatch):
         return scopes_of
 
     def saw(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
-        """The arguments of a call by name, tensors as their keys."""
+        """Return the arguments of a call by name, tensors as their keys."""
         flat = named_arguments(fn, args, kwargs)
         return [(name, mapped(lambda t: TensorKey.of(t) if _is_symbolic(t) else t, x)) for name, x in flat]
 
@@ -182,7 +182,7 @@ def is_users(path: str) -> bool:
 
 
 def mapped(fn: Callable[[Any], Any], tree: Any) -> Any:
-    """A tree of tuples, lists and dictionaries (named tuples are tuples) with `fn` of its leaves."""
+    """Return a tree of tuples, lists and dictionaries (named tuples are tuples) with `fn` of its leaves."""
     if isinstance(tree, dict):
         return {str(k): mapped(fn, x) for k, x in tree.items()}
     if isinstance(tree, tuple):

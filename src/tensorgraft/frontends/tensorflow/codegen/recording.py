@@ -64,7 +64,7 @@ class SizedValue(np.ndarray):
 
 
 def said_as(xp: GraphRecorder, x: Any) -> Any:
-    """The step that made it, where it was made to a size."""
+    """Return the step that made it, where it was made to a size."""
     if isinstance(x, SizedValue):
         if x.var is not None:
             return x.var
@@ -78,7 +78,7 @@ def _is_sized(x: Any) -> bool:
 
 
 def recorded_plan(graph: FunctionGraph, watch: GraphWatch) -> GraphPlan:
-    """The plan of a graph whose steps record themselves. Raises UnsupportedOperationError."""
+    """Return the plan of a graph whose steps record themselves. Raises UnsupportedOperationError."""
     return _Planner(watch).plan_graph(graph)
 
 
@@ -172,7 +172,7 @@ def _operation(node: GraphNode) -> Any:
 
 
 def _has_own_derivative(node: GraphNode) -> set[str]:
-    """The place of a function under `tf.custom_gradient`, where that is the user's."""
+    """Return the place of a function under `tf.custom_gradient`, where that is the user's."""
     op = _operation(node)
     kind = op.node_def.attr["_gradient_op_type"].s.decode() if op is not None else ""
     if not kind.startswith("CustomGradient"):
@@ -223,7 +223,7 @@ class _RecordedNode:
         return results
 
     def _computed(self, xp: GraphRecorder, operands: Sequence[Any]) -> Any:
-        """The result, or the results in a sequence."""
+        """Return the result, or the results in a sequence."""
         known = self._can_fold and operands and all(is_known(x) for x in operands)
         if not known or not all(x.size <= SMALL for x in operands):
             return self._steps(xp, operands)
@@ -256,7 +256,7 @@ class _RecordedNode:
         return result
 
     def _numbered(self, xp: GraphRecorder, x: Any) -> Any:
-        """A known number, which may be another one at another size (1 / n), as a step."""
+        """Return a known number, which may be another one at another size (1 / n), as a step."""
         if self._as_known or not is_known(x) or not x.size or not dtypes.is_inexact(x.dtype):
             return x
         return x if (x != x.flat[0]).any() else xp.full(x.shape, x.flat[0].item(), x.dtype)

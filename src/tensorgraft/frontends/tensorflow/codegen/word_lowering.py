@@ -28,7 +28,7 @@ def lowers(*names: str) -> Callable[[Said], Said]:
 
 
 def _word(name: str, **attributes: str) -> Said:
-    """A word of one array. `attributes`: its argument -> the node's attribute."""
+    """Make a lowering to a word of one array. `attributes`: {keyword of the word: the node's attribute}."""
 
     def fn(xp: Any, node: GraphNode, x: Any) -> Any:
         if is_known(x) or not dtypes.is_floating(x.dtype):

@@ -35,7 +35,7 @@ class Crossing:
         return self._array
 
     def small(self, xp: Backend) -> np.ndarray | None:
-        """The values of a few integers; None for anything else."""
+        """Return the values of a few integers; None for anything else."""
         x: Any = self._tensor if self._array is None else self._array
         if math.prod(x.shape) > _FEW:
             return None

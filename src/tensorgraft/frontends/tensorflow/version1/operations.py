@@ -73,7 +73,7 @@ class SessionOperations:
         return name in self._library
 
     def function(self, name: str) -> tuple[SessionOperations, list[Tensor], list[Tensor], list[str]]:
-        """A function of the library: (its nodes, its arguments, its results, nodes that have to run)."""
+        """Return a function of the library: (its nodes, its arguments, its results, nodes that have to run)."""
         if name not in self._functions:
             definition = self._library[name]
             with self.holder.graph.as_default():  # the graph has the functions that it calls
@@ -161,7 +161,7 @@ _RESOURCES = {
 
 
 def on_resources(op: str) -> str:
-    """The name of the operation on resources that one by reference becomes."""
+    """Return the name of the operation on resources that one by reference becomes."""
     return _RESOURCES.get(op, f"{op}V2" if "Table" in op else f"Resource{op}")
 
 

@@ -32,7 +32,7 @@ def trace(
 
 
 def call(operations: SessionOperations, name: str, operands: Sequence[Any]) -> list[tf.Tensor]:
-    """A function of the graph's library, in the place of its call."""
+    """Inline a function of the graph's library in place of its call."""
     inner, arguments, results, effects = operations.function(name)
     return trace(inner, dict(zip(arguments, operands, strict=True)), results, effects)
 
@@ -131,7 +131,7 @@ class _Scope:
     # ---- the order -------------------------------------------------------------------------------------------------
 
     def _before(self, name: str) -> list[str]:
-        """The nodes that have to be there first."""
+        """Return the nodes that have to be there first."""
         structure = self.structure
         values, controls = structure.before(name)
         if self._is_merge(name):

@@ -60,7 +60,7 @@ class Loop:
 
 
 def kind(node: Any) -> str:
-    """The operation, without the prefix of those by reference."""
+    """Return the operation, without the prefix of those by reference."""
     op = node.op
     return op.removeprefix("Ref") if op.removeprefix("Ref") in _FLOW else op
 

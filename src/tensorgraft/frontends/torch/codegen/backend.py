@@ -1,4 +1,4 @@
-"""`SourceBackend`: the recording backend whose calls are steps of a `SourceTrace`, words among them, in frames."""
+"""`SourceBackend`: a recording backend whose calls, including words, become the steps of a `SourceTrace`, in frames."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ from tensorgraft.hub.recorded.block import Block, Call, Var, leaves, mapped, var
 from tensorgraft.hub.recorded.tracing import ProgramBackend, spec_of
 from tensorgraft.storage import Geometry
 
-_NUMBERS = frozenset({*ELEMENTWISE, *COMPARISONS, "where", "floor_divide", "remainder", "maximum", "minimum"})
+_TAKE_NUMBERS = frozenset({*ELEMENTWISE, *COMPARISONS, "where", "floor_divide", "remainder", "maximum", "minimum"})
 _PRODUCTS = frozenset({"matmul", "dot_general"})
 _GRADIENTLESS = frozenset({"stop_gradient"})
 
 
 class Scope:
-    """The state of the recording of one frame (or of the body of a loop), dropped at its end."""
+    """The state while one frame (or the body of a loop) is recorded."""
 
     def __init__(self, frame: Frame | None, calls: list[Any], outer: Scope | None) -> None:
         self.frame, self.calls, self.outer = frame, calls, outer
         self.remembered: dict[Any, Var] = {}  # geometries of arrays, constants, and arrays that stop gradients
         self.variables: set[Var] = set()  # variables that were made in it
-        self.key: Var | None = None  # the current key of its random numbers
+        self.key: Var | None = None  # the current key of its random numbers, if it draws any
 
 
 class SourceRecording:
-    """One trace that is under way."""
+    """The state of one trace while it is recorded."""
 
     def __init__(self, root: Frame) -> None:
         self.scope = Scope(root, root.calls, None)
-        self.makers: dict[Var, SourceStep] = {}
+        self.makers: dict[Var, SourceStep] = {}  # {variable: the step whose result it is}
         self.values: dict[Var, np.ndarray | None] = {}  # {variable whose value was needed: its value, if known}
-        self.scalars: dict[Var, Any] = {}
+        self.scalars: dict[Var, Any] = {}  # {array without axes: the Python number that it was filled with}
         self.smooth: set[Var] = set()  # arrays that depend differentiably on parameters or arguments
-        self.halted: set[Var] = set()  # arrays that would, but were computed without gradients
+        self.halted: set[Var] = set()  # arrays that would be smooth, but were computed with gradients disabled
         self.key: Var | None = None  # the key of the whole trace, if one was used
         self.place: str = ""
-        self.examples: dict[Var, np.ndarray] = {}  # the values of arguments and weights, for checks alone
+        self.examples: dict[Var, np.ndarray] = {}  # values of arguments and weights, only for checks
         self.notes: dict[str, None] = {}
 
     def scopes(self) -> Iterator[Scope]:
@@ -70,7 +70,7 @@ class SourceRecording:
 
 
 class SourceBackend(ProgramBackend):
-    """Each thread records a trace of its own."""
+    """The backend of traces for source code. Each thread records its own trace."""
 
     name = "source"
     recalls = True
@@ -138,7 +138,7 @@ class SourceBackend(ProgramBackend):
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[list[Call]]:
-        """A body of a loop or a branch."""
+        """Record the body of a loop or a branch into a list of its own."""
         recording = self.current
         outer = recording.scope
         recording.scope = Scope(None, [], outer)
@@ -209,7 +209,7 @@ class SourceBackend(ProgramBackend):
             return self._full(*args, **kwargs)
         if name == "permute_dims" and (inner := self._before_permutation(*args)) is not None:
             return inner
-        if name in _NUMBERS:
+        if name in _TAKE_NUMBERS:
             args = self._with_numbers(name, args)
         elif name == "pad" and args[1] in self.current.scalars:
             args = (args[0], self.current.scalars[args[1]], *args[2:])
@@ -218,7 +218,8 @@ class SourceBackend(ProgramBackend):
         return super().call(name, args, kwargs)
 
     def _full(self, shape: tuple[int, ...], value: Any, dtype: np.dtype) -> Var:
-        """Record an array of one number once; one without axes counts as that number."""
+        """Record an array filled with a number, only once for the same number. An array without axes is noted in
+        `scalars`."""
         recording = self.current
         if type(value) is Var:
             if value not in recording.scalars or value.dtype != dtype:
@@ -235,8 +236,8 @@ class SourceBackend(ProgramBackend):
         return known
 
     def _before_permutation(self, x: Var, axes: tuple[int, ...]) -> Var | None:
-        """Return the array whose permutation is undone, if one is: PyTorch lays results out in memory as their operands
-        are, and the user's name belongs to the array before."""
+        """Return the array from which `x` was permuted if `axes` undo that permutation, otherwise None. Such pairs
+        arise because PyTorch gives results the memory layout of their operands."""
         step = self.current.makers.get(x)
         if step is None or step.method != "permute_dims" or x not in self.current.scope.variables:
             return None
@@ -244,7 +245,7 @@ class SourceBackend(ProgramBackend):
         return inner if tuple(before[a] for a in axes) == tuple(range(x.ndim)) else None
 
     def _with_numbers(self, name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Let Python numbers remain numbers in operations with arrays."""
+        """Replace arrays that are Python numbers by these numbers, if an operand is another array."""
         scalars = self.current.scalars
         operands = args[1:] if name == "where" else args
         arrays = [x for x in operands if type(x) is Var]
@@ -255,7 +256,7 @@ class SourceBackend(ProgramBackend):
             *(scalars[x] if type(x) is Var and x in scalars else x for x in operands),
         )
 
-    # ---- what is known ---------------------------------------------------------------------------------------------
+    # ---- known views and values ------------------------------------------------------------------------------------
 
     def recall(self, array: Var, geometry: Geometry, read: Callable[..., Var]) -> Var:
         key = array, geometry
@@ -283,7 +284,7 @@ class SourceBackend(ProgramBackend):
     # ---- random numbers --------------------------------------------------------------------------------------------
 
     def draw(self) -> Var:
-        """A key for one draw: each frame that draws has a key of its own, which it splits."""
+        """Return a key for one draw. Each frame that draws has its own key, which is split for each draw."""
         if self.in_body:
             raise TracedValueError("random numbers in the body of a loop or a branch cannot be written as source")
         scope = self.current.scope
@@ -321,7 +322,7 @@ def _asked_for(x: Var) -> TracedValueError:
 
 
 def _without_dtype(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Drop the dtype of a product where it is that of its operands."""
+    """Drop the dtype of a product if it is that of its operands."""
     operand_dtypes = {x.dtype for x in args if type(x) is Var}
     plain = tuple(a for a in args if not (isinstance(a, np.dtype) and operand_dtypes == {a}))
     return plain, {k: v for k, v in kwargs.items() if not (k == "dtype" and (v is None or operand_dtypes == {v}))}

@@ -14,7 +14,7 @@ _FINITE = frozenset({"isfinite", "isnan", "isinf"})
 
 
 def checked() -> str | None:
-    """The check that is asking for a value now: its place and its line; None if something else is asking."""
+    """Return the check that is asking for a value now: its place and its line; None if something else is asking."""
     frame = program_frame()
     if frame is None:
         return None

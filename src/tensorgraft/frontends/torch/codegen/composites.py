@@ -314,7 +314,7 @@ def _kernel(op: schema.Overload, spec: Spec, accepts: Fits, slot: Slot) -> Calla
 
 
 def _before(name: str) -> Callable[..., Any] | None:
-    """The front end's own, of the few that have one."""
+    """Return the front end's own kernel for a composite, or None for most of them, which have none."""
     if name in recurrent.CELLS:
         return recurrent.kernel(name)
     return fused_attention.attention if name == "scaled_dot_product_attention" else None
@@ -322,7 +322,7 @@ def _before(name: str) -> Callable[..., Any] | None:
 
 @contextlib.contextmanager
 def installed(slot: Slot) -> Iterator[None]:
-    """The time in which a module is recorded."""
+    """A context in which the kernels that record a module are registered."""
     global _library, _users
     kernels = _kernels(slot)
     with _lock:

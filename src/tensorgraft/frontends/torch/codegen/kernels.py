@@ -44,7 +44,8 @@ def widened(xp: Any, *arrays: Array | None) -> list[Array | None]:
 
 
 def _activation(name: str, *keywords: str) -> Kernel:
-    """One of a single array: PyTorch computes that of 16 bits in float32, and rounds once."""
+    """Make a kernel that records an activation of a single array. As in PyTorch, 16-bit floats are computed in float32
+    and rounded once."""
 
     def fn(xp: Any, x: Array, *args: Any) -> Array:
         options = dict(zip(keywords, args, strict=False))
@@ -151,7 +152,7 @@ def _embedding(xp: Any, weight: Array, indices: Array, padding_idx: int = -1, *_
 
 
 def in_words(xp: Any, name: str, x: Array, *args: Any, parameters: dict[str, Array | None], **options: Any) -> Array:
-    """A normalisation: that of 16 bits is computed in float32."""
+    """Record a normalisation as a word; of 16-bit floats it is computed in float32."""
     (wide,), (values) = widened(xp, x), widened(xp, *parameters.values())
     named = {k: v for k, v in zip(parameters, values, strict=True) if v is not None}
     return xp.astype(xp.word(name, wide, *args, **named, **options), x.dtype)

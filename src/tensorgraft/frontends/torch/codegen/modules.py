@@ -40,8 +40,8 @@ def _array(t: Tensor) -> Any:
 
 
 def tree(x: Any, of: Callable[[Tensor], Any] = _array) -> Any:
-    """Arrays (`of` tensors) and static values in tuples, lists and dictionaries, which other mappings become. DROPPED
-    for the rest."""
+    """Return arrays (`of` tensors) and static values in tuples, lists and dictionaries, which other mappings become.
+    DROPPED for the rest."""
     if isinstance(x, Tensor):
         return of(x)
     if isinstance(x, _STATIC):
@@ -57,7 +57,7 @@ def tree(x: Any, of: Callable[[Tensor], Any] = _array) -> Any:
 
 
 def pairs(x: Any) -> Iterator[Tensor]:
-    """The tensors that `tree` gives arrays of."""
+    """Yield the tensors that `tree` gives arrays of."""
     if isinstance(x, Tensor):
         if x.device.type == TYPE:
             yield x

@@ -82,8 +82,8 @@ def trace_module(
     kwargs: dict[str, Any] | None = None,
     training: bool | None = None,
 ) -> SourceTrace:
-    """The trace of `module(*args, **kwargs)`, whose arguments may be tensors, NumPy arrays, numbers, strings, and
-    containers of them. `training`: in that mode, None: in the one it is in. The module is left as it is.
+    """Return the trace of `module(*args, **kwargs)`, whose arguments may be tensors, NumPy arrays, numbers, strings,
+    and containers of them. `training`: in that mode, None: in the one it is in. The module is left as it is.
 
     Raises TracedValueError where the module asks for values that only running gives, what the module itself raises, and
     TypeError for arguments and results that have no place in a trace.

@@ -22,7 +22,7 @@ Known = dict[Var, np.ndarray | None]  # None: it depends on unknown values
 
 
 def values_of(makers: Mapping[Var, SourceStep], x: Var, known: Known) -> np.ndarray | None:
-    """The values of an array, None for one that depends on arguments, weights or random numbers.
+    """Return the values of an array, None for one that depends on arguments, weights or random numbers.
 
     `makers`: the steps that make arrays; `known`: values, to which those are added that are found out on the way.
     """

@@ -212,7 +212,7 @@ class Capture:
         return any(table is not None and key in table for key, table in tables)
 
     def survivors(self) -> list[Storage]:
-        """The storages made inside that are still alive."""
+        """Return the storages made inside that are still alive."""
         return [cell for ref in self.new_storages if (cell := ref()) is not None]
 
     @contextlib.contextmanager

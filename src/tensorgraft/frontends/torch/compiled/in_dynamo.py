@@ -23,7 +23,7 @@ def inline_when_called() -> None:
 
 
 def device_of(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> torch.device | None:
-    """The first device of ours that a graph of Dynamo's has tensors on."""
+    """Return the first device of ours that a graph of Dynamo's has tensors on."""
     examples = [node.meta.get("example_value") for node in graph.graph.nodes]
     tensors = (t for t in pytrees.leaves_of([inputs, examples]) if isinstance(t, torch.Tensor))
     return next((t.device for t in tensors if t.device.type == TYPE), None)

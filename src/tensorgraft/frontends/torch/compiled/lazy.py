@@ -29,7 +29,8 @@ _KINDS = (Storage, ColdStorage, Placed)
 
 @functools.cache
 def _recorded(inner: Backend) -> RecordedBackend:
-    """One for each backend, which knows its programs again when lazy mode is entered again."""
+    """Return the recording backend of a backend: always the same, so that it knows its programs when lazy mode is
+    entered again."""
     return RecordedBackend(inner)
 
 
@@ -100,7 +101,8 @@ def _replace(slot: Slot, old: Backend, new: Backend, convert: Callable[[Any], An
 
 
 def _converted(array: Any, convert: Callable[[Any], Any]) -> Any:
-    """The array of a storage that may hold codes, which other storages may have, too; None where a part cannot be."""
+    """Return the array of a storage that may hold codes, which other storages may have, too; None where a part cannot
+    be."""
     parts = [convert(a) for a in (array.parts if isinstance(array, Quantized) else (array,))]
     if any(a is None for a in parts):
         return None

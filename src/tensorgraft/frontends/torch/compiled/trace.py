@@ -170,7 +170,7 @@ class Trace:
         """Write the code of a call for which all guards hold."""
         count = f"{code.name(report)}.calls += 1"
         try:
-            cells = [] if self.plain_makers is not None else self._written_plainly()
+            cells = [] if self.plain_makers is not None else self._written_plainly(code)
             arrays = self.inputs.write(code)
         except NotStraight:
             code.do(count)
@@ -186,9 +186,9 @@ class Trace:
         structure = results[0] if self.structure is None else code.structured(results, self.structure, _structure_of)
         code.do(f"return {structure}")
 
-    def _written_plainly(self) -> list[Storage]:
-        """Return the storages in which a call puts new arrays, always the same ones. Raises NotStraight where it has
-        other effects than that, new gradients and random numbers that are used up."""
+    def _written_plainly(self, code: StraightCall) -> list[str]:
+        """Return the expressions of the storages in which a call puts new arrays. Raises NotStraight where it has other
+        effects than that, new gradients and random numbers that are used up."""
         others = (
             self.moved,
             self.numbers,
@@ -208,20 +208,18 @@ class Trace:
         )
         new_tensors: list[Result | Gradient] = [*self.results, *(g for g in self.gradients if g.survivor is not None)]
         has_others = any(x.make is None or x.survivor is None for x in new_tensors)
-        cells = self.written.of_every_call(range(len(self.written)))
         if (
             any(others)
             or has_others
             or not self.ran
             or any(g.result is not None or g.finder is not None for g in self.gradients)
-            or any(cell.__class__ is Placed for cell in cells)
         ):
             raise NotStraight
-        return cells
+        return self.written.write_written(code, range(len(self.written)))
 
-    def _write_effects(self, code: StraightCall, arrays: str, cells: Sequence[Storage]) -> list[str]:
+    def _write_effects(self, code: StraightCall, arrays: str, cells: Sequence[str]) -> list[str]:
         """Write `_run_with_effects` for these storages (`_written_plainly`). Returns the expressions of the results."""
-        n, taken = len(cells), {*map(id, self.inputs.taken_at_every_call())}
+        n, taken = len(cells), {*self.inputs.write_taken(code)}
         leaves = [gradient.leaf.write(code) for gradient in self.gradients]
         versions = [f"*{code.name(self.versions[0])}", *(code.leaves[i] for i in self.versions[1])]
         given = code.flattened()
@@ -244,11 +242,11 @@ class Trace:
                 code.do("raise")
             for source, count in self.draws:
                 code.do(f"{code.name(source)}.offset += {count}")
-            for k, cell in (*enumerate(cells), *((n + k, cell) for k, cell in self.unclaimed)):
-                code.do(f"{code.name(cell)}.array = {outputs}[{k}]")
+            for k, cell in (*enumerate(cells), *((n + k, code.name(cell)) for k, cell in self.unclaimed)):
+                code.do(f"{cell}.array = {outputs}[{k}]")
             for cell in cells:
-                if id(cell) not in taken:  # of those the line has asked
-                    code.do(f"{code.name(cell)}.shared = False")
+                if cell not in taken:  # of those the line has asked
+                    code.do(f"{cell}.shared = False")
             for leaf, value in zip(leaves, leaf_gradients, strict=True):
                 code.do(f"{leaf}.grad = {value}")
         return results

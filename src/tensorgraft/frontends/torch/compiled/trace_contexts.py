@@ -26,9 +26,9 @@ from tensorgraft.frontends.torch.core.devices import TYPE
 
 @dataclass
 class Schedule:
-    """The `scheduler.step()` calls of a traced function: they are the host's, and run at every call."""
+    """The `scheduler.step()` calls of a traced function, which are not compiled but made at every call."""
 
-    before: list[Callable[[], Any]] = field(default_factory=list)  # those before the first optimizer step
+    before: list[Callable[[], Any]] = field(default_factory=list)  # calls before the first optimizer step
     after: list[Callable[[], Any]] = field(default_factory=list)
     stepped: bool = False  # an optimizer has stepped
 
@@ -40,7 +40,7 @@ class Schedule:
 
 @contextlib.contextmanager
 def trace_contexts(capture: Capture, schedule: Schedule) -> Iterator[HostWatch]:
-    """Return all observers of one trace, except those of optimizers (see `optimizers`)."""
+    """Activate all observers of one trace, except those of optimizers (see `optimizers`)."""
     with contextlib.ExitStack() as stack:
         watch = stack.enter_context(HostWatch(capture, may_write=True))
         for name in ("tolist", "numpy", "__array__", "__dlpack__"):  # these read memory without an operator
@@ -66,7 +66,7 @@ def _reads(watch: HostWatch, name: str) -> Iterator[None]:
 
     @functools.wraps(original)
     def read(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if torch._C._len_torch_dispatch_stack():  # else it is a kernel that reads, or a guard
+        if torch._C._len_torch_dispatch_stack():  # without dispatch modes a kernel or a guard reads, not the program
             watch.ask(self)
         return original(self, *args, **kwargs)
 
@@ -92,7 +92,8 @@ def replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Iterator[None
 
 @contextlib.contextmanager
 def _gradients(capture: Capture) -> Iterator[None]:
-    """Note whose `.grad` Python reads, and whose it sets. `zero_grad` reads it only to drop it."""
+    """Note the tensors whose `.grad` the program reads or sets. A read by `zero_grad(set_to_none=True)` does not count,
+    since it only drops the gradient."""
 
     def note(t: torch.Tensor, reset: bool) -> None:
         if state.now.capture is not capture or capture.made_inside(t):
@@ -136,8 +137,8 @@ def _gradients(capture: Capture) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _histories(capture: Capture) -> Iterator[None]:
-    """Note whether the program asks tensors from outside for their history, which the trace does not have, or for how
-    often they were written."""
+    """Note whether the program reads the autograd history (`grad_fn`) of tensors from outside, which the trace does not
+    have, or their version counter."""
 
     def noting(name: str, original: Callable[[torch.Tensor], Any], outside: Callable[[torch.Tensor], bool]) -> property:
         def read(self: torch.Tensor) -> Any:
@@ -158,7 +159,7 @@ def _histories(capture: Capture) -> Iterator[None]:
 
 
 def _hooks(capture: Capture, original: Any) -> Any:
-    """Note the hooks that tensors from outside are given."""
+    """Note hooks that are registered on tensors from outside."""
 
     def register(self: torch.Tensor, hook: Any) -> Any:
         handle = original(self, hook)
@@ -192,7 +193,8 @@ def _buckets() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _schedulers(capture: Capture, schedule: Schedule) -> Iterator[None]:
-    """Note the outermost calls of schedulers' `step`, and which the program reads otherwise."""
+    """Note the outermost calls of schedulers' `step`, and the schedulers with other attributes that the program
+    reads."""
     depth = 0
     schedulers: list[LRScheduler] = []
 
@@ -212,7 +214,7 @@ def _schedulers(capture: Capture, schedule: Schedule) -> Iterator[None]:
                 calls.append(functools.partial(original, self, *args, **kwargs))
             depth += 1
             try:
-                with _disable_current_modes():  # a learning rate may be a CPU tensor, which it writes
+                with _disable_current_modes():  # a learning rate may be a CPU tensor, to which `step` writes
                     return original(self, *args, **kwargs)
             finally:
                 depth -= 1

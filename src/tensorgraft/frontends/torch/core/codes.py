@@ -54,7 +54,7 @@ def split_quantized(cells: Sequence[Storage]) -> list[Storage]:
 
 
 def owner(cell: Storage) -> Storage:
-    """The storage itself; of a part, the one that it is of."""
+    """Return the storage itself; of a part, the one that it is of."""
     return cell.owner if isinstance(cell, QuantizedPart) else cell
 
 
@@ -70,7 +70,7 @@ def count(kind: Any) -> int:
 
 
 def storage(arrays: Sequence[Any], kind: Any, backend: Backend) -> Storage:
-    """A new storage of a kind, of the first of these arrays of the backend."""
+    """Return a new storage of a kind, of the first of these arrays of the backend."""
     if kind is None:
         return Storage(arrays[0], backend)
     return Storage(joined([kind], arrays)[0], quantizing(backend))

@@ -40,7 +40,7 @@ class Slot:
 
 @functools.cache
 def slots() -> list[Slot]:
-    """All device indices so far."""
+    """Return all device indices so far."""
     return [Slot(0, registry.initial())]
 
 
@@ -78,13 +78,13 @@ def _number_others() -> None:
 
 
 def numbered() -> list[Slot]:
-    """All device indices: each installed backend has one."""
+    """Return all device indices: each installed backend has one."""
     _number_others()
     return slots()
 
 
 def slot_named(name: str) -> Slot:
-    """The slot of a device by its tensorgraft name; made if it has none yet."""
+    """Return the slot of a device by its tensorgraft name; made if it has none yet."""
     for slot in slots():
         if slot.name == name:
             return slot
@@ -167,7 +167,7 @@ def slot_at(index: int | None) -> Slot:
 
 
 def slot_of(device: torch.device | str | int | None) -> Slot:
-    """The slot that a torch device means."""
+    """Return the slot that a torch device means."""
     if device is None:
         return slot_at(None)
     if isinstance(device, int):
@@ -176,7 +176,7 @@ def slot_of(device: torch.device | str | int | None) -> Slot:
 
 
 def slot_of_backend(backend: Backend) -> Slot:
-    """The slot whose arrays a backend object makes."""
+    """Return the slot whose arrays a backend object makes."""
     known = _by_backend.get(backend)
     if known is None:
         known = next(slot for slot in numbered() if registry.get(slot.name) is backend)

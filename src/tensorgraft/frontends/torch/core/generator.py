@@ -11,7 +11,7 @@ from tensorgraft.frontends.torch.core.state import RandomState, random_state
 
 
 def draw(generator: torch.Generator | None, index: int) -> Any:
-    """The words (uint32 (4,)) of the next draw on a device index.
+    """Return the words (uint32 (4,)) of the next draw on a device index.
 
     A generator that the program passes gives one 63-bit number, from which the key is made: its state advances, and
     the same state gives the same numbers.

@@ -13,7 +13,7 @@ Tensor = torch.Tensor
 
 
 def aligned(strides: Shape, own_shape: Shape, shape: Shape) -> Shape | None:
-    """An operand's strides along the axes of `shape`, to which it is broadcast; None: it is no such operand."""
+    """Return an operand's strides along the axes of `shape`, to which it is broadcast; None: it is no such operand."""
     missing = len(shape) - len(own_shape)
     if missing < 0 or any(n not in (1, m) for n, m in zip(own_shape, shape[missing:], strict=True)):
         return None
@@ -23,7 +23,7 @@ def aligned(strides: Shape, own_shape: Shape, shape: Shape) -> Shape | None:
 
 
 def fastest_first(shape: Shape, operands: Sequence[Shape]) -> list[int]:
-    """The axes in the order of iteration (`reorder_dimensions`), from the aligned strides of the operands."""
+    """Return the axes in the order of iteration (`reorder_dimensions`), from the aligned strides of the operands."""
 
     def slower(a: int, b: int) -> int:
         for strides in operands:

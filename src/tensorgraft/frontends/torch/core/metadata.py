@@ -46,7 +46,7 @@ class Metadata:
         return torch.ops.aten._neg_view(t) if self.neg else t
 
     def view(self, base: Tensor) -> Tensor:
-        """A tensor on the storage of another one, of which it is a view where PyTorch has such a view."""
+        """Return a tensor on the storage of another one, of which it is a view where PyTorch has such a view."""
         base = torch.conj(base) if base.is_conj() else base
         base = torch.ops.aten._neg_view(base) if base.is_neg() else base
         if base.is_complex() and self.dtype is base.dtype.to_real():
@@ -56,7 +56,7 @@ class Metadata:
         return self.lazily(base.as_strided(self.size, self.stride, self.offset))
 
     def beside(self, t: Tensor) -> Tensor:
-        """A tensor on the storage of another."""
+        """Return a tensor on the storage of another."""
         cell = cell_of(t)
         slot = slot_of_backend(codes.plain(cell.backend))
         new = attach(cell, slot, self.dtype, (0,), (1,), 0)

@@ -18,7 +18,7 @@ def map_nested(fn: Callable[[Any], Any], a: Any) -> Any:
 
 
 def flatten(a: Any) -> Iterator[Any]:
-    """The leaves of nested lists and tuples."""
+    """Yield the leaves of nested lists and tuples."""
     if isinstance(a, list | tuple):
         for x in a:
             yield from flatten(x)
@@ -27,6 +27,6 @@ def flatten(a: Any) -> Iterator[Any]:
 
 
 def tensors_in(args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """The tensors of a call, in the order in which keys, plans and cells number them."""
+    """Return the tensors of a call, in the order in which keys, plans and cells number them."""
     values = [*args, *(a for name, a in kwargs.items() if name != "generator")]
     return [a for a in flatten(values) if isinstance(a, torch.Tensor)]

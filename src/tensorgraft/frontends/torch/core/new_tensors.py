@@ -40,13 +40,13 @@ import_capsule = torch._C._from_dlpack
 
 
 def header(index: int, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...]) -> Header | None:
-    """The header of tensors at the beginning of their storage; None where there are too many already."""
+    """Return the header of tensors at the beginning of their storage; None where there are too many already."""
     known_header = _known.get((index, dtype, size, stride))
     return _new_header(index, dtype, size, stride) if known_header is None and len(_known) < _MOST else known_header
 
 
 def empty_header(index: int, dtype: torch.dtype) -> Header:
-    """The header of tensors without elements."""
+    """Return the header of tensors without elements."""
     return _known.get((index, dtype, (0,), (1,))) or _new_header(index, dtype, (0,), (1,))
 
 
@@ -64,14 +64,14 @@ def _new_header(index: int, dtype: torch.dtype, size: tuple[int, ...], stride: t
 
 
 def _kind(dtype: torch.dtype) -> tuple[int, int, int, int]:
-    """The device's type and the dtype as PyTorch itself writes them."""
+    """Return the device's type and the dtype as PyTorch itself writes them."""
     example = to_dlpack(torch._C._acc.create_empty_tensor((0,), dtype))
     tensor = DLTensor.from_address(content(example))
     return _kinds.setdefault(dtype, (tensor.device_type, tensor.code, tensor.bits, tensor.lanes))
 
 
 def _allocate(n: int) -> int:
-    """The address of `n` new bytes."""
+    """Return the address of `n` new bytes."""
     global _left, _next
     with _lock:
         if n > _left:
@@ -82,7 +82,7 @@ def _allocate(n: int) -> int:
 
 
 def imported(address: int) -> torch.Tensor:
-    """A tensor on a new storage, which has neither memory nor an array."""
+    """Return a tensor on a new storage, which has neither memory nor an array."""
     return import_capsule(make_capsule(address, CAPSULE_NAME, None))
 
 

@@ -18,12 +18,12 @@ Rule = Callable[..., Any]
 
 
 def strided(t: Tensor, strides: Sequence[int]) -> Tensor:
-    """The same on other strides."""
+    """Return a tensor like `t` with other strides."""
     return torch.empty_strided(t.shape, tuple(strides), dtype=t.dtype, device=t.device)
 
 
 def _for_each_result(rule: Callable[..., Tensor]) -> Rule:
-    """A rule for every tensor of the result."""
+    """Return a rule for every tensor of the result."""
 
     def of_all(result: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(result, tuple | list):
@@ -70,7 +70,7 @@ def column_major(result: Tensor, *_: Any, **__: Any) -> Tensor:
 
 
 def _pick(*rules: Rule | None) -> Rule:
-    """A rule for each of several results."""
+    """Return a rule for each of several results."""
 
     def rule(result: Any, *args: Any, **kwargs: Any) -> Any:
         parts = zip(result, rules, strict=True)
@@ -122,7 +122,7 @@ def _fft_complex_to_real(result: Tensor, x: Tensor, dim: Sequence[int], *_: Any)
 
 
 def _solution(result: Tensor, a: Tensor, b: Tensor, *_: Any, **__: Any) -> Tensor:
-    """The first rows of LAPACK's matrix, which has room for the right-hand side too."""
+    """Return the first rows of LAPACK's matrix, which has room for the right-hand side too."""
     if result.dim() != a.dim():
         return result
     batch, k = result.shape[:-2], result.shape[-1]

@@ -22,7 +22,7 @@ def overload(name: str) -> Overload | None:
 
 
 def short_name(op: Overload) -> str:
-    """ "aten::add.Tensor" -> "add.Tensor"; "aten::relu" -> "relu"."""
+    """Return the name without its namespace: "aten::add.Tensor" becomes "add.Tensor"."""
     return op.name().partition("::")[2]
 
 
@@ -55,7 +55,7 @@ class Signature:
     returns: tuple[str, ...] = field(default=())  # types of the results
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """All arguments by name, defaults filled in."""
+        """Return all arguments by name, defaults filled in."""
         bound = dict(self.defaults)
         bound.update(zip(self.positional, args, strict=False))
         bound.update(kwargs)

@@ -60,13 +60,13 @@ def place(t: Tensor, placement: Placement) -> None:
 
 
 def by_strides(t: Tensor) -> list[int]:
-    """The dimensions in the order in which they lie."""
+    """Return the dimensions in the order in which they lie."""
     strides = t.stride()
     return sorted(range(t.dim()), key=lambda d: (-strides[d], d))
 
 
 def pinned(t: Tensor) -> Placement | None:
-    """The placement that writes do not change, of a tensor that fills its storage."""
+    """Return the placement that writes do not change, of a tensor that fills its storage."""
     storage = t.untyped_storage()
     placement: Placement | None = getattr(getattr(storage, "cell", storage), "placement", None)
     if placement is None or not fills(t):

@@ -37,7 +37,7 @@ def in_library(file: str) -> bool:
 
 
 def program_frame() -> FrameType | None:
-    """The innermost frame that is the program's."""
+    """Return the innermost frame that is the program's."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and in_library(frame.f_code.co_filename):
         frame = frame.f_back

@@ -92,7 +92,7 @@ class RandomState:
         return np.array([seed >> 32, seed & 0xFFFFFFFF, self.offset >> 32, self.offset & 0xFFFFFFFF], dtype=np.uint32)
 
     def draw(self) -> Any:
-        """The words of the next draw: a host array, or a traced one inside a capture."""
+        """Return the words of the next draw: a host array, or a traced one inside a capture."""
         if now.capture is not None:
             return now.capture.draw(self)
         words = self.words()
@@ -105,7 +105,7 @@ _seed_of_all: int | None = None  # the last argument of `torch.manual_seed`, for
 
 
 def random_state(index: int) -> RandomState:
-    """The random state of a device index."""
+    """Return the random state of a device index."""
     if index not in random_states:
         random_states[index] = RandomState() if _seed_of_all is None else RandomState(_seed_of_all)
     return random_states[index]

@@ -108,7 +108,7 @@ def attach(
     nbytes: int,
     offset: int = 0,
 ) -> torch.Tensor:
-    """A tensor on a new storage that carries `cell`."""
+    """Return a tensor on a new storage that carries `cell`."""
     like = None if offset else header(slot.index, dtype, size, stride)
     if like is not None and like.nbytes == nbytes:
         tensor = imported(like.address)
@@ -155,7 +155,7 @@ def set_storage(
 
 
 def stored(array: Array, xp: Backend) -> Storage:
-    """A storage of a new array, which may be quantised."""
+    """Return a storage of a new array, which may be quantised."""
     if array.__class__ is not Quantized:
         return Storage(xp.ensure_owned(array) if xp.mutable else array, xp)
     with xp.scope():
@@ -163,7 +163,7 @@ def stored(array: Array, xp: Backend) -> Storage:
 
 
 def from_array(array: Array, slot: Slot) -> torch.Tensor:
-    """A contiguous tensor over an array of the slot's backend."""
+    """Return a contiguous tensor over an array of the slot's backend."""
     xp = slot.backend
     cell = state.created(stored(array, xp) if array.__class__ is Quantized else Storage(array, xp))
     xp = cell.backend
@@ -187,7 +187,7 @@ def to_array(t: torch.Tensor, codes: bool = False) -> Array:
 
 
 def cpu_to_numpy(t: torch.Tensor) -> np.ndarray:
-    """A CPU tensor as a NumPy array over the same memory, also for dtypes that NumPy lacks."""
+    """Return a CPU tensor as a NumPy array over the same memory, also for dtypes that NumPy lacks."""
     t = t.detach().resolve_conj().resolve_neg()
     dtype = numpy_dtype(t.dtype)
     if dtype.kind in "biufc" and dtype.type.__module__ == "numpy":
@@ -197,7 +197,7 @@ def cpu_to_numpy(t: torch.Tensor) -> np.ndarray:
 
 
 def numpy_to_cpu(a: np.ndarray) -> torch.Tensor:
-    """A NumPy array as a CPU tensor over the same memory."""
+    """Return a NumPy array as a CPU tensor over the same memory."""
     if not a.flags.writeable:
         a = a.copy()
     if a.dtype.type.__module__ == ml_dtypes.__name__ or a.dtype.kind == "V":

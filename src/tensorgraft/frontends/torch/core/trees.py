@@ -1,7 +1,7 @@
 """Arguments and results of compiled functions as flat lists, `None` among the leaves.
 
-`optree` flattens in C++; PyTorch registers its pytree nodes with it under the namespace "torch". A few of them
-(`register_dataclass`) PyTorch's own pytree knows alone.
+`optree` flattens in C++; PyTorch registers its pytree nodes with it under the namespace "torch". Only PyTorch's own
+pytree knows a few of them (those of `register_dataclass`), and flattens trees that contain them.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def flatten(tree: Any) -> tuple[list[Any], Structure]:
 
 
 class TensorKeys:
-    """A structure among whose keys are tensors: equal to one that has the same tensors there, and among its leaves,
-    whatever they hold."""
+    """A structure with tensors among its dictionary keys. It is equal to another if both have the same tensor objects
+    as keys, at the same places among the leaves; their values are not compared."""
 
     def __init__(self, structure: Structure, keys: tuple[Any, ...]) -> None:
         self._structure, self._keys, self._hash = structure, keys, hash(structure)
 
     def __eq__(self, other: object) -> bool:
-        # hashes of tensors are their identities, so that those of structures tell all but which tensor is where
+        # tensors are hashed by identity, so equal hashes mean equal structures except for the order of the tensors
         return isinstance(other, TensorKeys) and self._hash == other._hash and self._keys == other._keys
 
     def __hash__(self) -> int:
@@ -60,10 +60,11 @@ class TensorKeys:
         return self._structure.unflatten(leaves)
 
 
-_without_tensors: set[Structure] = set()  # structures that have none among their keys
+_without_tensors: set[Structure] = set()  # structures known to have no tensors among their keys
 
 
 def _by_identity(tree: Any, leaves: list[Any], structure: Structure) -> Structure:
+    """Return `structure`, wrapped in `TensorKeys` if dictionaries in the tree have tensors as keys."""
     keys = [key for x in containers(tree) if isinstance(x, dict) for key in x]
     tensors = {id(key) for key in keys if isinstance(key, torch.Tensor)}
     if tensors:

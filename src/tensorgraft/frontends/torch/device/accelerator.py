@@ -25,7 +25,7 @@ import torch.utils._device
 from tensorgraft.frontends.torch.core import devices, state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.device import cuda_api, file_locations, script_files
-from tensorgraft.frontends.torch.device.cuda_translation import Patches, Visible
+from tensorgraft.frontends.torch.device.cuda_translation import Patches, VisibleDevices
 from tensorgraft.frontends.torch_entry import safetensors_files
 from tensorgraft.hub import registry
 from tensorgraft.importing import when_imported
@@ -61,7 +61,7 @@ def as_accelerator(on: str, jit: Callable[..., Any]) -> Iterator[None]:
     Raises BackendNotAvailableError for a backend that is unknown or not installed.
     """
     registry.lookup(registry.parse(on)[0])
-    visible = Visible(on)
+    visible = VisibleDevices(on)
     # PyTorch fills this table on first use with what `torch.empty` and the others are then; it needs the originals.
     torch.utils._device._device_constructors()
     with Patches() as patches:
@@ -86,7 +86,7 @@ def _forget_functions() -> None:
         rules.clear_lru_cache()
 
 
-def _translate_factories(patches: Patches, visible: Visible) -> None:
+def _translate_factories(patches: Patches, visible: VisibleDevices) -> None:
     translate = visible.translate
 
     def keyword(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -103,7 +103,7 @@ def _translate_factories(patches: Patches, visible: Visible) -> None:
             patches.wrap(owner, name, keyword)
 
 
-def _translate_moves(patches: Patches, visible: Visible) -> None:
+def _translate_moves(patches: Patches, visible: VisibleDevices) -> None:
     translate = visible.translate
 
     def to(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -166,7 +166,7 @@ def _is_cuda(original: Any) -> property:
     return property(is_cuda, doc=original.__doc__)
 
 
-def _translate_contexts(patches: Patches, visible: Visible) -> None:
+def _translate_contexts(patches: Patches, visible: VisibleDevices) -> None:
     """Translate the device wherever else one is taken: `with torch.device("cuda"):`, default devices, `torch.load`,
     generators and events."""
 
@@ -255,7 +255,7 @@ def _translate_autocast(patches: Patches) -> None:
             patches.wrap(owner, name, typed(keyword, 0))
 
 
-def _translate_groups(patches: Patches, visible: Visible) -> None:
+def _translate_groups(patches: Patches, visible: VisibleDevices) -> None:
     """Process groups of NCCL, which programs ask for by its name, and meshes of CUDA devices."""
     if not dist.is_available():
         return

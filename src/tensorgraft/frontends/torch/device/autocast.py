@@ -96,7 +96,7 @@ class Arguments:
         self.named = [n for n in sig.names if n not in sig.positional and sig.types[n] == "Optional[Tensor]"]
 
     def cast(self, args: Sequence[Any], kwargs: dict[str, Any], dtype: torch.dtype) -> Sequence[Any]:
-        """The positional arguments; those given by name are exchanged in place."""
+        """Cast the arguments. Returns the positional ones; those given by name are replaced in `kwargs`."""
         for name in self.named:
             if kwargs.get(name) is not None:
                 kwargs[name] = cast(kwargs[name], dtype)
@@ -144,7 +144,7 @@ def _promote(op: schema.Overload) -> Kernel:
 
 
 def _set_dtype(op: schema.Overload) -> Kernel:
-    """An explicit dtype wins."""
+    """Make the kernel of an operator whose `dtype` is float32 under autocast unless it is given."""
     sig = schema.signature(op)
     at = sig.positional.index("dtype") if "dtype" in sig.positional else None
 
@@ -233,7 +233,7 @@ _libraries: dict[frozenset[str], Library] = {}
 
 
 def groups() -> dict[frozenset[str], list[str]]:
-    """The operators of all tables by the set of policies that have them."""
+    """Return the operators of all tables by the set of policies that have them."""
     by_dtypes: dict[frozenset[str], list[str]] = {}
     for name in sorted({name for table in POLICIES.values() for name in table}):
         having = frozenset(policy for policy, table in POLICIES.items() if name in table)

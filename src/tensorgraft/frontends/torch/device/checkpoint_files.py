@@ -82,7 +82,7 @@ def _files_of(metadata: Path) -> set[str]:
     try:
         infos = _Metadata(io.BytesIO(metadata.read_bytes())).load().storage_data.values()
         names = {str(info.relative_path) for info in infos}
-    except Exception as error:  # whatever a pickle can do that is none
+    except Exception as error:  # a file that is no pickle can raise any error
         raise ValueError(f"{metadata} is broken, or is not the metadata of a PyTorch checkpoint: {error}") from error
     return {name for name in names if Path(name).name == name}  # no other is in the folder
 
@@ -171,7 +171,7 @@ def _is_alive(group: Any) -> bool:
 
 
 def _thread_group(group: Any) -> Any:
-    """A group of the same processes; made once, by all of them."""
+    """Return a group of the same processes; made once, by all of them."""
     thread_group = _thread_groups.get(group.group_name)
     if thread_group is None or not _is_alive(thread_group):
         ranks = dist.get_process_group_ranks(group)

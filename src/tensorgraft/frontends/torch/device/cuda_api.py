@@ -18,7 +18,7 @@ import torch
 
 from tensorgraft.frontends.torch.core import devices
 from tensorgraft.frontends.torch.device import cuda_absent, cuda_legacy, module, streams
-from tensorgraft.frontends.torch.device.cuda_translation import Patches, Visible
+from tensorgraft.frontends.torch.device.cuda_translation import Patches, VisibleDevices
 from tensorgraft.frontends.torch.device.runtime import nested_stats
 
 # Functions of `torch.graft` that serve as those of `torch.cuda`: with a device among the arguments, and without.
@@ -47,13 +47,13 @@ def submodules() -> dict[str, types.ModuleType]:
     return {"": torch.cuda, **{n.removeprefix("torch.cuda."): importlib.import_module(n) for n in names}}
 
 
-def current_ordinal(visible: Visible) -> int:
+def current_ordinal(visible: VisibleDevices) -> int:
     """Return the ordinal of the current device among the visible ones; 0 where it is not visible."""
     current = devices.current_index()
     return next((i for i, name in enumerate(visible.names) if devices.slot_named(name).index == current), 0)
 
 
-def install(patches: Patches, visible: Visible) -> None:
+def install(patches: Patches, visible: VisibleDevices) -> None:
     """Make `torch.cuda` the backend's until the patches are undone."""
     replacements: dict[str, Any] = {name: _on_visible(getattr(module, name), visible) for name in ON_A_DEVICE.split()}
     replacements |= {name: getattr(module, name) for name in SHARED.split()}
@@ -85,7 +85,7 @@ def _replace(patches: Patches, modules: dict[str, types.ModuleType], replacement
                 patches.set(owner, name, originals[id(value)][1])
 
 
-def _on_visible(function: Callable[..., Any], visible: Visible) -> Callable[..., Any]:
+def _on_visible(function: Callable[..., Any], visible: VisibleDevices) -> Callable[..., Any]:
     """Wrap a function of the device module, so that it takes devices by the numbers that CUDA gives them."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -97,7 +97,7 @@ def _on_visible(function: Callable[..., Any], visible: Visible) -> Callable[...,
     return call
 
 
-def _functions(visible: Visible) -> dict[str, Any]:
+def _functions(visible: VisibleDevices) -> dict[str, Any]:
     """Return the definitions of this module for `torch.cuda`, by name."""
 
     class Device(module.device):
@@ -180,7 +180,7 @@ _CONSTANT: dict[str, Any] = {
 class Generators(Sequence[Any]):
     """`torch.cuda.default_generators`: the random state of each device that the program sees."""
 
-    def __init__(self, visible: Visible) -> None:
+    def __init__(self, visible: VisibleDevices) -> None:
         self._visible = visible
 
     def __len__(self) -> int:
@@ -221,7 +221,7 @@ class DefaultGenerator:
             return module.initial_seed()
 
 
-def _install_parallel(patches: Patches, visible: Visible) -> None:
+def _install_parallel(patches: Patches, visible: VisibleDevices) -> None:
     """Replace PyTorch's own queries of all devices. `DataParallel` keeps to the first (`runtime.on_one_device`)."""
     # by its full name: the attribute `torch.nn.parallel.data_parallel` is a function, not the module
     parallel = importlib.import_module("torch.nn.parallel.data_parallel")

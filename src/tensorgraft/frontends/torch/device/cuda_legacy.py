@@ -60,7 +60,7 @@ def install(patches: Patches) -> None:
     names = {f"torch.cuda.{name}": cls for name, cls in classes.items()}
 
     def legacy(t: Any) -> Any:
-        """A class, where a string names one."""
+        """Return the class that a string names; other values unchanged."""
         return names.get(t, t) if isinstance(t, str) else t
 
     def type_(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -83,7 +83,7 @@ def install(patches: Patches) -> None:
 
 
 def _install_defaults(patches: Patches, legacy: Callable[[Any], Any]) -> None:
-    """A default tensor type says a device where no default device has been set, or it has been set to None again."""
+    """Let a default tensor type determine the device if no default device is set, or None was set again."""
     original_device, original_type = torch.set_default_device, torch.set_default_tensor_type
     context = next((mode for mode in function_modes() if isinstance(mode, DeviceContext)), None)
     default_state = threading.local()  # PyTorch has a default device for each thread, and one default type

@@ -15,13 +15,12 @@ from tensorgraft.frontends.torch.device import scripted
 from tensorgraft.frontends.torch_entry import patching
 from tensorgraft.hub import registry
 
-CURRENT = object()  # "cuda" without an index: whatever device is the current one then
+CURRENT = object()  # "cuda" without an index: the device that is the current one at the call
 
 
-class Visible:
-    """The devices that a program sees as `cuda:0`, `cuda:1`, ...: those of one backend.
-
-    All of `"jax"`; only the one that is named by `"jax:1"` or `"jax:gpu:0"`.
+class VisibleDevices:
+    """The devices of one backend that a program sees as `cuda:0`, `cuda:1`, ...: all of them for `on="jax"`, only the
+    named one for `"jax:1"` or `"jax:gpu:0"`.
     """
 
     def __init__(self, on: str) -> None:
@@ -36,7 +35,8 @@ class Visible:
         return [self.on, *(f"{self.on}:{i}" for i in range(1, count))]
 
     def index(self, ordinal: int) -> int:
-        """The index of the `graft` device that is `cuda:ordinal`."""
+        """Return the index of the `graft` device that stands for `cuda:ordinal`. Raises RuntimeError as CUDA does if
+        there is none."""
         devices.start_together()
         if ordinal == 0:  # the number of devices is known once the backend's framework is loaded
             return slot_named(self.on).index
@@ -48,7 +48,7 @@ class Visible:
         return slot_named(self.names[ordinal]).index
 
     def in_files(self, device: torch.device) -> str:
-        """Return the name of a device in files: the one by which the program calls it."""
+        """Return the name of a device in files, where it has the program's name for it."""
         return f"cuda:{self.indices.index(device.index)}" if device.index in self.indices else str(device)
 
     @property
@@ -56,14 +56,14 @@ class Visible:
         return [self.index(i) for i in range(len(self.names))]
 
     def translate(self, device: Any) -> Any:
-        """Return `device`, or the `graft` device where it says CUDA."""
+        """Return the `graft` device that stands for `device` if that is one of CUDA, otherwise `device` itself."""
         if device is None:
             return None
         try:
             real = self._translated[device]
         except KeyError:
             real = self._translated[device] = self._translation(device)
-        except TypeError:  # unhashable: not a device, PyTorch says so
+        except TypeError:  # unhashable, so not a device: PyTorch raises the error
             return device
         return devices.slot_at(None).device if real is CURRENT else real
 

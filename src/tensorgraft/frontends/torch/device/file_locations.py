@@ -36,7 +36,7 @@ def location_name(device: torch.device) -> str:
 
 
 def restored(storage: Any, location: Any) -> Any:
-    """The storage on a device of ours, or a former one of CUDA on the CPU; None for other locations."""
+    """Return the storage on a device of ours, or a former one of CUDA on the CPU; None for other locations."""
     if isinstance(location, Location) and location.startswith("cuda") and not torch.cuda.is_available():
         return storage
     if str(location).partition(":")[0] != devices.TYPE:  # a table of the program's may name a `torch.device`

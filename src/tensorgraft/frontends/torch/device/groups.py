@@ -82,7 +82,7 @@ _members: weakref.WeakKeyDictionary[Any, _Members] = weakref.WeakKeyDictionary()
 
 
 def joint(process_group: Any, backend: Backend) -> Group | None:
-    """The processes of a group whose devices compute together; None where they do not, and their hosts do."""
+    """Return the processes of a group whose devices compute together; None where they do not, and their hosts do."""
     if not dist.is_initialized():
         return None
     default = dist.group.WORLD

@@ -203,7 +203,7 @@ def seed_all() -> int:
 
 
 def initial_seed() -> int:
-    """The seed of the current device."""
+    """Return the seed of the current device."""
     return state.random_state(current_device()).seed & 0xFFFFFFFFFFFFFFFF
 
 
@@ -242,7 +242,7 @@ def memory_allocated(device: Device = None) -> int:
 
 
 def max_memory_allocated(device: Device = None) -> int:
-    """The most bytes in use at a time since the program began."""
+    """Return the most bytes in use at a time since the program began."""
     return _slot(device).backend.memory_stats().get("peak", 0)
 
 
@@ -256,7 +256,8 @@ def max_memory_reserved(device: Device = None) -> int:
 
 
 def memory_stats(device: Device = None) -> OrderedDict[str, int]:
-    """The figures under the names that `torch.cuda.memory_stats` gives them; empty where the backend has none."""
+    """Return the figures under the names that `torch.cuda.memory_stats` gives them; empty where the backend has
+    none."""
     stats: OrderedDict[str, int] = OrderedDict()
     for name, figure in _slot(device).backend.memory_stats().items():
         kind = {"allocated": "current", "peak": "peak"}.get(name)

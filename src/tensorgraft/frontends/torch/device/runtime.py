@@ -67,7 +67,7 @@ def capturing(original: Callable[[], bool]) -> Callable[[], bool]:
 
 
 def pin_memory(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """A backend needs no pinned memory: the tensor itself, wherever PyTorch would pin for the device."""
+    """Return the tensor itself if PyTorch would pin it for the device: a backend needs no pinned memory."""
 
     def call(self: torch.Tensor, device: Any = None) -> torch.Tensor:
         if device is not None and torch.device(device).type != devices.TYPE:
@@ -131,8 +131,8 @@ def _resolved(device: Any) -> Any:
 
 
 def context(original: Callable[..., None]) -> Callable[..., None]:
-    """A default device without an index is whatever device is the current one when a tensor is made. (No property:
-    Dynamo reads the attribute.)"""
+    """Replace `DeviceContext.__init__`: a default device without an index means the device that is current when a
+    tensor is made. (It is no property because Dynamo reads the attribute.)"""
     _following.update(
         mode for mode in function_modes() if isinstance(mode, DeviceContext) and mode.device == _WITHOUT_INDEX
     )

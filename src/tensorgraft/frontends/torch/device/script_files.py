@@ -79,7 +79,7 @@ def load(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _portable(source: Any) -> bytes | None:
-    """The archive with other names for the device. None: it has none."""
+    """Return the archive with other names for the device. None: it has none."""
     reader = torch.PyTorchFileReader(source)
     seen_devices: list[str] = []
 
@@ -97,8 +97,8 @@ def _portable(source: Any) -> bytes | None:
 
 
 def _relocated(reader: Any, location: Any) -> bytes | None:
-    """The archive with the device in the places where it is to be: all that was on the device, and under `tensorgraft
-    run` all that was on CUDA. None: as it is."""
+    """Return the archive with the device in the places where it is to be: all that was on the device, and under
+    `tensorgraft run` all that was on CUDA. None: as it is."""
     mark = reader.get_record(_MARK).decode() if reader.has_record(_MARK) else None
     if location is not None and torch.device(location).type == TYPE:
         new_device = str(slot_of(torch.device(location)).device)
@@ -117,7 +117,7 @@ def _relocated(reader: Any, location: Any) -> bytes | None:
 
 
 def _renamed(reader: Any, in_pickles: Rename, in_code: Rename) -> dict[str, bytes]:
-    """The records that have other devices, with these."""
+    """Return the records that have other devices, with these."""
     records = {}
     for name in reader.get_all_records():
         if name.endswith(".pkl"):
@@ -141,7 +141,7 @@ def _constant(rename: Rename, match: re.Match[bytes]) -> bytes:
 
 
 def _pickle(content: bytes, rename: Rename) -> bytes:
-    """A pickle with other strings where it names devices of storages."""
+    """Return a pickle with other strings where it names devices of storages."""
     parts, at = [], 0
     for code, value, start in pickletools.genops(content):
         if code.name == "BINUNICODE" and isinstance(value, str) and start is not None and value.isascii():
@@ -153,7 +153,7 @@ def _pickle(content: bytes, rename: Rename) -> bytes:
 
 
 def _archive(reader: Any, records: dict[str, bytes]) -> bytes:
-    """The archive of `reader` with other records."""
+    """Return the archive of `reader` with other records."""
     out = io.BytesIO()
     writer = torch.PyTorchFileWriter(out)
     for name in {**dict.fromkeys(reader.get_all_records()), **records}:

@@ -1,7 +1,7 @@
 """TorchScript modules on the device.
 
-A `ScriptModule` holds its parameters in C++. One that moves keeps its identity in Python and becomes another tensor to
-C++ (`conversion.exchange`): that one is put where the one before was, wherever a `ScriptModule` has it.
+A `ScriptModule` holds its parameters in C++. A parameter that is moved to the device keeps its identity in Python, but
+is another tensor to C++ (`conversion.exchange`). So every `ScriptModule` that has the former tensor gets the new one.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ def install() -> None:
     conversion.on_exchange.append(_update_reference)
 
 
-def telling(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A call of TorchScript, which makes errors of its own of those of kernels, of some without their text."""
+def with_kernel_errors(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Replace `__call__` of a TorchScript function or method, which replaces errors of kernels by its own, some of them
+    without the text: the error then has the text of the kernel's error."""
 
     @functools.wraps(original)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -57,8 +58,8 @@ def telling(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_text(text: str, cause: BaseException) -> BaseException:
-    """TorchScript's error with the text of the one that it is made of, as if C++ had raised that."""
-    if isinstance(cause, TracedValueError):  # says itself where the program is, and what to do
+    """Return TorchScript's error with the text of its cause, as if the cause had been raised in C++."""
+    if isinstance(cause, TracedValueError):  # its text already names the line and the remedy
         return cause.with_traceback(None)
     location = text[: text.find("\nRuntimeError: ", text.rfind("<--- HERE"))]
     kind = NotImplementedError if isinstance(cause, NotImplementedError) else RuntimeError
@@ -117,7 +118,7 @@ def _update_reference(x: torch.Tensor, before: torch.Tensor) -> None:
                     module._c.setattr(name, map_nested(lambda t: x if t is before else t, attribute))
 
 
-# ---- what a trace of `tg.jit` asks of modules ------------------------------------------------------------------------
+# ---- modules in traces of `tg.jit` -----------------------------------------------------------------------------------
 
 
 def with_parts(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Module]:
@@ -159,7 +160,7 @@ def _plain(value: Any) -> bool:
 
 
 class ScriptAttributes:
-    """The plain attributes of a `ScriptModule`, which its code reads unseen."""
+    """The plain attributes of a `ScriptModule`. Its code reads them in C++, where a trace cannot record the reads."""
 
     def __init__(self, module: Any) -> None:
         self._module = module

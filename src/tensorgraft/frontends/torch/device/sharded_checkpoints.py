@@ -44,7 +44,7 @@ class HeldPieces:
         return {at: torch.Size(self._of_tensor(shape(piece))) for at, piece in self._pieces_at.items()}
 
     def get(self, offset: Offset) -> Tensor:
-        """A copy of a piece, on the CPU."""
+        """Return a copy of a piece, on the CPU."""
         xp = self._cell.backend
         with xp.scope():
             host = numpy_to_cpu(np.array(xp.to_numpy(self._pieces_at[offset]), order="C"))

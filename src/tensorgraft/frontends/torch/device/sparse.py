@@ -94,7 +94,7 @@ def _new(t: Tensor, *args: Any, device: Any = None) -> Tensor:
 
 
 def legacy(dtype: torch.dtype, device: Any, *args: Any) -> Tensor:
-    """A sparse tensor as PyTorch before 0.4 made one: of indices, values and perhaps a size, or of a size."""
+    """Return a sparse tensor as PyTorch before 0.4 made one: of indices, values and perhaps a size, or of a size."""
     if args and isinstance(args[0], Tensor):
         return torch.sparse_coo_tensor(*args, dtype=dtype, device=device)
     size = args[0] if len(args) == 1 and not isinstance(args[0], int) else args or (0,)
@@ -117,7 +117,7 @@ def _writing(kernel: Callable[..., Any], in_place: bool) -> Callable[..., Any]:
 
 
 def _entry(op: Any, kernel: Callable[..., Any] | None, keys: Any = _SPARSE_CPU) -> Callable[..., Any]:
-    """A kernel of ours, or PyTorch's own under `keys`."""
+    """Return a kernel of ours, or PyTorch's own under `keys`."""
     name = schema.short_name(op)
     signature, redispatch, on_any_device = schema.signature(op), op.redispatch, name in ANYWHERE
 
@@ -162,7 +162,7 @@ def _check_devices(tensors: list[Tensor]) -> None:
 
 
 def _as_tensor(like: Tensor, number: complex) -> Tensor:
-    """A tensor on the CPU that promotes with `like` as the number does, and has all of its digits."""
+    """Return a tensor on the CPU that promotes with `like` as the number does, and has all of its digits."""
     dtype = torch.result_type(like, number)
     if dtype.is_complex == like.is_complex() and dtype.is_floating_point == like.is_floating_point():
         integer_dtype = dtype if dtype is torch.bool else torch.int64

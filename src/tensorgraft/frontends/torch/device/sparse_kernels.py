@@ -30,7 +30,7 @@ def kernel(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def coo(indices: Tensor, values: Tensor, size: Sequence[int], coalesced: bool = False) -> Tensor:
-    """A sparse tensor of indices (sparse dims, nonzeros) and values (nonzeros, ...)."""
+    """Return a sparse tensor of indices (sparse dims, nonzeros) and values (nonzeros, ...)."""
     return _coo(
         indices.size(0),
         values.dim() - 1,
@@ -46,7 +46,7 @@ def coo(indices: Tensor, values: Tensor, size: Sequence[int], coalesced: bool = 
 
 
 def keys_of(indices: Tensor, size: Sequence[int]) -> Tensor:
-    """One int64 for each column of `indices`, in lexicographic order."""
+    """Return one int64 for each column of `indices`, in lexicographic order."""
     keys = indices.new_zeros(indices.size(1))
     for row, n in zip(indices, size, strict=True):
         keys = keys * n + row
@@ -78,7 +78,7 @@ def _matches(table: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _values_at(x: Tensor, keys: Tensor) -> Tensor:
-    """The values of a coalesced tensor at keys, 0 where it has none."""
+    """Return the values of a coalesced tensor at keys, 0 where it has none."""
     table = _keys(x)
     if not table.numel():
         return x._values().new_zeros((keys.numel(), *x.size()[x.sparse_dim() :]))
@@ -88,7 +88,7 @@ def _values_at(x: Tensor, keys: Tensor) -> Tensor:
 
 
 def _column(of: Tensor, values: Tensor) -> Tensor:
-    """A vector for the nonzeros, to broadcast with their values."""
+    """Return a vector for the nonzeros, to broadcast with their values."""
     return of.reshape(-1, *(1,) * (values.dim() - 1))
 
 
@@ -182,7 +182,8 @@ def sparse_mask(x: Tensor, mask: Tensor) -> Tensor | None:
 
 @kernel("_sparse_mask_projection")
 def _sparse_mask_projection(x: Tensor, mask: Tensor, accumulate_matches: bool = False) -> Tensor:
-    """The values of `x` where the mask has an element, 0 elsewhere; `accumulate_matches`: times how many it has."""
+    """Return the values of `x` where the mask has an element, 0 elsewhere; `accumulate_matches`: times how many it
+    has."""
     ones_each = torch.ones(mask._indices().shape[1], dtype=torch.int64, device=x.device)
     counts = _values_at(coo(mask._indices(), ones_each, _sparse_size(mask)).coalesce(), _keys(x))
     if not accumulate_matches:
@@ -195,7 +196,7 @@ def _sparse_mask_projection(x: Tensor, mask: Tensor, accumulate_matches: bool = 
 
 
 def _product(rows: Tensor, columns: Tensor, values: Tensor, height: int, dense: Tensor) -> Tensor:
-    """The matrix (height, m) that nonzeros in rows and columns make of one (n, m)."""
+    """Return the matrix (height, m) that nonzeros in rows and columns make of one (n, m)."""
     zeros = dense.new_zeros((height, dense.size(1)))
     return zeros.index_add(0, rows, values.unsqueeze(1) * dense.index_select(0, columns))
 

@@ -89,7 +89,7 @@ def reinterpret(storage: UntypedStorage, dtype: torch.dtype) -> None:
 
 @method("data_ptr")
 def address(self: UntypedStorage) -> int:
-    """A number for the storage's place, as `data_ptr` gives; 0 where the storage is empty."""
+    """Return a number for the storage's place, as `data_ptr` gives; 0 where the storage is empty."""
     global _next_address
     at = getattr(self, "address", None)
     if at is None:

@@ -57,6 +57,6 @@ class collected:
 
 
 def raise_failed(xp: Backend, arrays: Sequence[Array], verifiers: Sequence[Verifier]) -> None:
-    """The checks of a program that has run: its last outputs."""
+    """Raise the errors of checks of a program that has run; their values are its last outputs."""
     for value, verify in zip(arrays[-len(verifiers) :], verifiers, strict=True):
         check(xp, value, verify)

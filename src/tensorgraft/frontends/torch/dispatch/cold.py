@@ -246,7 +246,8 @@ class ColdOperator:
         return backend
 
     def at_once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call of an operator that is never compiled, since the shapes of its results depend on values."""
+        """Compute a call of an operator that is never compiled, since the shapes of its results depend on values.
+        Returns MISS if the cold tier cannot."""
         cells = [cell_of(t) for t in tensors_in(args, kwargs) if t.device.type == TYPE]
         backend = cells[0].backend if cells else None
         if not tiered() or backend is None or backend.cold is None or not self._on_cpu:
@@ -400,7 +401,7 @@ class ColdOperator:
 
 
 def _without_offsets(name: str, key: Any) -> tuple[Any, ...]:
-    """A call wherever its tensors lie in their storages."""
+    """Return the key of a call without the offsets of its tensors in their storages."""
     return name, *[p[:3] if p.__class__ is tuple and len(p) == 4 else p for p in key]
 
 
@@ -512,7 +513,7 @@ def _rare_results(out: Any, backend: Backend, operands: Sequence[Any]) -> Any:
 
 
 def _header(out: Tensor, backend: Backend) -> Header | None:
-    """The header of tensors like a result that fills its memory, and is no conjugate."""
+    """Return the header of tensors like a result that fills its memory, and is no conjugate."""
     numpy_dtype(out.dtype)  # raises for dtypes that no backend has, as a plan does
     size, stride = tuple(out.shape), out.stride()
     if out.dtype.is_complex or not is_dense(size, stride):

@@ -1,4 +1,4 @@
-"""Operators whose results' shapes or types depend on values: run at once, operation by operation, without a plan."""
+"""Operators whose results' shapes or types depend on values. They run without a plan and uncompiled."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Tensor = torch.Tensor
 
 
 def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a kernel whose results' shapes or types depend on values: at once, uncompiled."""
+    """Run the kernel of an operator whose results' shapes or types depend on values, uncompiled."""
     all_tensors = tensors_in(args, kwargs)
     slot = slot_of_call(operator, args, kwargs, all_tensors)
     sig = operator.signature
@@ -92,7 +92,7 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def _laid_out(xp: Backend, slot: Slot, out: Any, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Arrays as tensors with the strides that a rule gives them."""
+    """Return arrays as tensors with the strides that a rule gives them."""
     results, structure = describe(rule(map_nested(partial(meta_of, xp), out), *args, **kwargs))
     assert results is not None
     tensors = []
@@ -101,5 +101,5 @@ def _laid_out(xp: Backend, slot: Slot, out: Any, rule: Rule, args: tuple[Any, ..
         with xp.scope():
             array = lay_out(xp, array, result)
         cell = state.created(stored(array, slot.backend))
-        tensors.append(attach(cell, slot, *result))  # under the program's modes
+        tensors.append(attach(cell, slot, *result))  # with the program's dispatch modes active
     return tensors[0] if structure is None else structure(tensors)

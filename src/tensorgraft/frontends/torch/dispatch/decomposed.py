@@ -1,7 +1,7 @@
 """PyTorch's decompositions as kernels: run on tensors around traced arrays, so that a plan compiles them as a whole.
 
-Where nothing compiles (NumPy) a plan has the decomposition recorded, once, and runs the operations of the hub that it
-came down to: PyTorch's Python takes tens of times as long as they do. Kernels that are written in operators are
+On a backend that does not compile (NumPy), a plan records the decomposition once, and then runs the recorded operations
+of the hub: PyTorch's Python code takes tens of times as long as they do. Kernels that are written in operators are
 recorded, too.
 """
 
@@ -31,7 +31,7 @@ from tensorgraft.hub.recorded.tracing import program_backend, record
 
 @contextlib.contextmanager
 def own_trace() -> Iterator[None]:
-    """Inside a program that a backend traces on its own, storages are not those of the capture around it."""
+    """A context for a program that a backend traces by itself: its storages do not belong to the enclosing capture."""
     before, state.now.capture = state.now.capture, None
     try:
         yield
@@ -47,7 +47,8 @@ def decomposed_spec(op: schema.Overload, decomposition: Callable[..., Any]) -> S
 
     @contextlib.contextmanager
     def descending() -> Iterator[None]:
-        """Some decompositions come down to the operator itself: the CPU computes that one."""
+        """A context for one decomposition. Some decompositions call the operator itself again, which is then computed
+        on the CPU."""
         thread_state.depth = getattr(thread_state, "depth", 0) + 1
         before, state.now.decomposing = state.now.decomposing, True
         try:
@@ -87,7 +88,7 @@ def decomposed_spec(op: schema.Overload, decomposition: Callable[..., Any]) -> S
 
 
 class Replayed:
-    """The kernel of a decomposition for one plan, whose calls differ in the values of arrays alone."""
+    """The kernel of a decomposition for one plan, whose calls differ only in the values of arrays."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn = fn
@@ -133,7 +134,7 @@ class Replayed:
             return lambda xp, *arrays: computed(*arrays)[0]
         flat = not any(a is not x and xp.is_array(x) for a in (*args, *kwargs.values()) for x in optree.tree_leaves(a))
         row: Any = tuple(range(structure.num_leaves))
-        as_they_come = structure == optree.tree_structure(row)
+        is_flat_tuple = structure == optree.tree_structure(row)
 
         def replay(xp: Backend, *args: Any, **kwargs: Any) -> Any:
             operands = (*args, *[kwargs[n] for n in names]) if names else args
@@ -143,7 +144,7 @@ class Replayed:
             if single:
                 return outputs[0]
             results = outputs[: structure.num_leaves]
-            return results if as_they_come else optree.tree_unflatten(structure, results)
+            return results if is_flat_tuple else optree.tree_unflatten(structure, results)
 
         def checked(xp: Backend, *args: Any, **kwargs: Any) -> Any:
             # computed before it is checked: errors are raised by the kernel itself

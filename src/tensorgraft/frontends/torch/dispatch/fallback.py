@@ -141,7 +141,7 @@ def announce(name: str) -> None:
 
 
 def compute_on_cpu(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The same, without a count: for operators whose place is the CPU."""
+    """Compute a call on the CPU as `on_cpu` does, but without counting it: for operators that belong there."""
     slot = None
     pairs: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 

@@ -34,7 +34,7 @@ class NotLent(Exception):
 
 
 def rows(t: Tensor) -> Any:
-    """The host array of a dense tensor, its axes in the order in which they lie."""
+    """Return the host array of a dense tensor, its axes in the order in which they lie."""
     if _now.capture is not None:  # the capture observes the program's computations on the CPU
         with disable_current_modes():
             return _rows(t)
@@ -54,7 +54,7 @@ host_view[Tensor] = rows
 
 
 def memory(cell: Storage) -> Tensor:
-    """A CPU tensor over all of a storage's memory, to be read. Raises NotLent."""
+    """Return a CPU tensor over all of a storage's memory, to be read. Raises NotLent."""
     if cell.__class__ is ColdStorage:
         return cell.cold
     if cell.shared and not cell.backend.host_visible:  # others may write it, and a copy would not see that
@@ -125,7 +125,7 @@ def hosted(slot: Slot, host: Tensor) -> Tensor:
 
 
 def copied(slot: Slot, host: Tensor) -> Tensor:
-    """A tensor on the device with the values of `host`, whatever its memory is, and its strides."""
+    """Return a tensor on the device with the values of `host`, whatever its memory is, and its strides."""
     results, _ = describe(host)
     assert results is not None and results[0] is not None
     dtype, size, stride, nbytes = results[0]
@@ -146,7 +146,7 @@ def tier(backend: Backend, elements: int) -> bool:
 
 
 def to_cpu(t: torch.Tensor) -> torch.Tensor:
-    """A CPU tensor with the same values and strides (where these are dense)."""
+    """Return a CPU tensor with the same values and strides (where these are dense)."""
     if t.dim() > MOST_AXES:
         squeezed = to_cpu(t.squeeze())
         return (
@@ -168,7 +168,7 @@ def to_cpu(t: torch.Tensor) -> torch.Tensor:
 
 
 def from_cpu(t: torch.Tensor, slot: Slot) -> torch.Tensor:
-    """A tensor on the device with the values, and where these are dense the strides, of a CPU tensor."""
+    """Return a tensor on the device with the values, and where these are dense the strides, of a CPU tensor."""
     if t.is_sparse:
         return t.to(slot.device)
     absent_layouts.check(t)

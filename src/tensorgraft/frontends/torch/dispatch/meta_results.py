@@ -82,8 +82,8 @@ def abstract_call(
 def _resized_on_the_cpu(
     operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[list[str] | None, dict[str, tuple[tuple[int, ...], tuple[int, ...]]]]:
-    """Return what the CPU's kernel makes of `out=` tensors of these sizes: its warnings (some kernels warn, some do
-    not, some in other words), None where it cannot be asked; and the sizes and strides by name."""
+    """Run the CPU's kernel on zeros with `out=` tensors of these sizes. Return (its warnings about resizing, which
+    differ between kernels, or None where it cannot be run; the sizes and strides of the `out=` tensors by name)."""
     silent = not any(
         t.numel() for t in tensors_in([operator.signature.bind(args, kwargs)[n] for n in operator.writes], {})
     )
@@ -101,8 +101,8 @@ def _resized_on_the_cpu(
 
 
 def _as_on_the_cpu(operator: Operator, args: list[Any], kwargs: dict[str, Any], result: Any) -> Any:
-    """The result with the strides that the CPU gives it. Those of elementwise operators are PyTorch's iterator's: its
-    meta functions that are written in Python have others."""
+    """Return the result with the strides that it has on the CPU. PyTorch's meta functions in Python give results of
+    elementwise operators other strides than its iterator (`TensorIterator`)."""
     rule = LAYOUTS.get(operator.name)
     if rule is not None:
         return rule(result, *args, **kwargs)
@@ -110,6 +110,7 @@ def _as_on_the_cpu(operator: Operator, args: list[Any], kwargs: dict[str, Any], 
 
 
 def _iterated(operator: Operator, result: Tensor, operands: list[Tensor]) -> Tensor:
+    """Return the result of an elementwise operator with the strides that PyTorch's iterator gives it."""
     if operator.spec.promotion is None or operator.spec.meta is not True or not result.numel():
         return result
     shape = tuple(result.shape)
@@ -119,7 +120,7 @@ def _iterated(operator: Operator, result: Tensor, operands: list[Tensor]) -> Ten
     return strided(result, strides)
 
 
-_SMALL = 1 << 24  # elements of all tensors of a call: the CPU is not called with more
+_SMALL = 1 << 24  # the CPU's kernel is not called on zeros if the tensors have more elements than this in all
 
 
 def _is_large(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -129,8 +130,10 @@ def _is_large(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 def _ask_the_cpu(
     operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
 ) -> tuple[Any, list[Any], dict[str, Any]]:
-    """PyTorch's Python meta functions say some things in other words than its kernels, and refuse some that these do.
-    So where one fails, the CPU's kernel has the last word, on zeros: (its result, its arguments)."""
+    """Call the CPU's kernel on zeros, after the meta function failed with `error`. PyTorch's meta functions in Python
+    word some errors differently from its kernels, and refuse some calls that the kernels accept.
+
+    Returns (its result, its arguments, its keyword arguments)."""
     if _is_large(args, kwargs):
         raise error from None
     concrete = operator.spec.concrete
@@ -164,10 +167,9 @@ def resize_out(out: Tensor, size: tuple[int, ...], stride: tuple[int, ...], warn
     set_storage(out, resized.untyped_storage(), offset, size, stride)
 
 
-def resized_though_refused(
-    op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
-) -> None:
-    """Some of the CPU's kernels make `out=` tensors as large as their results before they refuse a call (`error`)."""
+def resize_after_error(op: schema.Overload, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> None:
+    """Resize the `out=` tensors of a call that failed with `error`, if the CPU's kernel does: some kernels resize them
+    before they check their other arguments."""
     unasked = schema.short_name(op) in OUT_OF_BOUNDS or _is_large(args, kwargs)
     if unasked or state.now.capture is not None or not isinstance(error, RuntimeError | ValueError | IndexError):
         return
@@ -180,7 +182,7 @@ def resized_though_refused(
         for name in sig.written:
             if before[name].size() != resized_out[name].size():
                 resize_out(before[name], tuple(resized_out[name].size()), resized_out[name].stride())
-    except Exception:  # another reason than ours
+    except Exception:  # zeros made the kernel fail for another reason than `error`
         return
 
 
@@ -193,7 +195,7 @@ def has_room(out: Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> boo
 
 
 def copied_out(op: schema.Overload, functional: schema.Overload) -> Callable[..., Any]:
-    """An `out=` overload as the functional one, whose results are copied."""
+    """Return an implementation of an `out=` overload: the functional overload, whose results are copied."""
     names = tuple(a.name for a in op._schema.arguments if a.kwarg_only and a.alias_info is not None)
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -202,7 +204,7 @@ def copied_out(op: schema.Overload, functional: schema.Overload) -> Callable[...
         try:
             result = functional(*args, **kwargs)
         except Exception as error:
-            resized_though_refused(op, args, all_kwargs, error)
+            resize_after_error(op, args, all_kwargs, error)
             raise
         for out, value in zip(outs, result if isinstance(result, tuple) else (result,), strict=True):
             if not torch.can_cast(value.dtype, out.dtype):

@@ -46,7 +46,7 @@ def check_overlap(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def _span(t: Tensor) -> tuple[int, int]:
-    """The bytes of its storage between a tensor's first and last element."""
+    """Return the bytes of its storage between a tensor's first and last element."""
     begin = int(t.storage_offset())
     end = begin + 1 + sum((n - 1) * s for n, s in zip(t.size(), t.stride(), strict=True))
     return begin * t.itemsize, end * t.itemsize

@@ -17,7 +17,7 @@ from tensorgraft.frontends.torch.dispatch import checks, fallback
 from tensorgraft.frontends.torch.dispatch.cold import MISS, ColdOperator
 from tensorgraft.frontends.torch.dispatch.cold import plans as compiled_plans
 from tensorgraft.frontends.torch.dispatch.concrete import run_concrete
-from tensorgraft.frontends.torch.dispatch.meta_results import resized_though_refused
+from tensorgraft.frontends.torch.dispatch.meta_results import resize_after_error
 from tensorgraft.frontends.torch.dispatch.offsets import without_offsets
 from tensorgraft.frontends.torch.dispatch.overlap import relation
 from tensorgraft.frontends.torch.dispatch.plan import Plan
@@ -51,7 +51,7 @@ class PlannedOperator:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> tuple[Plan, list[Any]]:
-        """The plan of a call, and its offsets that are operands. `full`: the key as it is kept."""
+        """Return the plan of a call, and its offsets that are operands. `full`: the key as it is kept."""
         table = self._operator.calls
         if _now.capture is not None or (backend is not None and backend.records):
             table = self._recorded
@@ -87,7 +87,7 @@ class PlannedOperator:
     def run(
         self, plan: Plan, cells: list[Storage], inputs: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """A plan's first call, every call in a trace, and those with more to do than to compute and to write."""
+        """Run a plan at its first call, in traces, and whenever more has to be done than to compute and write."""
         if plan.prepare is not None:
             return self._resized(plan, args, kwargs)
         if plan.run is None:
@@ -121,7 +121,7 @@ class PlannedOperator:
         return results[0] if plan.structure is None else plan.structure(results)
 
     def run_concrete(self, *args: Any, **kwargs: Any) -> Any:
-        """A call that is never compiled: the shapes of its results depend on values."""
+        """Make a call that is never compiled, since the shapes of its results depend on values."""
         if _now.capture is None and (out := self._cold.at_once(args, kwargs)) is not MISS:
             return out
         try:
@@ -133,7 +133,8 @@ class PlannedOperator:
             return fallback.on_cpu(self._operator.op, args, kwargs)
 
     def _resized(self, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call whose `out=` tensors are resized first, and written as those of their size."""
+        """Make a call whose `out=` tensors have to be resized: resize them, then call with tensors of the right
+        size."""
         assert plan.prepare is not None
         outs = set(map(id, tensors_in([kwargs[name] for name in self._operator.writes if name in kwargs], {})))
         if any(id(t) in outs for t in tensors_in(args, {})):  # read as it was
@@ -148,7 +149,7 @@ class PlannedOperator:
     def _computed(
         self, plan: Plan, cells: list[Storage], inputs: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Sequence[Any] | None:
-        """The arrays that a plan computes; None: the backend cannot, and the CPU does it from now on."""
+        """Return the arrays that a plan computes; None: the backend cannot, and the CPU does it from now on."""
         assert plan.run is not None
         try:
             if plan.familiar:
@@ -179,7 +180,7 @@ class PlannedOperator:
         if self._writes and _now.capture is None:
             self._count_versions(error, plan, args, kwargs)
             if self._operator.kind == "out" and isinstance(error, Exception):
-                resized_though_refused(self._operator.op, args, kwargs, error)
+                resize_after_error(self._operator.op, args, kwargs, error)
 
     def _count_versions(
         self, error: BaseException, plan: Plan | None, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -111,7 +111,7 @@ def _make_plan(
 
 
 def _elementwise(outline: Outline | None, tensors: Sequence[Tensor]) -> list[Result] | None:
-    """The result of an elementwise operator whose dtype is known. None: PyTorch has to be asked."""
+    """Return the result of an elementwise operator whose dtype is known. None: PyTorch has to be asked."""
     if outline is None or outline.result_dtype is None:
         return None
     known = pointwise(tensors)
@@ -128,7 +128,7 @@ def backend_of(tensors: Sequence[Tensor], slot: Slot) -> Backend:
 
 
 def uncompiled(plan: Plan) -> Callable[..., tuple[Array, ...]]:
-    """The plan's program, run as it is: for a decomposition that asks for values."""
+    """Return the plan's program without compilation, for a decomposition that needs values."""
     assert plan.program is not None
     plan.run = _in_scope(plan.xp or plan.slot.backend, plan.program)
     return plan.run
@@ -153,8 +153,8 @@ def device_error(op: str, tensors: Sequence[Tensor]) -> RuntimeError:
 def slot_of_call(
     operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], all_tensors: Sequence[Tensor]
 ) -> Slot:
-    """The device of a call, whose tensors are `all_tensors`. Raises RuntimeError where these are on several, as PyTorch
-    does; CPU tensors are allowed where they have no axes, and where the kernel says so (indices)."""
+    """Return the device of a call, whose tensors are `all_tensors`. Raises RuntimeError where these are on several, as
+    PyTorch does; CPU tensors are allowed where they have no axes, and where the kernel says so (indices)."""
     devices = {t.device for t in all_tensors}
     own_devices = [device for device in devices if device.type == TYPE]
     if not own_devices:

@@ -55,8 +55,8 @@ def make_program(
     outline: Outline,
     moved: dict[str, Any],
 ) -> Callable[..., tuple[Array, ...]]:
-    """(the storages' arrays, the offsets that are operands, the inputs) -> (the written storages' new arrays, then the
-    results)."""
+    """Make the function from (the storages' arrays, the offsets that are operands, the inputs) to (the new arrays of
+    written storages, then the results)."""
     geometries = [geometry_of(t) for t in tensors]
     references, array_count = reaches_of(geometries, forms)
     fixed = dict(moved)
@@ -303,8 +303,8 @@ _EXACT = frozenset({dtypes.float32, dtypes.float64})  # dtypes for which a Pytho
 
 
 def as_dtype(xp: Backend, v: Any, dtype: np.dtype) -> Array:
-    """A number, a host array or an array of the backend as an array of a dtype; integers wrap as in C. A number is a
-    constant that a compiler sees (an exponent of 3 is two products), where a host array is an input."""
+    """Return a number, a host array or an array of the backend as an array of a dtype; integers wrap as in C. A number
+    is a constant that a compiler sees (an exponent of 3 is two products), where a host array is an input."""
     if v.__class__ is float and dtype in _EXACT and not _MOST < abs(v) < math.inf:
         return xp.full((), v, dtype)
     if isinstance(v, int | float | complex | np.ndarray):
@@ -331,7 +331,7 @@ def convert(xp: Backend, x: Array, dtype: np.dtype) -> Array:
 
 
 def _key(xp: Backend, words: Any) -> Array:
-    """The Threefry key of a draw: its seed, with its number folded in."""
+    """Return the Threefry key of a draw: its seed, with its number folded in."""
     words = xp.asarray(words) if isinstance(words, np.ndarray) else words
     if xp.shape(words) == (2,):  # it is one
         return words
@@ -355,7 +355,8 @@ def _describe_arrays(xp: Backend, out: Any, written_count: int) -> tuple[list[Re
 
 
 def lay_out(xp: Backend, array: Array, result: Result) -> Array:
-    """A result as its new storage keeps it: of the right dtype, its axes ordered by falling stride, zeros in gaps."""
+    """Return a result as its new storage keeps it: of the right dtype, its axes ordered by falling stride, zeros in
+    gaps."""
     assert result is not None
     return _layer(xp, result)(array)
 

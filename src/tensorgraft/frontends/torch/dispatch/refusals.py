@@ -166,7 +166,7 @@ def _widened(a: Any) -> Any:
 
 
 def on_the_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The arguments with copies on the CPU. Raises TracedValueError for a tensor without values."""
+    """Return the arguments with copies on the CPU. Raises TracedValueError for a tensor without values."""
     pairs: dict[int, Tensor] = {}
 
     def down(a: Any) -> Any:

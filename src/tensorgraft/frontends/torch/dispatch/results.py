@@ -26,7 +26,7 @@ def conjugated(t: Tensor) -> Tensor:
 
 
 def describe(result: Any) -> tuple[list[Result] | None, Structure | None]:
-    """The new tensors of a result of the meta function, and how to put them together."""
+    """Return the new tensors of a result of the meta function, and how to put them together."""
     if result is None:
         return None, None
     if isinstance(result, Tensor):

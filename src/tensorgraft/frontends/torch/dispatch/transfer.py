@@ -41,7 +41,8 @@ def _touch(*tensors: Tensor) -> None:
 
 
 def _resolved(x: Tensor) -> Tensor:
-    """A lazy conjugate or negative as its values. PyTorch itself would see to it, but not inside of a dispatch mode."""
+    """Return a lazy conjugate or negative as its values. PyTorch itself would see to it, but not inside of a dispatch
+    mode."""
     return x.resolve_conj().resolve_neg() if x.is_conj() or x.is_neg() else x
 
 
@@ -102,7 +103,8 @@ def resolving(clone: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def numbers_as_tensors(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A kernel of an operator that PyTorch calls with numbers for tensors, and does not take them from Python."""
+    """Return a kernel of an operator that PyTorch calls with numbers for tensors, and does not take them from
+    Python."""
 
     def with_tensors(*args: Any, **kwargs: Any) -> Tensor:
         tensor = next(a for a in args if isinstance(a, Tensor))
@@ -114,8 +116,8 @@ def numbers_as_tensors(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def resolved(name: str, signature: Signature, call: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel of an operator to which PyTorch gives lazy conjugates as they are (matrix products, whose BLAS has a
-    flag for them)."""
+    """Return a kernel of an operator to which PyTorch gives lazy conjugates as they are (matrix products, whose BLAS
+    has a flag for them)."""
 
     def resolve(*args: Any, **kwargs: Any) -> Any:
         lazy = [t for t in (*args, *kwargs.values()) if isinstance(t, Tensor) and (t.is_conj() or t.is_neg())]

@@ -19,8 +19,8 @@ def is_exported(program: Any) -> TypeGuard[torch.export.ExportedProgram | GraphM
 
 
 def on_device(program: torch.export.ExportedProgram | GraphModule, device: torch.device) -> torch.nn.Module:
-    """A module that makes its tensors on `device`. Its parameters and buffers are the program's own, which stays as it
-    is."""
+    """Return a module that makes its tensors on `device`. Its parameters and buffers are the program's own, which stays
+    as it is."""
     root = program.module() if isinstance(program, torch.export.ExportedProgram) else program
     tensors = itertools.chain(root.parameters(), root.buffers())
     module = copy.deepcopy(root, {id(t): t for t in tensors})

@@ -48,7 +48,7 @@ class GraphCapture(PureCapture):
         self._repeated_draws: list[Array] = []  # the words of draws that are made once more
 
     def begin(self, node: int) -> None:
-        """The draws that follow are of this node, wherever the graph is parted."""
+        """Number the following draws as those of this node, so that they do not depend on how the graph is divided."""
         self._next = (node, 0)
 
     def created(self, cell: Storage, location: Place | None = None) -> None:
@@ -77,7 +77,7 @@ class GraphCapture(PureCapture):
 
 
 def call_node(node: Node, environment: dict[Node, Any], slot: Slot) -> Any:
-    """The value of a node on the device `slot`, given those that it needs. Raises Untraceable."""
+    """Return the value of a node on the device `slot`, given those that it needs. Raises Untraceable."""
 
     def value_of(a: Any) -> Any:
         if isinstance(a, Node):
@@ -115,7 +115,7 @@ def _takes_device(target: Any) -> bool:
 
 
 def as_function(module: GraphModule, slot: Slot) -> Callable[..., Any]:
-    """A branch or a loop body as a function of tensors on the device."""
+    """Return a branch or a loop body as a function of tensors on the device."""
 
     def call(*args: Any) -> Any:
         environment: dict[Node, Any] = {}
@@ -196,7 +196,7 @@ def _no_operand(*args: Any, **kwargs: Any) -> Any:
 
 
 def _run_and_save_rng_state(op: Any, *args: Any, **kwargs: Any) -> Any:
-    """An operator that a backward pass computes again: its random state, and its results."""
+    """Run an operator that a backward pass computes again. Returns (its random state, its results)."""
     capture = _capture()
     words = capture.draw()
     with capture.drawing_again(words):

@@ -143,7 +143,7 @@ def departure(slot: Slot, device: torch.device) -> Callable[[Array], Any]:
 
 
 def _resizable(depart: Callable[[Array], Tensor]) -> Callable[[Array], Tensor]:
-    """A result without elements has memory of PyTorch's own: as `out=` it is given a size."""
+    """Give results without elements memory of PyTorch's own, since they may be resized as `out=`."""
 
     def departed(array: Array) -> Tensor:
         t = depart(array)

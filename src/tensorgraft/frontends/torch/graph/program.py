@@ -59,7 +59,7 @@ class Piece:
         self._cold = Counts()
 
     def __call__(self, values: Sequence[Any], seed: np.ndarray | None) -> list[Any]:
-        """The outputs, given the inputs (tensors and numbers) and the seed (uint32 (2,)) of random nodes."""
+        """Return the outputs, given the inputs (tensors and numbers) and the seed (uint32 (2,)) of random nodes."""
         key = (policy(), *[_signature(values[i]) for i in self._varying])
         program = self._programs.get(key)
         if program is None and self._plain and self._cold.waits(self.slot.backend, key, len(self._programs)):
@@ -77,7 +77,7 @@ class Piece:
         return program(values, seed)
 
     def _by_pytorch(self, values: Sequence[Any]) -> list[Any]:
-        """A call for sizes that have not come back yet."""
+        """Run the graph node by node, for sizes that have not occurred often enough to be compiled."""
         environment: dict[Node, Any] = dict(zip(self.inputs, values, strict=True))
         with torch.no_grad(), without_autocast():
             for _, node in self.nodes:
@@ -104,7 +104,7 @@ def _signature(value: Any) -> Any:
 
 
 class FxProgram:
-    """A piece for inputs that look like `values`."""
+    """A piece of the graph, compiled for inputs of the shapes and dtypes of `values`."""
 
     def __init__(self, piece: Piece, values: Sequence[Any]) -> None:
         self.piece, self.backend = piece, piece.slot.backend
@@ -153,7 +153,7 @@ class FxProgram:
             capture.restore()
 
     def _leave(self, results: list[Any], inputs: dict[Storage, int]) -> tuple[Array, ...]:
-        """The arrays that the program returns; how the results are found in them."""
+        """Return the arrays that the program returns; how the results are found in them."""
         cells: list[Storage] = []
         self._gives, self._exits = [], []
         for node, result in zip(self.piece.outputs, results, strict=True):

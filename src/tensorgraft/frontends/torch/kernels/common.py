@@ -15,7 +15,7 @@ from tensorgraft.hub.value import AnyArray
 
 
 def axes_of(dim: int | Sequence[int] | None, n: int) -> tuple[int, ...]:
-    """The axes of a reduction of a tensor with `n` axes: none given means all."""
+    """Return the axes of a reduction of a tensor with `n` axes: none given means all."""
     if dim is None or (not isinstance(dim, int) and not len(dim)):
         return tuple(range(n))
     return tuple(d % n for d in ((dim,) if isinstance(dim, int) else dim)) if n else ()
@@ -27,12 +27,12 @@ def wide(xp: Any, x: AnyArray) -> AnyArray:
 
 
 def number(xp: Any, value: Any, dtype: np.dtype) -> Any:
-    """A Python number, a traced one included, as a 0-d array; integers wrap as in C."""
+    """Return a Python number, a traced one included, as a 0-d array; integers wrap as in C."""
     return as_dtype(xp, value, dtype)
 
 
 def at_least_1d(xp: Any, x: Array) -> Array:
-    """A 0-d array as one of one element: PyTorch lets `dim=0` of a 0-d tensor stand for that."""
+    """Return a 0-d array as one of one element: PyTorch lets `dim=0` of a 0-d tensor stand for that."""
     return x if xp.ndim(x) else xp.reshape(x, (1,))
 
 

@@ -141,8 +141,8 @@ def _bincount(xp: Any, x: Array, weights: Array | None = None, minlength: int = 
 def _ends(
     xp: Any, x: AnyArray, span: tuple[float, float] | None, margin: float, label: str
 ) -> tuple[AnyArray, AnyArray]:
-    """The ends of a histogram: the given ones or those of the data, moved apart by `margin` where they are equal.
-    Raises RuntimeError about the range of `label` where those of the data are not finite."""
+    """Return the ends of a histogram: the given ones or those of the data, moved apart by `margin` where they are
+    equal. Raises RuntimeError about the range of `label` where those of the data are not finite."""
     dtype = xp.dtype_of(x)
     if span is not None:
         low, high = (xp.full((), v, dtype) for v in span)

@@ -72,7 +72,8 @@ def _inferred(xp: Any, value: Any) -> np.dtype:
 
 
 def _counted(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **_: Any) -> dict[str, Any] | None:
-    """A range of integers that does not begin at 0 is one of so many integers."""
+    """Return the number of elements of a range of integers that does not begin at 0, as an argument; None for other
+    ranges."""
     if any(n.__class__ is not int for n in (start, end, step)) or not start or not step:
         return None
     count = -(-(end - start) // step)

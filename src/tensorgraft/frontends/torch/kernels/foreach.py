@@ -58,7 +58,7 @@ def _promoted(promotion: PROMOTION, kinds: tuple[Any, ...], settings: Any) -> tu
 
 
 def _applied(xp: Any, base: Spec, sig: schema.Signature, args: list[Any], kwargs: dict[str, Any]) -> Array:
-    """The base operator's kernel on one element, its operands promoted."""
+    """Apply the base operator's kernel to one element of each list, with promoted operands."""
     if base.promotion is None:
         return base.fn(xp, *args, **kwargs)
     bound = dict(zip(sig.names, args, strict=False))
@@ -70,7 +70,8 @@ def _applied(xp: Any, base: Spec, sig: schema.Signature, args: list[Any], kwargs
 
 
 def _argument_rows(args: tuple[Any, ...]) -> list[list[Any]]:
-    """The arguments of the base operator, element by element. Lists of several lengths PyTorch refuses in its words."""
+    """Return the arguments of the base operator, element by element. Lists of several lengths PyTorch refuses in its
+    words."""
     n = min(len(a) for a in args if isinstance(a, list | tuple))
     return [[a[i] if isinstance(a, list | tuple) else a for a in args] for i in range(n)]
 

@@ -87,7 +87,8 @@ def _indexed_first(axes: Sequence[int], n: int) -> tuple[tuple[int, ...], tuple[
 
 
 def _result_order(axes: Sequence[int], k: int, rest: int) -> tuple[int, ...]:
-    """The order of (k index axes, `rest` axes) -> PyTorch's result: index axes stay where neighbours were indexed."""
+    """Return the order of (k index axes, `rest` axes) -> PyTorch's result: index axes stay where neighbours were
+    indexed."""
     adjacent = all(b - a == 1 for a, b in itertools.pairwise(axes))
     before = axes[0] if adjacent else 0
     return (*range(k, k + before), *range(k), *range(k + before, k + rest))
@@ -222,7 +223,8 @@ def _check_bool(xp: Any, name: str, mask: Array) -> None:
 
 
 def _check_fits(xp: Any, value: Any, dtype: np.dtype) -> None:
-    """A number that no element could hold: beyond the integers, or complex."""
+    """Check that elements can hold a number: raises for numbers beyond the integers of the dtype, and for complex
+    ones."""
 
     def verify(parts: np.ndarray) -> None:
         check_fits(complex(*map(float, parts)), dtype)
@@ -291,7 +293,7 @@ def _nonzero(xp: Any, x: Array) -> Array:
 
 @kernel("nonzero_static")
 def _nonzero_static(xp: Any, x: Array, size: int, fill_value: int = -1) -> Array:
-    """The first `size` positions: true elements sort before false ones; those too many are `fill_value`."""
+    """Return the first `size` positions: true elements sort before false ones; those too many are `fill_value`."""
     shape, n = xp.shape(x), xp.size(x)
     mask = xp.reshape(xp.astype(x, dtypes.bool_), (n,))
     first = min(size, n)

@@ -20,7 +20,7 @@ from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 
 def _inner(dtype: np.dtype) -> np.dtype:
-    """The real dtype in which numbers for a tensor of `dtype` are drawn."""
+    """Return the real dtype in which numbers for a tensor of `dtype` are drawn."""
     real = dtypes.real_dtype(dtype)
     return dtypes.accumulator(real) if dtypes.is_floating(real) else dtypes.float64
 
@@ -120,7 +120,7 @@ def _cauchy(xp: Any, x: Value, median: Any = 0.0, sigma: Any = 1.0, *, key: Valu
 
 @kernel("geometric_", random=True, check=_as_cpu("geometric_"), dynamic=("p",))
 def _geometric(xp: Any, x: Array, p: Any, *, key: Array) -> Array:
-    """The number of trials until the first success: at least 1."""
+    """Return the number of trials until the first success: at least 1."""
     inner = _inner(xp.dtype_of(x))
     spent = xp.negative(xp.exponential(key, xp.shape(x), inner))
     return xp.maximum(xp.ceil(xp.divide(spent, xp.log1p(xp.negative(_number(xp, p, inner))))), 1)
@@ -150,7 +150,7 @@ def _bernoulli_each(xp: Any, x: Value, p: Value, *, key: Value) -> Value:
 
 
 def _last_random(dtype: np.dtype) -> int:
-    """The greatest number of `random_()`: that up to which a dtype holds every integer."""
+    """Return the greatest number of `random_()`: that up to which a dtype holds every integer."""
     if dtypes.is_bool(dtype):
         return 1
     if dtypes.is_integer(dtype):

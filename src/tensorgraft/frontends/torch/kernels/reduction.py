@@ -188,7 +188,7 @@ def _logsumexp(xp: Any, x: Array, dim: Dim, keepdim: bool = False) -> Array:
 
 
 def vector_norm(xp: Any, x: AnyArray, p: float, axes: tuple[int, ...], keepdim: bool) -> AnyArray:
-    """The p-norm over axes, in the real accumulation dtype of `x`."""
+    """Return the p-norm over axes, in the real accumulation dtype of `x`."""
     x = wide(xp, x)
     size = xp.abs(x)
     options = {"axis": axes, "keepdims": keepdim}

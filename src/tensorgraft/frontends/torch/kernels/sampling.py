@@ -19,7 +19,7 @@ def _wide(xp: Any, x: Array) -> Array:
 
 
 def _child(xp: Any, key: Any, round_: Any, number: int) -> Any:
-    """A key of its own for one draw of one round (0-d uint32)."""
+    """Return a key of its own for one draw of one round (0-d uint32)."""
     return xp.fold_in(key, xp.full((), number, dtypes.uint32), round_)
 
 

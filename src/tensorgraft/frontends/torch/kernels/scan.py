@@ -29,7 +29,7 @@ kernel("cumprod")(_scan("cumprod"))
 
 
 def _running(method: str) -> Callable[..., tuple[Array, Array]]:
-    """The extreme so far and where it is: of equal ones the last, of NaN, which stays, too."""
+    """Return the extreme so far and where it is: of equal ones the last, of NaN, which stays, too."""
 
     def scan(xp: Any, x: Array, dim: int) -> tuple[Array, Array]:
         shape, dtype = xp.shape(x), xp.dtype_of(x)
@@ -65,7 +65,7 @@ def _logcumsumexp(xp: Any, x: Array, dim: int) -> Array:
 
 
 def _complex_logcumsumexp(xp: Any, x: Array, axis: int) -> Array:
-    """One after the other."""
+    """Compute logcumsumexp of complex numbers, one after the other."""
 
     def add(total: Array, x: Array) -> tuple[Array, Array]:
         out = complex_logaddexp(xp, x, total)  # for equal magnitudes the CPU takes the new one as the greater

@@ -36,7 +36,7 @@ def _checked_index(xp: Any, x: Array, index: Array, dim: int) -> tuple[Array, in
 
 
 def _corner(xp: Any, src: Array, shape: tuple[int, ...]) -> Array:
-    """The part of `src` that an index of this shape uses."""
+    """Return the part of `src` that an index of this shape uses."""
     if xp.shape(src) == shape or not xp.ndim(src):
         return src if xp.ndim(src) else xp.broadcast_to(src, shape)
     if len(shape) != xp.ndim(src):  # one of the two is a number
@@ -120,7 +120,7 @@ def _scatter_reduce(
 
 
 def _divide(xp: Any, total: Array, count: Array) -> Array:
-    """A mean; of integers, rounded down. Nothing counted: the total."""
+    """Return the mean, total / count; for integers it is rounded down, and without elements it is the total."""
     count = xp.maximum(count, 1) if not dtypes.is_complex(xp.dtype_of(count)) else xp.where(
         xp.equal(count, 0), xp.ones_like(count), count
     )  # fmt: skip

@@ -68,7 +68,7 @@ def _gathered(xp: Any, of_segments: AnyArray, segment: AnyArray) -> AnyArray:
 
 
 def _summed(xp: Any, values: AnyArray, segment: AnyArray, start: AnyArray, mode: str) -> AnyArray:
-    """(rows, n, inner) -> (rows, segments, inner)."""
+    """Reduce values (rows, n, inner) by segments, to (rows, segments, inner)."""
     rows, count, inner = xp.shape(start)
     padded = xp.concat([start, xp.zeros((rows, 1, inner), xp.dtype_of(start))], axis=1)
     return xp.take_slice(xp.scatter(padded, (_rows(xp, rows), segment), values, mode=mode), 1, 0, count)

@@ -43,7 +43,7 @@ def _topk(xp: Any, x: Array, k: int, dim: int = -1, largest: bool = True, sorted
 
 
 def _select(xp: Any, x: Array, dim: int, keepdim: bool, k: int | Array) -> Pair:
-    """The element that is `k`-th in order along `dim`, and where it comes from."""
+    """Return the element that is `k`-th in order along `dim`, and where it comes from."""
     if not isinstance(k, int) and not xp.ndim(k):
         k = xp.full(tuple(1 if a == dim % xp.ndim(x) else n for a, n in enumerate(xp.shape(x))), k, dtypes.int64)
     pair = xp.kth_value(x, k, dim)
@@ -63,7 +63,8 @@ def _kthvalue(xp: Any, x: Array, k: Any, dim: int = -1, keepdim: bool = False) -
 
 
 def _middle(xp: Any, x: Array, dim: int, ignore_nan: bool) -> Any:
-    """The position of the lower median along an axis in order: that of a NaN, if there is one, unless `ignore_nan`."""
+    """Return the position of the lower median along an axis in order: that of a NaN, if there is one, unless
+    `ignore_nan`."""
     n = xp.shape(x)[dim]
     if not dtypes.is_floating(xp.dtype_of(x)):
         return (n - 1) // 2
@@ -96,7 +97,8 @@ _median(True, "nanmedian")
 
 @kernel("mode")
 def _mode(xp: Any, x: Array, dim: int = -1, keepdim: bool = False) -> Pair:
-    """The most frequent value, of several the least: where in sorted order the count within its run peaks first."""
+    """Return the most frequent value, of several the least: where in sorted order the count within its run peaks
+    first."""
     _refuse_complex(xp, x)
     if not xp.ndim(x):
         return _scalar_pair(xp, x)

@@ -121,7 +121,7 @@ class Adam8bit(torch.optim.Optimizer):
         super().__init__(params, defaults)
 
     def _init_group(self, group: dict[str, Any]) -> None:
-        """The state of every parameter that has a gradient."""
+        """Create the state of every parameter that has a gradient and no state yet."""
         for p in group["params"]:
             if p.grad is None or self.state[p]:
                 continue
@@ -202,7 +202,7 @@ def _natively(
     phases: list[int],
     **numbers: Any,
 ) -> None:
-    """The kernel on tensors of PyTorch's own devices; on the CPU in pieces that stay in the cache."""
+    """Update tensors of PyTorch's own devices; on the CPU in pieces that fit in the cache."""
     device = params[0].device
     xp = registry.get("torch" if device.type == "cpu" else f"torch:{device.type}:{device.index or 0}")
     per_param = len(states) // len(params)
@@ -220,7 +220,7 @@ def _natively(
 
 
 def _pieces(weights: Tensor, grad: Tensor, states: list[Tensor], phases: list[int]) -> Iterator[tuple[Any, ...]]:
-    """A parameter and its moments, whole blocks at a time."""
+    """Yield a parameter and its moments, whole blocks at a time."""
     for start in range(0, max(weights.numel(), 1), _PIECE):
         part, first = slice(start, start + _PIECE), start // moments.BLOCK
         rows = part if len(states) == 2 else slice(first, first + _PIECE // moments.BLOCK)

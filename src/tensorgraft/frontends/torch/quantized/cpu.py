@@ -38,13 +38,14 @@ def backend() -> QuantizingBackend:
 
 @functools.cache
 def recording() -> QuantizingBackend:
-    """The same without writes in place, for programs; an object of its own, since a record changes it meanwhile."""
+    """Return the quantising backend without writes in place, for programs; another object than `backend()`, since it is
+    changed while it records."""
     inner: Any = backend().inner
     return quantizing(inner.immutable)
 
 
 def _of_numbers(name: str) -> Callable[..., Any]:
-    """A method for which C++ wants memory with numbers: a copy of them."""
+    """Return a method for which C++ wants memory with numbers: a copy of them."""
     original = getattr(Tensor, name)
 
     def method(self: QuantizedTensor, *args: Any, **kwargs: Any) -> Any:
@@ -185,7 +186,7 @@ def _wrapper(dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...],
 def view_of(
     base: Tensor, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...], offset: int
 ) -> QuantizedTensor:
-    """A tensor on the storage of another one."""
+    """Return a tensor on the storage of another one."""
     out = _wrapper(dtype, size, stride, offset)
     torch._functionalize_unsafe_set(out, base)
     return out
@@ -210,7 +211,7 @@ def from_array(array: Any) -> Tensor:
 
 
 def dense_of(t: Tensor, name: str) -> Tensor:
-    """The numbers of any CPU tensor. Raises TypeError for classes whose memory holds something else."""
+    """Return the numbers of any CPU tensor. Raises TypeError for classes whose memory holds something else."""
     if isinstance(t, QuantizedTensor):
         return numbers(t.detach())
     if t.layout is not torch.strided or t.is_quantized or hasattr(t, "__tensor_flatten__"):

@@ -129,7 +129,8 @@ def _positions(indices: Any) -> list[Any]:
 
 
 def _meta_result(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """The result on meta tensors; where these fail the CPU has the last word, on zeros: its errors have other words."""
+    """Return the result on meta tensors; where these fail the CPU has the last word, on zeros: its errors have other
+    words."""
     name = schema.short_name(func)
     rule, laid = SPECS[name].meta, LAYOUTS.get(name)
     with _disable_current_modes():

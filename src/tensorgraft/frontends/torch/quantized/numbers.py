@@ -54,8 +54,8 @@ def same_device(func: Any, args: Any, kwargs: dict[str, Any]) -> None:
 
 
 def _dense(quantized: list[Any], writes: bool) -> dict[int, Tensor]:
-    """The numbers of tensors by identity; of several that may be written, as views of one memory where they share a
-    storage."""
+    """Return the numbers of tensors by identity; of several that may be written, as views of one memory where they
+    share a storage."""
     storages: dict[int, Tensor] = {}
     dense: dict[int, Tensor] = {}
     is_shared = writes and len({id(t) for t in quantized}) > 1
@@ -74,7 +74,7 @@ def _dense(quantized: list[Any], writes: bool) -> dict[int, Tensor]:
 
 
 def _strided(t: Tensor) -> Tensor:
-    """The numbers of a tensor with strides of the same order, without gaps."""
+    """Return the numbers of a tensor with strides of the same order, without gaps."""
     dense = cpu.numbers(t)
     if t.is_contiguous():
         return dense.contiguous()
@@ -111,7 +111,7 @@ def _assign(target: Quantized, new: Quantized) -> None:
 
 
 def scope_unless_traced(xp: Any, args: Any) -> contextlib.AbstractContextManager[Any]:
-    """The scope of the backend's own operations, unless they are to be seen: traced."""
+    """Return the scope of the backend's own operations, unless they are to be seen: traced."""
     return contextlib.nullcontext() if traced(args) else xp.scope()
 
 

@@ -133,13 +133,13 @@ def _metadata(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 @functools.cache
 def _writing_overloads() -> dict[Any, Any]:
-    """The in-place and `out=` overloads of operators that have kernels, and these."""
+    """Return the in-place and `out=` overloads of operators that have kernels, and these."""
     ops = [op for name in ON_CODES if (op := schema.overload(name)) is not None]
     return {other: op for op in ops for other in schema.derived(op).values()}
 
 
 def _written_from(functional: Any) -> Handler:
-    """An in-place or `out=` overload: the result of the functional one, written."""
+    """Return an in-place or `out=` overload: the result of the functional one, written."""
 
     def handler(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         sig = schema.signature(func)

@@ -56,8 +56,9 @@ def smooth_(model: nn.Module, pairs: Pairs, batches: Iterable[Any], *, strength:
 def largest_inputs(
     model: nn.Module, modules: Mapping[str, nn.Module], batches: Iterable[Any]
 ) -> dict[str, torch.Tensor]:
-    """The greatest magnitude of each channel, (K,) float32, of what goes into modules while the model computes batches,
-    in evaluation mode. Raises ValueError for values that are not finite, and for modules that are not reached."""
+    """Return the greatest magnitude of each channel, (K,) float32, of what goes into modules while the model computes
+    batches, in evaluation mode. Raises ValueError for values that are not finite, and for modules that are not
+    reached."""
     largest: dict[str, torch.Tensor] = {}
 
     def noting(name: str) -> Any:

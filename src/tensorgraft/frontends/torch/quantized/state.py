@@ -48,7 +48,7 @@ def flatten_tensor_state_dict(state: Mapping[str, torch.Tensor]) -> tuple[dict[s
 def unflatten_tensor_state_dict(
     tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None, device: Any = "cpu"
 ) -> dict[str, torch.Tensor]:
-    """The state dict of which `flatten_tensor_state_dict` made these, on a device.
+    """Return the state dict of which `flatten_tensor_state_dict` made these, on a device.
 
     Arguments:
         tensors: as `safetensors.torch.load_file` gives them.

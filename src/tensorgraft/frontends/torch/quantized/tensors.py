@@ -45,7 +45,7 @@ def dequantize(t: torch.Tensor) -> torch.Tensor:
 
 
 def host(t: torch.Tensor) -> np.ndarray:
-    """The numbers of a tensor."""
+    """Return the numbers of a tensor."""
     return cpu_to_numpy((dequantize(t) if is_quantized(t) else t).detach().cpu())
 
 
@@ -61,12 +61,12 @@ def place_of(device: torch.device) -> Place:
 
 
 def tensor_at(slot: Place, array: Any) -> torch.Tensor:
-    """A contiguous tensor of a new array."""
+    """Return a contiguous tensor of a new array."""
     return quantized_cpu.from_array(array) if isinstance(slot, quantized_cpu.Host) else from_array(array, slot)
 
 
 def read(t: torch.Tensor, name: str = "dequantize") -> tuple[Place, Any]:
-    """The dense numbers of a tensor, of which a trace under way is told."""
+    """Return the dense numbers of a tensor, of which a trace under way is told."""
     if t.device.type == "cpu":
         with below_transforms():
             return quantized_cpu.HOST, quantized_cpu.dense_of(t, name)
@@ -76,7 +76,7 @@ def read(t: torch.Tensor, name: str = "dequantize") -> tuple[Place, Any]:
 
 
 def moved_to(t: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A quantised tensor, its codes and scales, on another device, with its strides where these are dense."""
+    """Return a quantised tensor, its codes and scales, on another device, with its strides where these are dense."""
     size, stride = tuple(t.size()), t.stride()
     if not is_dense(size, stride):
         stride = contiguous_strides(size)
@@ -131,7 +131,7 @@ class StraightThrough(torch.autograd.Function):
 
 
 def straight_through(t: torch.Tensor, rounding: Callable[[Backend, Any], Any]) -> torch.Tensor:
-    """A rounding of hub arrays."""
+    """Round a tensor by a function of hub arrays, with the gradient of the identity."""
 
     def run(t: torch.Tensor) -> torch.Tensor:
         slot, array = read(t, "fake_quantize")
@@ -162,7 +162,7 @@ def array_of(t: torch.Tensor) -> Quantized:
 
 
 def _inside_of(t: torch.Tensor) -> torch.Tensor:
-    """The tensor with a storage that transforms of `torch.func` have wrapped."""
+    """Return the tensor with a storage that transforms of `torch.func` have wrapped."""
     return torch.func.debug_unwrap(t)
 
 

@@ -33,7 +33,8 @@ def from_torchao(x: Any, device: Any = None) -> Any:
 
 
 def _module(model: nn.Module, slot: Place) -> nn.Module:
-    """All weights are read before the first is replaced."""
+    """Convert a module in place. All weights are read before the first is replaced, so that an error leaves it
+    unchanged."""
     parameters: dict[int, nn.Parameter] = {}
     inputs: dict[nn.Module, torchao_inputs.Inputs] = {}
     for prefix, module in model.named_modules():
@@ -92,7 +93,7 @@ def _with_name(name: str, t: Any, slot: Place) -> Any:
 
 
 def _without_module(t: Any, slot: Place) -> torch.Tensor:
-    """A tensor that no module takes care of."""
+    """Convert a tensor. Raises TypeError if its activations are quantised, which its module has to do."""
     if is_torchao(t) and torchao_inputs.has_inputs(t):
         raise TypeError(
             f"from_torchao: a {type(t).__qualname__} scales or quantises activations"
@@ -102,7 +103,7 @@ def _without_module(t: Any, slot: Place) -> torch.Tensor:
 
 
 def _tensor(t: Any, slot: Place) -> torch.Tensor:
-    """The same codes and scales on the device."""
+    """Return a tensor with the same codes and scales on the device."""
     values = read(t)
     scheme = _scheme(values, torchao_inputs.activation_of(t) if values.zero is None else None)
     base, shape, xp = tuple(values.codes.shape), tuple(t.shape), slot.backend

@@ -169,6 +169,6 @@ def _opaque(t: Any) -> TorchaoFormat:
 
 
 def _nibbles(packed: torch.Tensor, low_first: bool) -> torch.Tensor:
-    """(..., n) bytes -> (..., 2 n) codes."""
+    """Return the two codes in each byte: (..., n) bytes as (..., 2 n) codes."""
     low, high = packed & 15, packed >> 4
     return torch.stack((low, high) if low_first else (high, low), -1).flatten(-2)

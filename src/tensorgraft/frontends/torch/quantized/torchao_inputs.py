@@ -60,7 +60,8 @@ def rule_of(weight: Any) -> Any:
 
 
 def activation_of(weight: Any) -> str | None:
-    """The `Scheme.activation` by which products round as a weight of torchao's has it; None for none, or another."""
+    """Return the `Scheme.activation` by which products round as a weight of torchao's has it; None for none, or
+    another."""
     rule = rule_of(weight)
     if type(rule).__name__ != "QuantizeTensorToInt8Kwargs" or rule.reduce_range or weight.dim() != 2:
         return None
@@ -82,7 +83,7 @@ def has_inputs(weight: Any) -> bool:
 
 
 def attach(module: nn.Module, inputs: Inputs) -> None:
-    """A module that has its inputs scaled and rounded, by a child of the name `inputs`."""
+    """Let a module scale and round its inputs, by a child module named `inputs`."""
     module.add_module("inputs", inputs)
     module.register_forward_pre_hook(_apply)
 

@@ -28,7 +28,7 @@ _UNROLLED = 64  # the largest number of steps of a loop whose body needs the val
 
 
 def _as_predicate(xp: Backend, x: Any) -> Any:
-    """A bool, or an array of one where it is traced. Of arrays with axes: whether there are elements."""
+    """Return a bool, or an array of one where it is traced. Of arrays with axes: whether there are elements."""
     x = x if is_known(x) else lifted(xp, x)
     if is_known(x):
         return bool(np.asarray(x)) if x.ndim == 0 else x.size > 0
@@ -129,7 +129,7 @@ def _of_specs(graphs: list[FunctionGraph], abstract: Backend, specs: list[Any]) 
 
 
 def _passed(x: Any, values: Sequence[Any], operands: Sequence[Any]) -> Any:
-    """A variable that a branch hands on is the one from outside."""
+    """Return a result of a branch; for a variable that it returns, the variable outside that is its operand."""
     if isinstance(x, VariableCell):
         return next(outside for x_own, outside in zip(values, operands, strict=True) if x_own is x)
     return x
@@ -223,7 +223,7 @@ def for_(xp: Backend, start: Any, limit: Any, delta: Any, *state: Any, body: Fun
 
 @rule("MapDefun", either=EVERY, folds=False)
 def map_defun(xp: Backend, *operands: Any, f: FunctionGraph, Targuments: tuple[Any, ...]) -> list[Any]:
-    """A function of each row of the first operands, and of the others."""
+    """Compute a function of each row of the first operands, and of the others."""
     count = len(Targuments)
     rows = tuple(lifted(xp, x) for x in operands[:count])
 

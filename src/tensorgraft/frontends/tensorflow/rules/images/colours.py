@@ -100,7 +100,7 @@ def extract_volume_patches(xp: Backend, x: Array, *, ksizes: Ints, strides: Ints
 
 @with_operators
 def _mapped(xp: ValueBackend, at: Value, n: int, mode: str) -> Value:
-    """A coordinate beyond the image as one of it; `CONSTANT` leaves it where it is."""
+    """Return a coordinate beyond the image as one of it; `CONSTANT` leaves it where it is."""
     if mode == "CONSTANT":
         return at
     if mode == "REFLECT" and n > 1:
@@ -120,7 +120,7 @@ def _mapped(xp: ValueBackend, at: Value, n: int, mode: str) -> Value:
 
 @with_operators
 def _pixels(xp: ValueBackend, x: Value, row: Value, column: Value, fill: Value) -> Value:
-    """Those at float positions (batch, out rows, out columns); `fill` beyond."""
+    """Return the pixels at float positions (batch, out rows, out columns), or `fill` outside of the image."""
     batch, h, w, _ = x.shape
     in_image = (row >= 0) & (row < h)
     in_image = in_image & ((column >= 0) & (column < w))

@@ -105,7 +105,7 @@ KERNELS: dict[str, tuple[float, Callable[[np.ndarray], np.ndarray]]] = {
 
 
 def spans(n: int, out: int, scale: float, translation: float, kind: str, antialias: bool) -> Taps:
-    """A kernel around the place in the image that a pixel of the result comes from."""
+    """Return the taps of a kernel around the position in the image that corresponds to each pixel of the result."""
     radius, kernel = KERNELS[kind]
     inverse = F32(1) / F32(scale)
     wide = max(inverse, F32(1)) if antialias else F32(1)
@@ -122,7 +122,7 @@ def spans(n: int, out: int, scale: float, translation: float, kind: str, antiali
 
 
 def read(xp: Backend, x: Array, axis: int, taps: Taps) -> Array:
-    """The weighted sums of places along an axis."""
+    """Return the weighted sums of places along an axis."""
     total: Any = None
     shape = tuple(-1 if a == axis else 1 for a in range(xp.ndim(x)))
     for source, weights in zip(taps[0].T, taps[1].T, strict=True):
@@ -136,7 +136,7 @@ def read(xp: Backend, x: Array, axis: int, taps: Taps) -> Array:
 
 
 def scatter_taps(xp: Backend, d: Array, axis: int, taps: Taps, n: int) -> Array:
-    """The transpose of `read`."""
+    """Compute the transpose of `read`."""
     d = xp.moveaxis(d, axis, 0)
     total = xp.zeros((n, *xp.shape(d)[1:]), xp.dtype_of(d))
     for source, weights in zip(taps[0].T, taps[1].T, strict=True):

@@ -30,8 +30,8 @@ def _offsets(k: np.ndarray) -> range:
 
 
 def _band_positions(n: int, m: int, k: np.ndarray, align: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return, for each diagonal of a band from the uppermost and each place in it, row, column, and whether there is
-    one."""
+    """Return (rows, columns, in_matrix), each of shape (diagonals of a band from the uppermost, longest diagonal): the
+    row and column of each element, and whether there is one; shorter diagonals are padded according to `align`."""
     offsets = _offsets(k)
     longest = max(min(n + min(d, 0), m - max(d, 0)) for d in offsets)
     rows = np.zeros((len(offsets), longest), np.int64)
@@ -40,9 +40,9 @@ def _band_positions(n: int, m: int, k: np.ndarray, align: str) -> tuple[np.ndarr
         length = min(n + min(d, 0), m - max(d, 0))
         left = align.split("_")[0 if d > 0 else 1] == "LEFT" or (d == 0 and length == longest)
         start = 0 if left else longest - length
-        at = np.arange(length)
-        rows[i, start : start + length] = at + max(-d, 0)
-        columns[i, start : start + length] = at + max(d, 0)
+        steps = np.arange(length)
+        rows[i, start : start + length] = steps + max(-d, 0)
+        columns[i, start : start + length] = steps + max(d, 0)
         in_matrix[i, start : start + length] = True
     return rows, columns, in_matrix
 
@@ -90,6 +90,7 @@ def matrix_diag(
 
 
 def _extents(n: int, m: int, longest: int, offsets: range) -> tuple[int, int]:
+    """Return the extents of a matrix with these diagonals; -1 stands for the least possible one."""
     low, high = offsets[-1], offsets[0]
     least_rows, least_columns = longest - min(high, 0), longest + max(low, 0)
     if n == m == -1:
@@ -145,7 +146,8 @@ def matrix_inverse(xp: Backend, x: Array, *, adjoint: bool = False) -> Array:
 
 
 def _in_single(xp: Backend, fn: Callable[[Array], Sequence[Array]], x: Array) -> list[Array]:
-    """Apply `fn`, to float16 in float32, rounded once: no backend's library computes in float16."""
+    """Return `fn(x)`. For float16 it is computed in float32 and rounded at the end, since no backend's library
+    computes in float16."""
     dtype = xp.dtype_of(x)
     if dtype != dtypes.float16:
         return list(fn(x))
@@ -178,20 +180,20 @@ def qr(xp: Backend, x: Array, *, full_matrices: bool = False) -> list[Array]:
 def svd(xp: Backend, x: Array, *, compute_uv: bool = True, full_matrices: bool = False) -> list[Array]:
     if compute_uv:
         u, s, vh = xp.svd(x, full=full_matrices)
-        return [_of_dtype(xp, s, x), u, adjoint(xp, vh)]
+        return [_complex_like(xp, s, x), u, adjoint(xp, vh)]
     no_vectors = xp.zeros((), xp.dtype_of(x))
-    return [_of_dtype(xp, xp.svdvals(x), x), no_vectors, no_vectors]
+    return [_complex_like(xp, xp.svdvals(x), x), no_vectors, no_vectors]
 
 
-def _of_dtype(xp: Backend, values: Array, x: Array) -> Array:
-    """Real numbers, which are complex where the matrix is."""
+def _complex_like(xp: Backend, values: Array, x: Array) -> Array:
+    """Return real `values`, as complex numbers if `x` is complex."""
     return xp.complex(values, xp.zeros_like(values)) if dtypes.is_complex(xp.dtype_of(x)) else values
 
 
 @rule("SelfAdjointEigV2")
 def self_adjoint_eig(xp: Backend, x: Array, *, compute_v: bool = True) -> list[Array]:
     values, vectors = xp.eigh(x)
-    return [_of_dtype(xp, values, x), vectors if compute_v else xp.zeros((), xp.dtype_of(x))]
+    return [_complex_like(xp, values, x), vectors if compute_v else xp.zeros((), xp.dtype_of(x))]
 
 
 @rule("LogMatrixDeterminant")
@@ -202,7 +204,7 @@ def log_matrix_determinant(xp: Backend, x: Array) -> list[Array]:
     odd = xp.equal(xp.fmod(xp.parity(pivots), 2), 1)
     signs = xp.prod(xp.sign(diagonal), axis=-1)
     logs = xp.sum(xp.log(xp.abs(diagonal)), axis=-1)
-    return [xp.where(odd, xp.negative(signs), signs), _of_dtype(xp, logs, x)]
+    return [xp.where(odd, xp.negative(signs), signs), _complex_like(xp, logs, x)]
 
 
 @rule("MatrixDeterminant")

@@ -1,4 +1,4 @@
-"""Special functions of mathematics. Computed in double precision where TensorFlow's own approximations are others."""
+"""Special functions of mathematics. Those that TensorFlow approximates differently are computed in double precision."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ for _name, _fn in FUNCTIONS.items():
     rule(_name)(_in_double(_fn))
 
 
-# ---- at the ends of what they are defined for, where libraries differ ------------------------------------------------
+# ---- values at poles and at the ends of domains, where libraries differ ----------------------------------------------
 
 
 def _first_case(xp: Any, y: AnyArray, *cases: tuple[AnyArray, float | AnyArray]) -> AnyArray:
-    """The value of the first case that holds, otherwise `y`."""
+    """Return the value of the first (condition, value) that holds, or `y` if none does, for each element."""
     for condition, value in reversed(cases):
         y = xp.where(condition, xp.full_like(y, value) if isinstance(value, float | int) else value, y)
     return y
@@ -87,8 +87,8 @@ def digamma(xp: Any, x: AnyArray) -> AnyArray:
 @rule("Zeta")
 @with_operators
 def zeta(xp: ValueBackend, s: Value, q: Value) -> Value:
-    """Hurwitz's zeta function. A pole is infinite for even powers, whose terms have one sign, else NaN; left of it
-    powers have to be whole."""
+    """Hurwitz's zeta function. At a pole it is infinite for even powers, whose terms have one sign, and NaN for others;
+    for negative `q` only integer powers are defined."""
     pole, is_integer = _is_pole(xp, q), s == xp.floor(s)
     even = xp.floor(s * 0.5) * 2 == s
     return _first_case(
@@ -108,7 +108,7 @@ def zeta(xp: ValueBackend, s: Value, q: Value) -> Value:
 @rule("Polygamma")
 @with_operators
 def polygamma(xp: ValueBackend, n: Value, x: Value) -> Value:
-    """Compute (-1)^(n+1) n! zeta(n + 1, x); NaN for orders that are no natural numbers."""
+    """Compute (-1)^(n+1) n! zeta(n + 1, x); NaN for orders that are not natural numbers."""
     dtype = x.dtype
     n, x = (xp.astype(v, dtypes.float64) for v in (n, x))
     order, half = n + 1, n * 0.5
@@ -121,7 +121,7 @@ def polygamma(xp: ValueBackend, n: Value, x: Value) -> Value:
 
 
 @with_operators
-def _gamma_edges(xp: ValueBackend, a: Value, x: Value) -> Value:
+def _gamma_undefined(xp: ValueBackend, a: Value, x: Value) -> Value:
     """Return a mask of the arguments for which the incomplete gamma function is not defined."""
     return ~((a > 0) & (x >= 0))
 
@@ -131,7 +131,7 @@ def igamma(xp: Backend, a: Array, x: Array) -> Array:
     infinite, last = xp.isinf(a), xp.isinf(x)
     return _first_case(
         xp, xp.igamma(a, x),
-        (xp.equal(x, 0), 0), (_gamma_edges(xp, a, x), math.nan), (infinite, 0), (last, 1),
+        (xp.equal(x, 0), 0), (_gamma_undefined(xp, a, x), math.nan), (infinite, 0), (last, 1),
     )  # fmt: skip
 
 
@@ -139,7 +139,7 @@ def igamma(xp: Backend, a: Array, x: Array) -> Array:
 def igammac(xp: Backend, a: Array, x: Array) -> Array:
     infinite, last = xp.isinf(a), xp.isinf(x)
     return _first_case(
-        xp, xp.igammac(a, x), (_gamma_edges(xp, a, x), math.nan), (last, 0), (infinite, 1), (xp.equal(x, 0), 1)
+        xp, xp.igammac(a, x), (_gamma_undefined(xp, a, x), math.nan), (last, 0), (infinite, 1), (xp.equal(x, 0), 1)
     )
 
 
@@ -150,11 +150,12 @@ def betainc(xp: Backend, a: Array, b: Array, x: Array) -> Array:
 
 @rule("IgammaGradA")
 def igamma_grad_a(xp: Backend, a: Array, x: Array) -> Array:
-    """The distribution function moves as a sample does, times the density."""
+    """Return dP(a, x)/da = -(dx/da) dP/dx: the derivative of a sample of the gamma distribution (`pathwise.gamma`)
+    times the density."""
     dtype = xp.dtype_of(x)
     a, x = integrals.as_doubles(xp, a, x)
-    moved = xp.multiply(pathwise.gamma(xp, a, x), xp.exp(integrals.log_density(xp, a, x)))
-    return xp.astype(xp.where(xp.equal(x, 0), xp.zeros_like(x), xp.negative(moved)), dtype)
+    product = xp.multiply(pathwise.gamma(xp, a, x), xp.exp(integrals.log_density(xp, a, x)))
+    return xp.astype(xp.where(xp.equal(x, 0), xp.zeros_like(x), xp.negative(product)), dtype)
 
 
 @rule("RandomGammaGrad")

@@ -143,7 +143,7 @@ def reciprocal_grad(xp: ValueBackend, y: Value, d: Value) -> Value:
 
 
 def _where(xp: Any, condition: AnyArray, d: AnyArray) -> AnyArray:
-    """The product of the two: NaN and infinities stay NaN. XLA would make a choice of a product with a bool."""
+    """Return the product of the two: NaN and infinities stay NaN. XLA would make a choice of a product with a bool."""
     return xp.where(condition, d, xp.multiply(d, 0))
 
 

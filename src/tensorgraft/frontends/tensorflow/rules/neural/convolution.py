@@ -49,7 +49,7 @@ def channels_as(xp: Backend, x: Array, data_format: str) -> Array:
 
 
 def _filters(xp: Backend, w: Array) -> Array:
-    """(taps, in, out) -> (out, in, taps)."""
+    """Return filters (taps, in, out) as (out, in, taps)."""
     n = xp.ndim(w)
     return xp.permute_dims(w, (n - 1, n - 2, *range(n - 2)))
 
@@ -75,7 +75,7 @@ class ConvolutionForm:
         return xp.convolution(x, w, self.strides, self.pads, (1,) * len(self.strides), self.dilations, groups)
 
     def inputs(self, xp: Backend, w: Array, d: Array, groups: int) -> Array:
-        """The derivative in the images: `d` spread by the strides, convolved with the mirrored filters."""
+        """Return the derivative in the images: `d` spread by the strides, convolved with the mirrored filters."""
         o, c, *taps = xp.shape(w)
         n = len(taps)
         parts = xp.swapaxes(xp.reshape(w, (groups, o // groups, c, *taps)), 1, 2)
@@ -162,7 +162,7 @@ def convolution_filters(
 
 
 def _depthwise(xp: Backend, w: Array) -> Array:
-    """(h, w, channels, several) -> (channels * several, 1, h, w)."""
+    """Return depthwise filters (h, w, channels, several) as (channels * several, 1, h, w)."""
     h, width, c, m = xp.shape(w)
     return xp.reshape(xp.permute_dims(w, (2, 3, 0, 1)), (c * m, 1, h, width))
 

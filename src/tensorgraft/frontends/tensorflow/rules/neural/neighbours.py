@@ -150,7 +150,7 @@ def max_pool_with_argmax(
     xp: Backend, x: Array, *, ksize: Ints, strides: Ints, padding: str, Targmax: np.dtype = dtypes.int64,
     include_batch_in_index: bool = False,
 ) -> list[Array]:  # fmt: skip
-    """The first of equal values counts."""
+    """Return the maxima of windows and their positions; of equal values the first one counts."""
     shape = tuple(xp.shape(x))
     positions, in_bounds, _ = _windows(xp, shape, tuple(ksize), tuple(strides), padding, True)
     flat = xp.reshape(x, (xp.size(x),))

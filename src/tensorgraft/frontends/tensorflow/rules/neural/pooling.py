@@ -52,7 +52,7 @@ def avg_pool(xp: Backend, x: Array, *, ksize: Ints, strides: Ints, padding: str)
 
 
 def _numbers(xp: Backend, counts: np.ndarray, dtype: np.dtype) -> Array:
-    """One where they are all the same."""
+    """Return counts as an array, or as a 0-d array if they are all equal."""
     if counts.size and (counts == counts.flat[0]).all():
         return xp.full((), float(counts.flat[0]), dtype)
     return xp.asarray(counts.astype(dtype))

@@ -24,7 +24,7 @@ _LEAST = 1e-7  # below which Box and Muller's logarithm is not taken
 
 
 def _halves(xp: Any, x: AnyArray) -> tuple[AnyArray, AnyArray]:
-    """The low and the high word of uint64."""
+    """Return the low and the high word of uint64."""
     low = xp.bitwise_and(x, xp.full((), 0xFFFFFFFF, dtypes.uint64))
     high = xp.bitwise_right_shift(x, xp.full((), 32, dtypes.uint64))
     return xp.astype(low, dtypes.uint32), xp.astype(high, dtypes.uint32)
@@ -50,7 +50,7 @@ def cipher(xp: ValueBackend, key: tuple[Value, Value], counter: tuple[Value, ...
 
 
 def skipped(xp: Backend, counter: Array, by: Array) -> tuple[Array, Array]:
-    """The two parts of a counter, after `by` (uint64, any shape) more."""
+    """Return the two parts of a counter, after `by` (uint64, any shape) more."""
     low, high = (xp.reshape(x, ()) for x in xp.unstack(xp.reshape(counter, (2,)), 0))
     new_low = xp.add(low, by)
     carry = xp.astype(xp.less(new_low, low), dtypes.uint64)
@@ -93,7 +93,7 @@ _FORMS = {
 
 @with_operators
 def unit(xp: ValueBackend, bits: Value, dtype: np.dtype) -> Value:
-    """Numbers of [1, 2) with these mantissas, less 1."""
+    """Return numbers of [1, 2) with these mantissas, less 1."""
     kind, digits, one_bits = _FORMS[dtype]
     wide = xp.astype(bits, dtypes.uint64)
     wide = (wide & xp.full((), (1 << digits) - 1, dtypes.uint64)) | xp.full((), one_bits, dtypes.uint64)
@@ -125,7 +125,7 @@ def uniform(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dty
 
 
 def integers(xp: Backend, key: Array, counter: Array, shape: Shape, dtype: np.dtype) -> Array:
-    """All bits are random."""
+    """Return random integers, all of whose bits are random."""
     if dtype.itemsize == 8:
         w = words(xp, key, counter, _groups(shape, 2))
         bits = joined(xp, *(xp.take_slice(w, 1, i, 4, 2) for i in (0, 1)))

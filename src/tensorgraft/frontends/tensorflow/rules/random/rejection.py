@@ -76,7 +76,7 @@ def _until_done(xp: Any, step: Callable[[Any], Any], init: tuple[Any, ...]) -> A
 
 
 def _repeated(xp: Any, x: AnyArray, group_size: int) -> AnyArray:
-    """A parameter for each number: `group_size` numbers in a row have the same."""
+    """Return a parameter for each number: `group_size` numbers in a row have the same."""
     n = xp.size(x)
     return xp.reshape(xp.broadcast_to(xp.reshape(x, (n, 1)), (n, group_size)), (n * group_size,))
 

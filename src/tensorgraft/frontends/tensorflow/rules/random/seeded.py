@@ -166,7 +166,8 @@ def stateful_uniform_int(
 
 
 def _permuted(xp: Backend, x: Array, key: Array, counter: Array) -> Array:
-    """Each place is exchanged with one that is not before it."""
+    """Return the rows of `x` in a random order: each place is exchanged with itself or a later one (Fisher and
+    Yates)."""
     n = xp.shape(x)[0]
     groups = -(-(n - 1) // 4)
     w = xp.reshape(philox.words(xp, key, counter, groups), (4 * groups,))

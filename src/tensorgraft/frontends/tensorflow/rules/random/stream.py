@@ -31,7 +31,7 @@ class WordStream:
             at += _BLOCK
 
     def block(self) -> np.ndarray:
-        """The four words of the next number of the counter."""
+        """Return the four words of the next number of the counter."""
         return next(self._groups)
 
     def word(self) -> int:

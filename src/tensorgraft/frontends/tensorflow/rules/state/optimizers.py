@@ -1,7 +1,8 @@
 """Steps of optimizers: on whole variables, and on rows of them.
 
-An update takes the arrays of a variable and its slots and the other operands in TensorFlow's order, and gives what they
-become. Where a row is named twice, rows are updated one after the other, as TensorFlow does.
+An update takes the arrays of a variable and its slots and then the other operands, in TensorFlow's order, and returns
+the new arrays of the variable and its slots. If an index occurs twice, rows are updated one after the other, as in
+TensorFlow.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def _toward(xp: ValueBackend, x: Value, to: Value, rate: Value) -> Value:
     return x + (to - x) * rate
 
 
-def _rest(xp: Any, x: AnyArray) -> AnyArray:
+def _one_minus(xp: Any, x: AnyArray) -> AnyArray:
     return xp.subtract(1, x)
 
 
@@ -56,7 +57,7 @@ def keras_momentum(
 def rms_prop(
     xp: Any, v: Value, s: Value, m: Value, rate: Value, rho: Value, beta: Value, epsilon: Value, d: Value
 ) -> Any:
-    s = _toward(xp, s, xp.square(d), _rest(xp, rho))
+    s = _toward(xp, s, xp.square(d), _one_minus(xp, rho))
     m = m * beta + d * rate / xp.sqrt(s + epsilon)
     return v - m, s, m
 
@@ -65,8 +66,8 @@ def rms_prop(
 def centred_rms_prop(
     xp: Any, v: Value, g: Value, s: Value, m: Value, rate: Value, rho: Value, beta: Value, epsilon: Value, d: Value
 ) -> Any:
-    s = _toward(xp, s, xp.square(d), _rest(xp, rho))
-    g = _toward(xp, g, d, _rest(xp, rho))
+    s = _toward(xp, s, xp.square(d), _one_minus(xp, rho))
+    g = _toward(xp, g, d, _one_minus(xp, rho))
     variance = s - xp.square(g) + epsilon
     m = m * beta + d * rate / xp.sqrt(variance)
     return v - m, g, s, m
@@ -77,9 +78,9 @@ def ada_max(
     xp: Any, v: Value, m: Value, s: Value, power: Value, rate: Value, beta1: Value, beta2: Value, epsilon: Value,
     d: Value,
 ) -> Any:  # fmt: skip
-    m = _toward(xp, m, d, _rest(xp, beta1))
+    m = _toward(xp, m, d, _one_minus(xp, beta1))
     s = xp.maximum(s * beta2, abs(d))
-    step = rate / _rest(xp, power) * (m / (s + epsilon))
+    step = rate / _one_minus(xp, power) * (m / (s + epsilon))
     return v - step, m, s
 
 
@@ -88,10 +89,10 @@ def adam(
     xp: Any, v: Value, m: Value, s: Value, power1: Value, power2: Value, rate: Value, beta1: Value, beta2: Value,
     epsilon: Value, d: Value, *, use_nesterov: bool = False,
 ) -> Any:  # fmt: skip
-    scale = rate * xp.sqrt(_rest(xp, power2)) / _rest(xp, power1)
-    m = _toward(xp, m, d, _rest(xp, beta1))
-    s = _toward(xp, s, xp.square(d), _rest(xp, beta2))
-    moment = m * beta1 + d * _rest(xp, beta1) if use_nesterov else m
+    scale = rate * xp.sqrt(_one_minus(xp, power2)) / _one_minus(xp, power1)
+    m = _toward(xp, m, d, _one_minus(xp, beta1))
+    s = _toward(xp, s, xp.square(d), _one_minus(xp, beta2))
+    moment = m * beta1 + d * _one_minus(xp, beta1) if use_nesterov else m
     return v - moment * scale / (xp.sqrt(s) + epsilon), m, s
 
 
@@ -100,18 +101,18 @@ def adam_amsgrad(
     xp: Any, v: Value, m: Value, s: Value, most: Value, power1: Value, power2: Value, rate: Value, beta1: Value,
     beta2: Value, epsilon: Value, d: Value,
 ) -> Any:  # fmt: skip
-    scale = rate * xp.sqrt(_rest(xp, power2)) / _rest(xp, power1)
-    m = _toward(xp, m, d, _rest(xp, beta1))
-    s = _toward(xp, s, xp.square(d), _rest(xp, beta2))
+    scale = rate * xp.sqrt(_one_minus(xp, power2)) / _one_minus(xp, power1)
+    m = _toward(xp, m, d, _one_minus(xp, beta1))
+    s = _toward(xp, s, xp.square(d), _one_minus(xp, beta2))
     most = xp.maximum(most, s)
     return v - m * scale / (xp.sqrt(most) + epsilon), m, s, most
 
 
 @with_operators
 def adadelta(xp: Any, v: Value, s: Value, u: Value, rate: Value, rho: Value, epsilon: Value, d: Value) -> Any:
-    s = s * rho + xp.square(d) * _rest(xp, rho)
+    s = s * rho + xp.square(d) * _one_minus(xp, rho)
     step = xp.sqrt(u + epsilon) * xp.rsqrt(s + epsilon) * d
-    u = u * rho + xp.square(step) * _rest(xp, rho)
+    u = u * rho + xp.square(step) * _one_minus(xp, rho)
     return v - step * rate, s, u
 
 
@@ -133,28 +134,29 @@ def adagrad_da(xp: Any, v: Value, g: Value, s: Value, d: Value, rate: Value, l1:
     g, s = g + d, s + xp.square(d)
     shrunk = abs(g) - l1 * step
     size = xp.where(l1 > 0, xp.maximum(shrunk, xp.zeros_like(shrunk)), abs(g))
-    below = l2 * step * rate + xp.sqrt(s)
-    return -(xp.sign(g) * size * rate / below), g, s
+    divisor = l2 * step * rate + xp.sqrt(s)
+    return -(xp.sign(g) * size * rate / divisor), g, s
 
 
 @with_operators
 def add_sign(xp: Any, v: Value, m: Value, rate: Value, alpha: Value, decay: Value, beta: Value, d: Value) -> Any:
-    m = m * beta + d * _rest(xp, beta)
+    m = m * beta + d * _one_minus(xp, beta)
     factor = alpha + decay * (xp.sign(d) * xp.sign(m))
     return v - factor * d * rate, m
 
 
 @with_operators
 def power_sign(xp: Any, v: Value, m: Value, rate: Value, logbase: Value, decay: Value, beta: Value, d: Value) -> Any:
-    m = m * beta + d * _rest(xp, beta)
+    m = m * beta + d * _one_minus(xp, beta)
     factor = xp.exp(logbase * decay * (xp.sign(d) * xp.sign(m)))
     return v - factor * d * rate, m
 
 
-def _shrunk(xp: Any, x: Value, by: Value, l1: Value, below: Value) -> Value:
+def _shrunk(xp: Any, x: Value, by: Value, l1: Value, divisor: Value) -> Value:
+    """Return `x` with its magnitude reduced `by` an amount if `l1` is positive (soft thresholding), over `divisor`."""
     excess = abs(x) - by
     soft = xp.sign(x) * xp.maximum(excess, xp.zeros_like(excess))
-    return xp.where(l1 > 0, soft, x) / below
+    return xp.where(l1 > 0, soft, x) / divisor
 
 
 @with_operators
@@ -173,7 +175,7 @@ def proximal_descent(xp: Any, v: Value, rate: Value, l1: Value, l2: Value, d: Va
 
 @with_operators
 def ftrl_v2(
-    xp: Any, v: Value, s: Value, line: Value, d: Value, rate: Value, l1: Value, l2: Value, shrinkage: Any,
+    xp: Any, v: Value, s: Value, linear: Value, d: Value, rate: Value, l1: Value, l2: Value, shrinkage: Any,
     power: Value, *, multiply_linear_by_lr: bool = False,
 ) -> Any:  # fmt: skip
     new_s = s + xp.square(d)
@@ -185,23 +187,24 @@ def ftrl_v2(
 
     moved = (root(new_s) - root(s)) * v
     if multiply_linear_by_lr:
-        line = line + (d * rate - moved)
-        l1, below = l1 * rate, root(new_s) + l2 * rate * 2
+        linear = linear + (d * rate - moved)
+        l1, divisor = l1 * rate, root(new_s) + l2 * rate * 2
     else:
-        line = line + (d - moved / rate)
-        below = root(new_s) / rate + l2 * 2
-    clamped = xp.minimum(xp.maximum(line, -l1), l1)
-    return (clamped - line) / below, new_s, line
+        linear = linear + (d - moved / rate)
+        divisor = root(new_s) / rate + l2 * 2
+    clamped = xp.minimum(xp.maximum(linear, -l1), l1)
+    return (clamped - linear) / divisor, new_s, linear
 
 
 def ftrl(
-    xp: Any, v: Array, s: Array, line: Array, d: Array, rate: Array, l1: Array, l2: Array, power: Array, *,
+    xp: Any, v: Array, s: Array, linear: Array, d: Array, rate: Array, l1: Array, l2: Array, power: Array, *,
     multiply_linear_by_lr: bool = False,
 ) -> Any:  # fmt: skip
-    return ftrl_v2(xp, v, s, line, d, rate, l1, l2, None, power, multiply_linear_by_lr=multiply_linear_by_lr)
+    return ftrl_v2(xp, v, s, linear, d, rate, l1, l2, None, power, multiply_linear_by_lr=multiply_linear_by_lr)
 
 
-# name -> (arrays of the variable and its slots, where the derivative is among the operands, update, whether of rows)
+# {name: (number of arrays of the variable and its slots, position of the derivative among the operands, update,
+# whether there is an operation for rows)}
 UPDATES: dict[str, tuple[int, int, Update, bool]] = {
     "GradientDescent": (1, 2, gradient_descent, False),
     "Momentum": (2, 3, momentum, True),
@@ -270,7 +273,7 @@ def _are_unique(x: np.ndarray) -> bool:
 
 
 def _with_signature(fn: Callable[..., Any], update: Update) -> Callable[..., Any]:
-    """Give `fn` a signature with the attributes of the update."""
+    """Give `fn` a signature with the keyword parameters of the update, which are the operation's attributes."""
     import inspect
 
     attributes = [p for p in inspect.signature(update).parameters.values() if p.kind is p.KEYWORD_ONLY]

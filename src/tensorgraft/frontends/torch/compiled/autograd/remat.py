@@ -40,8 +40,8 @@ class CheckpointFrame(checkpoint._CheckpointFrame):
 
 
 def without_reentrance(original: Callable[..., Any]) -> staticmethod[..., Any]:
-    """The reentrant variant inside a compiled function: the same results and gradients by the other one, whose graph
-    can be followed by a backward pass outside."""
+    """Replace the reentrant variant of checkpointing inside a compiled function by the other one. It has the same
+    results and gradients, and a backward pass outside can follow its graph."""
 
     def apply(function: Callable[..., Any], preserve_rng_state: bool, *args: Any) -> Any:
         if state.now.capture is None:

@@ -82,7 +82,7 @@ def trace_backward(
     differentiable: bool,
     batched: tuple[bool, ...] = (),
 ) -> tuple[Backward, Any]:
-    """The backward program of a tape, and where it is to be differentiated its own tape. `batched`: which of the
+    """Return the backward program of a tape, and where it is to be differentiated its own tape. `batched`: which of the
     cotangents that are not None have an axis in front over which the gradients are computed."""
     return _BackwardTracing(tape, backend, residuals, cotangents, differentiable, batched).backward()
 
@@ -197,14 +197,14 @@ def _mapped(
 
 
 def usable(capture: Capture, written_tensors: Sequence[Any]) -> set[int]:
-    """The inputs that a call finds as they were: by the identity of their stand-ins."""
+    """Return the inputs that a call finds as they were: by the identity of their stand-ins."""
     changed = {id(t) for t in written_tensors}
     return {id(t.stand_in) for t in capture.touched if id(t) not in changed} | {id(f.stand_in) for f in capture.feeds}
 
 
 def fed_view(t: Tensor) -> Array | None:
-    """The values of a CPU tensor that is (a view of) an argument of the function being traced, as an input of the
-    program; None for any other."""
+    """Return the values of a CPU tensor that is (a view of) an argument of the function being traced, as an input of
+    the program; None for any other."""
     capture = current()
     assert capture is not None
     for leaf, value in capture.fed_tensors.values():

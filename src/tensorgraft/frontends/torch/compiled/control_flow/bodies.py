@@ -54,7 +54,7 @@ class Body:
         return [to_array(t.detach()) for t in flat]
 
     def flat(self, *tensors: Tensor) -> list[Tensor]:
-        """The results of `fn` for other tensors."""
+        """Return the results of `fn` for other tensors."""
         rest = iter(tensors)
         leaves = [next(rest) if t is _TENSOR else t for t in self.leaves]
         flat, self.structure = pytrees.flatten(
@@ -106,8 +106,9 @@ def pulled_back(
     cotangents: Sequence[Tensor],
     outer: Sequence[Tensor],
 ) -> list[Tensor]:
-    """The cotangents of the operands that have one, and of tensors from outside, out of those of the results of `call`
-    that have one. A function of operands and cotangents that can be differentiated where gradients are enabled."""
+    """Return the cotangents of the operands that have one, and of tensors from outside, out of those of the results of
+    `call` that have one. A function of operands and cotangents that can be differentiated where gradients are
+    enabled."""
     create_graph = torch.is_grad_enabled()
     inputs = [t.detach().requires_grad_(differentiable(t)) for t in operands] if not create_graph else list(operands)
     with torch.enable_grad():

@@ -144,9 +144,9 @@ def compiled_scan(
     reverse: bool,
     constants: Sequence[Tensor] = (),
 ) -> list[Tensor]:
-    """The last carry and the stacked results of `step(carry, rows of xs, *constants) -> [*carry, *results]`.
+    """Return the last carry and the stacked results of `step(carry, rows of xs, *constants) -> [*carry, *results]`.
 
-    For an active capture. Constants are the same in each step, and may have a history.
+    Only for use while a capture is active. Constants are the same in each step, and may have an autograd history.
     """
     n, m, length = len(carry), len(xs), xs[0].shape[0]
     operands = [*carry, *xs, *constants]
@@ -183,8 +183,8 @@ def compiled_scan(
 
 
 class _ScanBackward:
-    """The derivative of a scan: one the other way, which carries the cotangents of the carry and the sums of those of
-    what is the same in each step.
+    """The derivative of a scan: a scan in the opposite direction. It carries the cotangents of the carry, and the sums
+    of the cotangents of the constants and of `outer`.
 
     It is called with (carries before each step, rows, constants), and the cotangents of (last carry, results, kept
     carries).
@@ -209,8 +209,8 @@ class _ScanBackward:
     def __call__(self, saved: Sequence[Tensor], cotangents: Sequence[Tensor | None]) -> list[Tensor]:
         n, m, smooth, first_kept = self._n, self._m, self._smooth, self._first_kept
         constant, fixed = saved[n + m :], [*(saved[i] for i in smooth if i >= n + m), *self._outer]
-        # cotangents of the last carry and the results are needed; the saved carries have some only in a second
-        # derivative
+        # The last carry and the results always get cotangents (zeros if they have none); the saved carries have some
+        # only in a second derivative.
         dy = {i: zeros() if (c := cotangents[i]) is None else c for i, zeros in self._like.items() if i < first_kept}
         dy |= {i: c for i in self._like if i >= first_kept and (c := cotangents[i]) is not None}
         at_carry, at_row = sum(i < n for i in smooth), sum(i < n + m for i in smooth)

@@ -146,7 +146,7 @@ def _run(
     bidirectional: bool,
     batch_first: bool,
 ) -> list[Tensor]:
-    """All layers: [outputs, last states (layers x directions, N, H)...]."""
+    """Run all layers. Returns [outputs, last states (layers x directions, N, H)...]."""
     directions = 2 if bidirectional else 1
     per_layer = len(params) // (num_layers * directions)
     x = x.transpose(0, 1) if batch_first else x
@@ -166,7 +166,7 @@ def _run(
 
 
 def kernel(name: str) -> Callable[..., Any]:
-    """The operator of a cell, for every tensor of the device."""
+    """Return the operator of a cell, for every tensor of the device."""
     packet, _, overload = name.partition(".")
     op, cell = getattr(getattr(torch.ops.aten, packet), overload), CELLS[name]
     # PyTorch's own composite: the decomposition that `op.decompose` prefers, in Python, leaves dropout out

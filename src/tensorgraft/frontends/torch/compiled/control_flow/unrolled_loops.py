@@ -94,7 +94,7 @@ def _of_the_library() -> bool:
 
 
 def _loops(frame: types.FrameType | None) -> Iterator[Place]:
-    """The loops that a frame is in, inside of the function that is traced, the innermost first."""
+    """Yield the loops that a frame is in, inside of the function that is traced, the innermost first."""
     while frame is not None:
         code = frame.f_code
         if code.co_name == "traced" and code.co_filename.startswith(os.path.dirname(__file__)):

@@ -75,7 +75,7 @@ class History:
         return min(differing, key=lambda difference: difference[0], default=(0, []))[1]
 
     def names(self, leaves: Sequence[Any]) -> dict[int, str]:
-        """The program's names for objects, by id."""
+        """Return the program's names for objects, by id."""
         roots = [("", self.fn), *((f"argument {i}", leaf) for i, leaf in enumerate(leaves))]
         return {id(value): name for name, value in reversed(list(objects_behind(roots, in_library))) if name}
 
@@ -198,7 +198,7 @@ def _properties(leaf: Any) -> dict[str, Any]:
 
 
 def leaf_names(fn: Callable[..., Any], leaves: Sequence[Any], structure: Structure) -> list[str]:
-    """The program's names for the leaves of a call: `x`, `batch['ids']`."""
+    """Return the program's names for the leaves of a call: `x`, `batch['ids']`."""
     call: Any = unflatten_call(structure, list(leaves))
     try:
         known = [

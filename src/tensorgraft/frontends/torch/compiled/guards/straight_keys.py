@@ -50,7 +50,8 @@ def write_keys(code: StraightCall, leaves: Sequence[Any]) -> None:
         code.require_same(f"{c}.placement", cell.placement)
         code.require(f"{variable}.requires_grad is {t.requires_grad} and {variable}.is_leaf is {_is_leaf(t)}")
         shape, dtype = code.name(cell.array.shape), code.name(cell.array.dtype)
-        code.add_array(k, c, f"{{array}}.shape == {shape} and {{array}}.dtype == {dtype}")
+        look = f"{{array}}.shape == {shape} and {{array}}.dtype == {dtype}"
+        code.add_array(k, c, look, cell.placement is not None)
         cells[c] = cell
         geometries.append((attributes, _geometry(code, variable, t)))
     code.require_apart(cells)

@@ -56,7 +56,7 @@ class OnCpu:
         return optimized
 
     def _graph(self, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        """The backend for Dynamo."""
+        """Compile a graph that Dynamo has captured."""
         from torch._dynamo.backends.registry import lookup_backend
 
         self._report.traces += 1

@@ -117,7 +117,8 @@ def _operands(self: Any, other: Any) -> tuple[Tensor, Tensor]:
 
 
 def raising(flag: Tensor, x: Tensor, error: type[Exception], words: str) -> None:
-    """A call raises an error where `flag` is true. Raises TracedValueError where no call could."""
+    """Let each call of the compiled function raise an error if `flag` is true. Raises TracedValueError if calls cannot
+    raise."""
     capture = state.now.capture
     if capture is None or capture.failures is None:
         raise asked_for_value(x)

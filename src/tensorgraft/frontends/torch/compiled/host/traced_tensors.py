@@ -127,7 +127,7 @@ class HostWatch(OwnMode):
             return self._live_view(t)
 
     def inside_kernel(self, t: Tensor) -> LiveTensor | None:
-        """The same for one that a kernel of the device takes into the program."""
+        """Return the stand-in of a CPU tensor that a kernel of the device takes into the program."""
         if self._is_constant(t):
             return None
         if self.computing and self._alias(t) is None:
@@ -150,7 +150,8 @@ class HostWatch(OwnMode):
         return self._feed(t, Outside(t))
 
     def _alias(self, t: Tensor) -> tuple[LiveTensor | None] | None:
-        """The same for another view of a tensor that is known; None for one of other memory."""
+        """Return a tuple with the stand-in of a tensor that is another view of the memory of a known one; None for
+        other memory."""
         memory = _memory(t)
         for ref in self.constants.values():
             if memory is not None and (known := ref()) is not None and _memory(known) == memory:

@@ -34,7 +34,7 @@ _index, _index_put = torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.defa
 
 @contextlib.contextmanager
 def traced_calls(capture: Capture) -> Iterator[None]:
-    """The time in which a function is traced."""
+    """A context in which a function is traced."""
     forward = _BatchNorm.forward
     _BatchNorm.forward = _averaged(forward)  # type: ignore[method-assign]
     try:
@@ -306,7 +306,7 @@ def _retain_grad(calls: TracedCalls, x: Any) -> Any:
 
 
 def _is_leaf(calls: TracedCalls, x: Any) -> Any:
-    """An argument with a history is here without it."""
+    """Return False for an argument with a history, which the trace has without it."""
     return False if id(x) in calls.capture.detached else NotImplemented
 
 

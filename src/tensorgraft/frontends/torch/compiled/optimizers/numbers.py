@@ -157,7 +157,7 @@ class OptimizerGuard:
 
 
 def _numbers(group: dict[str, Any]) -> dict[str, Any]:
-    """The hyper-parameters that are constants of a trace."""
+    """Return the hyper-parameters that are constants of a trace."""
     left_out = ("params", "lr", "initial_lr", "capturable", "foreach", "fused", "param_names")
     return {k: v for k, v in group.items() if k not in left_out and not isinstance(v, torch.Tensor)}
 
@@ -240,7 +240,7 @@ class _TracedSteps:
                 guard.grown = guard.grown or not guard.has_its_entries()
 
     def _rate(self, optimizer: Optimizer, n: int) -> torch.Tensor:
-        """The learning rate of a group as a tensor that is fed."""
+        """Return the learning rate of a group as a tensor that is fed."""
         at = (id(optimizer), n)
         if at not in self._rates:
 
@@ -324,7 +324,7 @@ class Groups:
 
 
 def _counts(entries: Any) -> dict[str, Any]:
-    """The Python numbers that an optimizer keeps for a parameter."""
+    """Return the Python numbers that an optimizer keeps for a parameter."""
     if not isinstance(entries, dict):
         return {}
     return {name: v for name, v in entries.items() if isinstance(v, int | float) and not isinstance(v, bool)}

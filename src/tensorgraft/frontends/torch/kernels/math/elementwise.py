@@ -124,7 +124,7 @@ def _scaled(method: str) -> Callable[..., Any]:
 
 
 def like(xp: Any, value: Any, x: AnyArray) -> AnyArray:
-    """A number (possibly a traced one) in the dtype of an array."""
+    """Return a number (possibly a traced one) in the dtype of an array."""
     return number(xp, value, xp.dtype_of(x))
 
 

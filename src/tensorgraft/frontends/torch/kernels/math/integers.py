@@ -65,7 +65,7 @@ def _frexp(xp: Any, x: Value) -> tuple[Value, Value]:
 
 @kernel("hash_tensor")
 def _hash_tensor(xp: Any, x: Array, dim: Sequence[int] = (), *, keepdim: bool = False, mode: int = 0) -> Array:
-    """The exclusive or, uint64, of the bits that numbers have in 64 bits (floats in double precision)."""
+    """Return the exclusive or, uint64, of the bits that numbers have in 64 bits (floats in double precision)."""
     dtype, shape = xp.dtype_of(x), xp.shape(x)
     if dtypes.is_complex(dtype):
         raise NotImplementedError("hash_tensor of complex numbers")

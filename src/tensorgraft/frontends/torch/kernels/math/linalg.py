@@ -23,14 +23,14 @@ from tensorgraft.hub.value import Value, with_operators
 
 
 def _broadcast_batches(xp: Any, a: Array, b: Array) -> tuple[Array, Array]:
-    """Two (batches of) matrices with their batch axes broadcast."""
+    """Return two (batches of) matrices with their batch axes broadcast."""
     sa, sb = xp.shape(a), xp.shape(b)
     batch = np.broadcast_shapes(sa[:-2], sb[:-2])
     return xp.broadcast_to(a, (*batch, *sa[-2:])), xp.broadcast_to(b, (*batch, *sb[-2:]))
 
 
 def _permuted(xp: Any, x: Array, order: Array) -> Array:
-    """The rows of each matrix, in the given order."""
+    """Return the rows of each matrix, in the given order."""
     return xp.take_along_axis(x, xp.broadcast_to(xp.expand_dims(order, -1), xp.shape(x)), -2)
 
 
@@ -207,7 +207,7 @@ def _lstsq(
 @kernel("linalg_matrix_sqrth")
 @with_operators
 def _matrix_sqrth(xp: Any, a: Value) -> Value:
-    """The square root of the lower triangle's Hermitian matrix; negative eigenvalues count as 0."""
+    """Return the square root of the lower triangle's Hermitian matrix; negative eigenvalues count as 0."""
     if not xp.size(a):
         return a
     values, vectors = xp.eigh(a)

@@ -11,9 +11,9 @@ from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 @with_operators
 def complex_logaddexp(xp: Any, x: Value, y: Value) -> Value:
-    """The greater real part, or the first of equal ones, before the logarithm. Of two infinite ones of one sign the
-    second of the negative stays, as its angle means nothing, and the positive are added as vectors of infinite
-    length."""
+    """Compute log(exp(x) + exp(y)); the greater real part, or the first of equal ones, is taken out of the logarithm.
+    Of two infinite ones of one sign the second of the negative stays, as its angle means nothing, and the positive are
+    added as vectors of infinite length."""
     swap = xp.real(x) < xp.real(y)
     high, low = xp.where(swap, y, x), xp.where(swap, x, y)
     real = xp.real(high)

@@ -66,7 +66,7 @@ def _recur(xp: Any, x: Value, n: Value, rule: Recurrence) -> Value:
 
 
 def _by_angle(xp: Any, name: str, x: Value, n: Value) -> Value:
-    """The Chebyshev polynomials inside (-1, 1) as functions of acos(x)."""
+    """Compute the Chebyshev polynomials inside (-1, 1) as functions of acos(x)."""
     angle = xp.acos(x)
     n = xp.astype(n, x.dtype)
     half = angle * 0.5

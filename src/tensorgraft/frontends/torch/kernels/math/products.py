@@ -149,8 +149,8 @@ def _linear_backward(
 
 
 def _grouped_result(a: Any, b: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
-    """The tensor that PyTorch's CPU kernel returns; its meta function describes CUDA's, which takes bfloat16 only.
-    (Strides need not be multiples of 16 bytes, which the CPU asks for though its results need not be either.)"""
+    """Return the tensor that PyTorch's CPU kernel returns; its meta function describes CUDA's, which takes bfloat16
+    only. (Strides need not be multiples of 16 bytes, which the CPU asks for though its results need not be either.)"""
     names = {torch.float32, torch.bfloat16, torch.float16}
     for operand_name, t in (("a", a), ("b", b)):
         if t.dtype not in names:

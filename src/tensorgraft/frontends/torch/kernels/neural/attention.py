@@ -26,7 +26,7 @@ SOURCE, PADDING = 0, 1
 
 
 def _hidden(mask: Tensor | None, mask_type: int | None) -> Tensor | None:
-    """A mask that broadcasts against (N, H, L, S); true where a place is not seen."""
+    """Return a mask that broadcasts against (N, H, L, S); true where a place is not seen."""
     if mask is None:
         return None
     mask = mask.bool()

@@ -111,7 +111,7 @@ def _avg_backward(d: int) -> Any:
 
 
 def _adaptive_means(xp: Any, x: Array, axis: int, out: int) -> Array:
-    """The means of windows, each of its own elements alone: infinities and NaN of others have no part."""
+    """Return the means of windows, each of its own elements alone: infinities and NaN of others have no part."""
     starts, ends = intervals(xp.shape(x)[axis], out)
     before, trailing = xp.shape(x)[:axis], xp.shape(x)[axis + 1 :]
     steps = np.arange(int((ends - starts).max(initial=1)))

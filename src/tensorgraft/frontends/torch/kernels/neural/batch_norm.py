@@ -19,7 +19,7 @@ Axes = tuple[int, ...]
 
 
 def of_channels(xp: Any, v: Any, x: Array) -> Any:
-    """A vector with an entry a channel, in the shape that broadcasts against `x`."""
+    """Return a vector with an entry a channel, in the shape that broadcasts against `x`."""
     if v is None:
         return None
     return xp.reshape(widened(xp, v, x), (1, xp.size(v), *(1,) * (xp.ndim(x) - 2)))

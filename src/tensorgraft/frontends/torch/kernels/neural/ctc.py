@@ -58,7 +58,7 @@ def _lattice(
 
 
 def _shifted(xp: Any, x: AnyArray, by: int, fill: float) -> AnyArray:
-    """The last axis moved by `by` states, to the left where negative."""
+    """Return the last axis moved by `by` states, to the left where negative."""
     config = [(0, 0, 0)] * (xp.ndim(x) - 1) + [(by, -by, 0)]
     return xp.pad(x, xp.full((), fill, xp.dtype_of(x)), config)
 

@@ -28,7 +28,7 @@ def _cdist(xp: Any, x: Array, y: Array, p: float, compute_mode: int | None = Non
 
 @with_operators
 def _slope(xp: Any, difference: Value, p: float, distance: Value) -> Value:
-    """The derivative of the p-norm by each difference; 0 where PyTorch says so."""
+    """Return the derivative of the p-norm with respect to each difference; 0 where it has none, as in PyTorch."""
     zero = xp.zeros_like(difference)
     if p == 0:
         return zero
@@ -54,7 +54,7 @@ def _cdist_backward(xp: Any, grad: Array, x: Array, y: Array, p: float, cdist: A
 
 
 def _summed_to(xp: Any, x: Array, shape: tuple[int, ...]) -> Array:
-    """The transpose of broadcasting from `shape`."""
+    """Sum `x` over the axes along which `shape` was broadcast to it: the transpose of broadcasting."""
     lead = xp.ndim(x) - len(shape)
     axes = [a for a, n in enumerate(shape) if n == 1 and xp.shape(x)[lead + a] != 1]
     x = xp.sum(x, axis=(*range(lead), *(lead + a for a in axes)), keepdims=True)
@@ -62,6 +62,7 @@ def _summed_to(xp: Any, x: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _pairs(xp: Any, n: int) -> tuple[Array, Array]:
+    """Return the numbers (i, j), i < j, of all pairs of `n` rows, in the order of `torch.pdist`."""
     rows, columns = np.triu_indices(n, 1)
     return xp.asarray(rows.astype(np.int64)), xp.asarray(columns.astype(np.int64))
 

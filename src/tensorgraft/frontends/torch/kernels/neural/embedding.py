@@ -209,7 +209,8 @@ def _bag_backward(
     per_sample_weights: Array | None,
     padding_idx: int = -1,
 ) -> Array:
-    """The CPU adds row by row, scaled by one factor, and rounds each product and each sum."""
+    """Compute the gradient as the CPU does: row by row, scaled by one factor, with each product and each sum
+    rounded."""
     dtype, width = xp.dtype_of(grad), xp.shape(grad)[-1]
     table = xp.zeros((num_weights, width), dtype)
     n = xp.size(indices)

@@ -1,6 +1,6 @@
-"""Images read at the places of a grid (`F.grid_sample`), and the gradients in both.
+"""Values of images at the points of a grid (`F.grid_sample`), and the gradients of images and grids.
 
-Along each axis a place reads a few pixels: one (nearest), two (linear) or four (cubic), each with a weight.
+Along each axis a value is a weighted sum of one (nearest), two (linear) or four (cubic) pixels.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ZEROS, BORDER, REFLECTION = 0, 1, 2
 class Tap(NamedTuple):
     position: Value  # int64, inside the image
     weight: Value
-    in_bounds: Value  # elsewhere nothing is read
+    in_bounds: Value  # False where the pixel is outside of the image, and so counts as 0
 
 
 @with_operators
@@ -55,14 +55,14 @@ def _padded(xp: Any, x: AnyArray, n: int, padding: int, align_corners: bool) -> 
 
 
 def _tap(xp: Any, at: Value, weight: Value, n: int) -> Tap:
-    """Return the pixel at an integral position, 0 outside of the image."""
+    """Return the tap at an integral position."""
     in_bounds = (at >= 0) & (at <= n - 1)
     position = xp.astype(xp.where(in_bounds, at, xp.zeros_like(at)), dtypes.int64)
     return Tap(position, weight, in_bounds)
 
 
 def _cubic(xp: Any, t: Value, offset: int) -> Value:
-    """The weight of the pixel `offset` away (Keys 1981, a = -0.75)."""
+    """Return the weight of the pixel at `offset` from the one below the point (Keys 1981, a = -0.75)."""
     a, d = -0.75, abs(t - offset)
     if offset in (0, 1):
         return (d * (a + 2) - (a + 3)) * d * d + 1
@@ -70,8 +70,8 @@ def _cubic(xp: Any, t: Value, offset: int) -> Value:
     return (inner * d - 4) * a
 
 
-_NOWHERE = -100.0  # the CPU replaces NaN coordinates of volumes by this, outside of every image
-_MOST = 2.0**31 - 2
+_NOWHERE = -100.0  # outside of every image: PyTorch's CPU kernels replace NaN coordinates in volumes by this
+_MOST = 2.0**31 - 2  # the largest coordinate that is not replaced
 
 
 def _pixel_coordinates(xp: Any, x: Value, n: int, padding: int, align_corners: bool, nan_position: float) -> Value:
@@ -112,8 +112,9 @@ def _taps(
 def _grid_sampler(
     xp: Any, x: Value, grid: Value, mode: int, padding: int, align_corners: bool, backward: bool = False
 ) -> Value:
-    """NaN and infinity are read as CPU PyTorch's kernels read them: of images a weight is NaN, whose pixels are zeros
-    outside; in volumes they are places (another one in the backward pass)."""
+    """Compute `F.grid_sample`. NaN and infinite coordinates are treated as by PyTorch's CPU kernels: in images they
+    make the weight NaN (times 0 outside of the image), in volumes they are replaced by fixed positions, which differ
+    in the backward pass."""
     n, c, *spatial = x.shape
     d, out = len(spatial), grid.shape[1:-1]
     coordinates = xp.reshape(wide(xp, grid), (n, math.prod(out), d))

@@ -30,7 +30,7 @@ def reduced(xp: Any, x: AnyArray, reduction: int) -> AnyArray:
 
 
 def _to_common_dtype(xp: Any, *arrays: Array | None) -> list[Any]:
-    """Convert arrays to the common dtype of those in which PyTorch computes with the floats among them."""
+    """Convert arrays to the dtype in which PyTorch computes with all floats among them."""
     all_dtypes = [xp.dtype_of(a) for a in arrays if a is not None]
     floats = [dtypes.accumulator(dtype) for dtype in all_dtypes if dtypes.is_inexact(dtype)]
     dtype = np.result_type(*floats) if floats else all_dtypes[0]
@@ -41,7 +41,7 @@ def _weighted(xp: Any, x: AnyArray, weight: AnyArray | None) -> AnyArray:
     return x if weight is None else xp.multiply(x, weight)
 
 
-def _unit(xp: Any, x: Value) -> Value:
+def _in_unit_interval(x: Value) -> Value:
     return (x >= 0) & (x <= 1)
 
 
@@ -50,8 +50,8 @@ def _unit(xp: Any, x: Value) -> Value:
 def _bce(xp: Any, x: Value, y: Value, weight: Value | None = None, reduction: int = MEAN) -> Value:
     require(
         xp,
-        (_unit(xp, x), "all elements of input should be between 0 and 1"),
-        (_unit(xp, y), "all elements of target should be between 0 and 1"),
+        (_in_unit_interval(x), "all elements of input should be between 0 and 1"),
+        (_in_unit_interval(y), "all elements of target should be between 0 and 1"),
     )
     x, y, weight = _to_common_dtype(xp, x, y, weight)
     low = -100.0  # like PyTorch, so that log(0) times 0 is 0
@@ -76,7 +76,7 @@ def _bce_with_logits(
     return reduced(xp, _weighted(xp, loss, weight), reduction)
 
 
-# ---- of classes ------------------------------------------------------------------------------------------------------
+# ---- losses of class numbers -----------------------------------------------------------------------------------------
 
 
 def _class_weights(
@@ -92,7 +92,7 @@ def _class_weights(
 
 
 def _check_targets(xp: Any, target: Array, ignore_index: int, classes: int) -> None:
-    """Raises IndexError, as PyTorch does, for a class that there is not."""
+    """Raise IndexError, as PyTorch does, for a target that is no class."""
     if not xp.size(target):
         return
     target = xp.astype(target, dtypes.int64)

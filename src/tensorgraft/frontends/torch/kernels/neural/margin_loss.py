@@ -1,4 +1,4 @@
-"""Margin losses of classes: of one for each sample, and of several."""
+"""Margin losses: of samples with one class, and with several."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 
 def _meta(packet: Callable[..., Any]) -> Callable[..., Any]:
-    """PyTorch's meta function, but a sample without a batch has a loss without axes, as on the CPU."""
+    """Return PyTorch's meta function, changed so that a sample without a batch has a loss without axes, as on the
+    CPU."""
 
     def meta(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         out = packet(x, *args, **kwargs)
@@ -31,7 +32,7 @@ def _meta(packet: Callable[..., Any]) -> Callable[..., Any]:
 
 @with_operators
 def _margins(xp: Any, x: Value, target: Value, margin: float, weight: Value | None) -> tuple[Value, ...]:
-    """Return (margins (N, C); where one is violated, by NaN nowhere; the target's one-hot; the weight of each
+    """Return (margins (N, C), a mask of violated ones (NaN violates none), the target's one-hot, the weight of each
     sample)."""
     x = widened(xp, x)
     target = within(xp, target, x.shape[1], lambda value: RuntimeError("target out of range"))
@@ -87,7 +88,7 @@ def _rows(xp: Any, x: AnyArray) -> AnyArray:
 
 
 def _of_rows(xp: Any, slope: AnyArray, grad: AnyArray, reduction: int) -> AnyArray:
-    """The chain rule where each row of `slope` belongs to one loss."""
+    """Multiply the slopes, whose rows belong to one loss each, by the gradient of the reduced losses."""
     grad = widened(xp, grad)
     if reduction == NONE:
         return xp.multiply(slope, xp.reshape(grad, (xp.shape(slope)[0], 1)))
@@ -96,7 +97,8 @@ def _of_rows(xp: Any, slope: AnyArray, grad: AnyArray, reduction: int) -> AnyArr
 
 @with_operators
 def _label_sets(xp: Any, target: Value) -> tuple[Value, Value]:
-    """Return (which entries of (N, C) are labels: those before the first -1; which classes they name)."""
+    """Return (a mask (N, C) of the entries that are labels, those before the first -1; a mask of the classes that they
+    name)."""
     target, classes = xp.astype(target, dtypes.int64), target.shape[1]
     in_range = (target >= -1) & (target < classes)
     require(xp, (in_range, "argument #2 'target' is out of range"))

@@ -9,8 +9,8 @@ import torch
 
 
 def masked(op: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
-    """The meta function of a backward operator that leaves out the results that its `output_mask` leaves out, as the
-    CPU does."""
+    """Return the meta function of a backward operator that leaves out the results that its `output_mask` leaves out, as
+    the CPU does."""
 
     def meta(*args: Any, **kwargs: Any) -> tuple[torch.Tensor | None, ...]:
         mask = next(a for a in reversed((*args, *kwargs.values())) if isinstance(a, list | tuple) and _flags(a))

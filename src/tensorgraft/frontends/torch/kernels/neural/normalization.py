@@ -32,7 +32,7 @@ def moments(xp: Any, x: AnyArray, axes: Axes) -> tuple[AnyArray, AnyArray]:
 
 
 def input_gradient(xp: Any, grad: Value, normal: Value, rstd: Value, axes: Axes) -> Value:
-    """The gradient in x of `normal` = (x - mean) * rstd, whose own gradient is `grad`."""
+    """Return the gradient in x of `normal` = (x - mean) * rstd, whose own gradient is `grad`."""
     if not xp.count(grad, axes):
         return grad
     first = xp.mean(grad, axis=axes, keepdims=True)
@@ -47,8 +47,8 @@ def affine(xp: Any, x: AnyArray, weight: AnyArray | None, bias: AnyArray | None)
 
 
 def _meta(op: Any, *parameters: int) -> Any:
-    """The meta function of `op`, but its statistics have the CPU's dtype: that of the parameters at these positions,
-    else the input's."""
+    """Return the meta function of `op`, but its statistics have the CPU's dtype: that of the parameters at these
+    positions, else the input's."""
 
     def meta(*args: Any) -> tuple[torch.Tensor, ...]:
         out, mean, rstd = op(*args)

@@ -21,7 +21,7 @@ def _wide(xp: Any, x: Array) -> Array:
 
 
 def _like(xp: Any, number: Any, x: Array) -> Any:
-    """A step size (Python number, traced number or 0-d array) as an operand next to `x`."""
+    """Return a step size (Python number, traced number or 0-d array) as an operand next to `x`."""
     return number if isinstance(number, float | int) else xp.astype(number, xp.dtype_of(x))
 
 
@@ -189,7 +189,7 @@ kernel("_fused_adagrad_.tensor_lr", dynamic=("lr",), meta=False)(_adagrad(False)
 
 @kernel("_amp_foreach_non_finite_check_and_unscale_")
 def _unscale(xp: Any, grads: Arrays, found_inf: Array, inv_scale: Array) -> tuple[Any, ...]:
-    """The gradients times `inv_scale`, and 1.0 in `found_inf` where any of them is not finite."""
+    """Return the gradients times `inv_scale`, and 1.0 in `found_inf` where any of them is not finite."""
     new: Arrays = []
     for grad in grads:
         wide = _wide(xp, grad)

@@ -236,7 +236,8 @@ kernel("fractional_max_pool3d")(_fractional_max(3))
 
 @kernel("max_unpool2d", "max_unpool3d")
 def _max_unpool(xp: Any, x: Array, indices: Array, output_size: list[int], *_: Any) -> Array:
-    """Each value to the place where the maximum was, zeros elsewhere (stride and padding are in `output_size`)."""
+    """Put each value at the position of its maximum, with zeros elsewhere (`output_size` already includes stride and
+    padding)."""
     lead, n = xp.shape(x)[: -len(output_size)], math.prod(output_size)
     volumes = "x".join(map(str, output_size))
     at = within(xp, indices, n, lambda value: RuntimeError(

@@ -21,7 +21,7 @@ def _gates(xp: Any, x: AnyArray, n: int) -> list[AnyArray]:
 
 
 def _slope(xp: Any, gate: Value) -> Value:
-    """The derivative of the sigmoid whose value is `gate`."""
+    """Return the derivative of the sigmoid whose value is `gate`."""
     return gate * (1 - gate)
 
 

@@ -73,7 +73,7 @@ def _linear(n: int, out: int, align_corners: bool, scale: float | None, real: An
 
 
 def _keys(t: np.ndarray, a: float) -> np.ndarray:
-    """The cubic convolution kernel (Keys 1981)."""
+    """Return the cubic convolution kernel (Keys 1981)."""
     t = np.abs(t)
     inner = ((a + 2) * t - (a + 3)) * t * t + 1
     outer = (((t - 5) * t + 8) * t - 4) * a
@@ -90,7 +90,7 @@ def _cubic(n: int, out: int, align_corners: bool, scale: float | None, real: Any
 
 
 def _antialiased(kernel_of: Callable[[np.ndarray], np.ndarray], width: int) -> Rule:
-    """The kernel is stretched over all old places of a new one, as PIL does."""
+    """Resize with a kernel that is stretched over all old pixels of a new one, as PIL does."""
 
     def taps(n: int, out: int, align_corners: bool, scale: float | None, real: Any) -> Taps:
         by = float(_scale(n, out, align_corners, scale, real))

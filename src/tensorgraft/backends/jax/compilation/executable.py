@@ -20,7 +20,7 @@ from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
 
 from tensorgraft import warning_filters
-from tensorgraft.backends.jax.program_cache import KeptProgram, NotSmall
+from tensorgraft.backends.jax.compilation.program_cache import KeptProgram, NotSmall
 from tensorgraft.backends.jax.sharding import processes
 from tensorgraft.backends.jax.tracing import EAGER, find_top_trace, is_tracing
 from tensorgraft.hub.array import NativeArray as Array
@@ -34,8 +34,8 @@ _and_where = attrgetter("aval", "sharding")  # an array of several processes may
 
 
 def ordinary(x: Array) -> Array:
-    """An array from outside, in the layout that programs of ours take: DLPack keeps that of other libraries, in which a
-    transposed array is."""
+    """Return an array from outside, in the layout that programs of ours take: DLPack keeps that of other libraries, in
+    which a transposed array is."""
     if x.__class__ is not ArrayImpl or x.ndim < 2 or x.sharding.__class__ is not SingleDeviceSharding:
         return x
     layout, rows = x.format.layout, tuple(range(x.ndim))
@@ -122,7 +122,7 @@ def often_called(cached: KeptProgram, run: Callable[..., Any], scope: Callable[[
         return run(*args)
 
     def write(code: StraightLine, arrays: str) -> str:
-        """The same in straight line, for a caller that has the settings in its key."""
+        """Write the same call as straight-line code, for a caller whose key contains the settings."""
         program, direct = code.name(cached), code.let(f"{code.name(cached)}.direct")
         operands, found = code.let(arrays), code.variable()
         code.check(f"{found} = [*map({direct}.properties_of, {operands})]")
@@ -134,7 +134,8 @@ def often_called(cached: KeptProgram, run: Callable[..., Any], scope: Callable[[
         code.do("try:")
         code.do(f"  {outputs} = {direct}.execute({operands} if {direct}.wanted is None else")
         code.do(f"    [{operands}[k] for k in {direct}.wanted]).consume_with_handlers({direct}.handlers)")
-        code.do(f"except {code.name(_OTHERS)}: {outputs} = {code.name(run)}(*{operands})")
+        code.do(f"except {code.name(_OTHERS)}: {outputs} = None")  # an error of `run` has no other one as its context
+        code.do(f"if {outputs} is None: {outputs} = {code.name(run)}(*{operands})")
         return outputs
 
     call.write = write  # type: ignore[attr-defined]

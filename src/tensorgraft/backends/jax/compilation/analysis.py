@@ -90,8 +90,8 @@ _AXIS = re.compile(r"'(\w+)'=(\d+)")
 
 
 def _group(attributes: str) -> tuple[int, ...]:
-    """The first group of devices among which a collective is, in any of the ways in which HLO writes it: each device,
-    `[groups, size]<=[extents]T(permutation)` of all, or axes of a mesh; () where it is another one."""
+    """Return the first group of devices among which a collective is, in any of the ways in which HLO writes it: each
+    device, `[groups, size]<=[extents]T(permutation)` of all, or axes of a mesh; () where it is another one."""
     if (listed := _LISTED.search(attributes)) is not None:
         return _numbers(listed[1])
     if (counted := _COUNTED.search(attributes)) is not None:
@@ -137,7 +137,7 @@ def _label(eqn: Any, outer: str) -> str:
 
 
 def _inner(eqn: Any) -> Iterator[tuple[Jaxpr, int, bool]]:
-    """The programs inside an operation, how often each runs, and whether that is a guess."""
+    """Yield the programs inside an operation, how often each runs, and whether that is a guess."""
     name, params = eqn.primitive.name, eqn.params
     times, unknown = (params["length"], False) if name == "scan" else (1, name == "while")
     for value in params.values():

@@ -12,7 +12,7 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 from tensorgraft import warning_filters
-from tensorgraft.backends.jax import entries
+from tensorgraft.backends.jax.compilation import cache_entries
 from tensorgraft.hub import compile_cache
 
 # Every program is worth it: the smallest takes 10 ms to compile, 2 ms to load and 6 KB to keep. (JAX's own default is
@@ -45,7 +45,7 @@ def _apply() -> None:
     if path_text is None:
         compilation_cache.reset_cache()
     else:
-        entries.use(path_text)
+        cache_entries.use(path_text)
         # A full disk, an entry that another process is just writing: the program is compiled as if there were no cache.
         warning_filters.ignore("Error (reading|writing) persistent compilation cache entry")
     _ours = path_text

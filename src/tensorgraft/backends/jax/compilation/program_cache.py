@@ -18,7 +18,7 @@ from typing import Any
 
 import jax
 
-from tensorgraft.backends.jax import effort
+from tensorgraft.backends.jax.compilation import effort
 from tensorgraft.backends.jax.sharding import global_programs
 from tensorgraft.backends.jax.sharding.meshes import on_several_meshes
 from tensorgraft.backends.jax.tracing import EAGER, current_trace, is_tracing

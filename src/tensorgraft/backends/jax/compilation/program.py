@@ -11,7 +11,7 @@ from jax.extend.core import Literal
 from jax.sharding import SingleDeviceSharding
 
 from tensorgraft import warning_filters
-from tensorgraft.backends.jax.analysis import analyse
+from tensorgraft.backends.jax.compilation.analysis import analyse
 from tensorgraft.backends.jax.products import turned_before
 from tensorgraft.backends.jax.sharding import global_programs, processes
 from tensorgraft.backends.jax.sharding.abstract_devices import AbstractInputs, LoweredElsewhere, devices_of
@@ -35,7 +35,7 @@ class _Backend(Protocol):
 
 @contextlib.contextmanager
 def _own_errors() -> Iterator[None]:
-    """An exception of the traced function is not JAX's: without JAX's note on its own frames."""
+    """Raise exceptions of the traced function without JAX's note about its own frames."""
     try:
         yield
     except BaseException as error:
