@@ -98,14 +98,33 @@ def images_of_keras():
     return keras.Sequential(
         [
             layers.Input((8, 12, 3)),
-            layers.Conv2D(4, 3, padding="same"),
-            layers.BatchNormalization(epsilon=1e-5),
+            layers.Conv2D(4, 3, padding="same", name="conv"),
+            layers.BatchNormalization(epsilon=1e-5, name="norm"),
             layers.ReLU(),
             layers.MaxPooling2D(2),
             layers.Flatten(),
-            layers.Dense(5),
+            layers.Dense(5, name="out"),
         ]
     )
+
+
+def test_images_in_another_layout():
+    keras = pytest.importorskip("keras")
+    x = RNG.standard_normal((2, 3, 8, 12)).astype("f")
+    torch.manual_seed(0)
+    source, target = Images().eval(), images_of_keras()
+    ported = tg.port(source, target, x, target_example=[x.transpose(0, 2, 3, 1)])
+    whole(ported)
+    found = ported.convert(source.state_dict())
+    assign(target, found)
+    ours = keras.ops.convert_to_numpy(target(x.transpose(0, 2, 3, 1), training=False))
+    np.testing.assert_allclose(ours, source(torch.from_numpy(x)).detach().numpy(), atol=1e-5)
+    back = tg.port(target, Images().eval(), x.transpose(0, 2, 3, 1), target_example=[x])
+    whole(back)
+    again = back.convert(found)
+    for name, value in source.state_dict().items():
+        if "batches" not in name:
+            np.testing.assert_array_equal(again[name], value.numpy())
 
 
 class Recurrent(nn.Module):
@@ -124,7 +143,9 @@ SEQUENCE = RNG.standard_normal((2, 5, 4)).astype("f")
 def test_recurrent_of_keras(kind):
     keras = pytest.importorskip("keras")
     layers = keras.layers
-    target = keras.Sequential([layers.Input((5, 4)), getattr(layers, kind)(6, return_sequences=True, name="rnn"), layers.Dense(2, name="out")])
+    target = keras.Sequential(
+        [layers.Input((5, 4)), getattr(layers, kind)(6, return_sequences=True, name="rnn"), layers.Dense(2, name="out")]
+    )
     torch.manual_seed(0)
     source = Recurrent(kind).eval()
     ported = tg.port(source, target, SEQUENCE)
@@ -227,6 +248,14 @@ def test_hints_that_do_not_exist():
     ):
         with pytest.raises(ValueError, match=message):
             tg.port(Fused().eval(), Fused().eval(), X, hints=hints)
+
+
+def test_loops_whose_length_depends_on_values():
+    def loop(params, x):
+        return jax.lax.while_loop(lambda h: jnp.sum(h) < 100, lambda h: h @ params["w"] + 50, x)
+
+    with pytest.raises(NotImplementedError):
+        tg.port((loop, {"w": np.eye(8, dtype="f")}), (loop, {"w": np.eye(8, dtype="f")}), X)
 
 
 def test_programs_without_parameters():
