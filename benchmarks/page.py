@@ -38,6 +38,7 @@ AREAS = {
     "growth": "How compiling and memory grow",
     "grafted": "Modules on TensorFlow and NumPy",
     "loops": "Loops of JAX functions",
+    "operators": "Operators beyond 3 times CPU PyTorch",
     "tensorflow_programs": "TensorFlow programs on JAX",
     "source": "Source in another framework",
     "quantized": "Quantised products",

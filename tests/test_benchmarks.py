@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from benchmarks import first_calls, networks, positions, run, unmodified
+from benchmarks import first_calls, networks, operators, positions, run, unmodified
 from benchmarks import networks_by_hand as hand
 from benchmarks.measure import Row, interleaved
 from benchmarks.page import page
@@ -118,6 +118,19 @@ def test_first_calls() -> None:
     assert len(apart) == 9 and apart[0].limit == 2 and all(row.limit is None for row in apart[1:])
     rows = [*first_calls.lengths((5, 7), **{**TINY, "length": 24}), *first_calls.decoding(2, **TINY)]
     assert len(rows) == 5 and all(row.ours > 0 for row in rows)
+
+
+@pytest.mark.usefixtures("tiered")
+def test_operators() -> None:
+    seconds = operators.compared("abs", 1024)
+    assert seconds is not None and {*seconds} == {"cpu", "eager", "jit"}
+    assert operators.compared("_scaled_dot_product_attention_math", 1024) is None  # no arguments were found
+    slow = {"cpu": 1e-3, "eager": 2e-3, "jit": 4e-3}
+    assert [(row.name, row.ratio) for row in operators.beyond("fmod.Tensor", 8, slow)] == [
+        (f"fmod.Tensor, 8 elements, jit: {operators.reason('fmod')}", 4)
+    ]
+    assert operators.reason("abs") == "open"
+    assert [row.reference for row in operators.measure(["abs", "neg"], (64, 256))][-1:] == [4]
 
 
 @pytest.mark.usefixtures("tiered")

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tensorgraft.backends.jax import special
+from tensorgraft.backends.jax import inverse_trigonometric, special
 from tensorgraft.backends.jax.operation import broadcast, operation, with_one_dtype
 from tensorgraft.backends.jax.quotient import quotient
 from tensorgraft.hub import dtypes
@@ -104,8 +104,6 @@ _OTHERS: dict[str, Fn | None] = {
     "log2": _log2,
     "log10": jnp.log10,
     "sqrt": _by_sign_of_zero(lax.sqrt),
-    "asin": _by_sign_of_zero(lax.asin),
-    "acos": _by_sign_of_zero(lax.acos, negate_imag=True),
     "acosh": _by_sign_of_zero(lax.acosh),
     "digamma": special.digamma,
     "add": _for_bool(lax.add, lax.bitwise_or),
@@ -203,8 +201,19 @@ def _unary(fn: Fn) -> Fn:
     return lambda x: fn(x)  # jit cannot wrap every function of lax directly
 
 
-_divided = operation(_binary(lax.div))
-_divided_exactly = operation(_binary(quotient))
+def _inverse(fn: Fn, negate_imag: bool = False) -> Fn:
+    return _unary(_in_float32(_by_sign_of_zero(fn, negate_imag)))
+
+
+def _by_platform(on_cpu: Fn, on_others: Fn) -> Fn:
+    for_cpus, for_others = operation(on_cpu), operation(on_others)
+
+    def method(self: Any, /, *xs: Array) -> Array:
+        return (for_cpus if self.for_cpu else for_others)(self, *xs)
+
+    return method
+
+
 _convert = operation(_astype, ("dtype",))
 _recast = operation(_bitcast, ("dtype",))
 
@@ -219,10 +228,13 @@ class JaxElementwise:
     device: Any
     for_cpu: bool
 
-    def divide(self, x: Array, y: Array, /) -> Array:
-        # elsewhere the reciprocal is what other frameworks take too, and a barrier would keep kernels apart
-        return (_divided_exactly if self.for_cpu else _divided)(self, x, y)
-
+    # elsewhere the reciprocal is what other frameworks take too, and a barrier would keep kernels apart
+    divide = _by_platform(_binary(quotient), _binary(lax.div))
+    # XLA's own call a function for each element
+    asin = _by_platform(_inverse(inverse_trigonometric.asin), _inverse(lax.asin))
+    acos = _by_platform(_inverse(inverse_trigonometric.acos, True), _inverse(lax.acos, True))
+    atan = _by_platform(_unary(_in_float32(inverse_trigonometric.atan)), _unary(_in_float32(lax.atan)))
+    atan2 = _by_platform(_binary(_in_float32(inverse_trigonometric.atan2)), _binary(_in_float32(lax.atan2)))
     where = operation(_where)
     complex = operation(lambda real, imag: lax.complex(*broadcast(real, imag)))
 

@@ -147,47 +147,12 @@ def _geqrf_meta(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @kernel("geqrf", meta=_geqrf_meta)
-@with_operators
-def _geqrf(xp: Any, x: Value) -> tuple[Value, Value]:
-    """Return (R above the diagonal and the reflectors below it, their factors), in the conventions of LAPACK's
-    geqrf."""
+def _geqrf(xp: Any, x: Array) -> tuple[Array, Array]:
     refuse_narrow(xp, x)
-    *batch, m, n = x.shape
-    k, dtype = min(m, n), x.dtype
     if not xp.size(x):
-        return x, xp.zeros((*batch, k), dtype)
-    rows = xp.iota(m, dtypes.int64)
-
-    def step(a: Value, j: Value) -> tuple[Value, Value]:
-        unit = xp.astype(rows == j, dtype)
-        column = a @ xp.astype(xp.iota(n, dtypes.int64) == j, dtype)
-        below = column * xp.astype(rows > j, dtype)
-        alpha = xp.sum(column * unit, axis=-1)
-        tail = xp.sum(xp.square(abs(below)), axis=-1)
-        size = xp.sqrt(xp.square(abs(alpha)) + tail)
-        real = xp.real(alpha) if dtypes.is_complex(dtype) else alpha
-        beta = xp.where(real < 0, size, -size)
-        is_done = tail == 0
-        if dtypes.is_complex(dtype):
-            is_done = is_done & (xp.imag(alpha) == 0)
-        beta = xp.astype(beta, dtype)
-        safe = xp.where(beta == 0, xp.ones_like(beta), beta)
-        tau = xp.where(is_done, xp.zeros_like(alpha), (beta - alpha) / safe)
-        scale = xp.where(is_done, xp.ones_like(alpha), alpha - beta)
-        v = below / xp.expand_dims(scale, -1)
-        v = xp.where(xp.expand_dims(is_done, -1), xp.zeros_like(v), v)
-        v = v + unit
-        row = xp.expand_dims(xp.conj(v) if dtypes.is_complex(dtype) else v, -2) @ a
-        factor = xp.conj(tau) if dtypes.is_complex(dtype) else tau
-        update = xp.expand_dims(xp.expand_dims(factor, -1), -1) * xp.expand_dims(v, -1) * row
-        columns = xp.iota(n, dtypes.int64)
-        updated = a - xp.where(columns > j, update, xp.zeros_like(update))
-        head = xp.where(is_done, alpha, beta)
-        new_column = xp.where(rows > j, v, xp.where(rows == j, xp.expand_dims(head, -1), column))
-        return xp.where(columns == j, xp.expand_dims(new_column, -1), updated), tau
-
-    a, taus = xp.scan(step, x, xp.iota(k, dtypes.int64), length=k)
-    return a, xp.moveaxis(taus, 0, -1)
+        *batch, m, n = xp.shape(x)
+        return x, xp.zeros((*batch, min(m, n)), xp.dtype_of(x))
+    return xp.householder_qr(x)
 
 
 @kernel("linalg_householder_product")
