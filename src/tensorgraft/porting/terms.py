@@ -67,15 +67,15 @@ def _convolution_rows(node: ValueNode) -> Iterator[Rows]:
     places = np.stack(np.meshgrid(*(np.arange(n) for n in node.shape[2:]), indexing="ij"), -1).reshape(-1, len(taps))
     middle = np.array(node.shape[2:]) // 2
     for place in places[np.argsort(np.abs(places - middle).sum(1), kind="stable")]:
-        within = np.zeros((), np.int64)
-        within = np.ones((), bool)
+        position = np.zeros((), np.int64)
+        valid = np.ones((), bool)
         for axis, n in enumerate(image):
             at = place[axis] * strides[axis] + np.arange(taps[axis]) * w_dilation[axis] - padding[axis][0]
             ok = (at >= 0) & (at % x_dilation[axis] == 0) & (at // x_dilation[axis] < n)
             at = np.where(ok, at // x_dilation[axis], 0)
-            within = within[..., None] * n + at
-            within = within[..., None] & ok
-        spatial = within.reshape(-1)
+            position = position[..., None] * n + at
+            valid = valid[..., None] & ok
+        spatial = position.reshape(-1)
         operand = channel[:, :, None] * math.prod(image) + spatial
-        operand = np.where(within.reshape(-1), operand, -1).reshape(outputs, -1)
+        operand = np.where(valid.reshape(-1), operand, -1).reshape(outputs, -1)
         yield Rows(out[(0, slice(None), *place)], operand, weight)
