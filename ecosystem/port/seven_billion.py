@@ -36,7 +36,8 @@ def shapes() -> dict[str, tuple[int, ...]]:
 def entry(name: str, shape: tuple[int, ...]) -> Entry:
     """Kernels of Flax: transposed, those of attention with an axis of heads."""
     target = name.replace("weight", "kernel" if len(shape) == 2 else "scale")
-    split, order = shape, (1, 0) if len(shape) == 2 else (0,)
+    split = shape
+    order: tuple[int, ...] = (1, 0) if len(shape) == 2 else (0,)
     if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
         split, order = (HEADS, WIDTH // HEADS, WIDTH), (2, 0, 1)
     elif "embed" in name:
