@@ -93,7 +93,7 @@ LAYERS = {
     "parallel": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} devices",
     "()": " ".join(["errors hub precision quantization() random devices updates transforms porting nn operators",
                     "parallel array_api backends() frontends.torch frontends.array_api.extensions"]),
-    "cli": "errors files private importing hub frontends.torch_entry frontends.torch.device frontends.torch"
+    "cli": "errors files private importing hub porting frontends.torch_entry frontends.torch.device frontends.torch"
     " frontends.tensorflow array_api transforms ()",
     # by name: PyTorch's import loads the front end, and the command in processes that `tensorgraft run` has started
     "frontends.torch_entry()": "errors warning_filters frontends.torch_entry frontends.torch cli",

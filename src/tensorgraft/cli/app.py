@@ -141,6 +141,24 @@ def run(
     )
 
 
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        metavar="SHAPE[:DTYPE]",
+        help="An argument of both programs, such as 2x3x32x32 or 2x8:int64<99; may be repeated. The default is the"
+        " result of example_inputs() in the module of the first program.",
+    ),
+]
+TargetInputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target-input", metavar="SHAPE[:DTYPE]", help="An argument of the second program, where it takes others."
+    ),
+]
+IsTable = Annotated[bool, typer.Option("--table", help="Print every pair of values, with the lines of both programs.")]
+
+
 @app.command()
 def convert(
     program: Annotated[str, typer.Argument(metavar="PROGRAM", help="The model, as module:Model or file.py:Model.")],
@@ -190,12 +208,56 @@ def convert(
     )
 
 
+@app.command()
+def port(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The network with weights: module:x or file.py:x.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The network that is to have them.")],
+    inputs: Inputs = None,
+    target_inputs: TargetInputs = None,
+    hints: Annotated[
+        list[str] | None,
+        typer.Option("--hint", metavar="TARGET=SOURCE", help="Names of parameters to try first; may be repeated."),
+    ] = None,
+    save: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Write the mapping.")] = None,
+    converter: Annotated[
+        Path | None, typer.Option(metavar="FILE.py", help="Write a program that converts checkpoints with NumPy alone.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(metavar="IN", help="Convert this checkpoint of SOURCE: a file, or a folder of them.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="OUT.safetensors", help="The converted checkpoint.")] = None,
+    table: IsTable = False,
+) -> None:
+    """Find which parameters of TARGET are which of SOURCE, and whether both compute the same."""
+    from tensorgraft.cli.port import Outputs
+    from tensorgraft.cli.port import port as run_port
+
+    outputs = Outputs(save, converter, checkpoint, out)
+    given = {"inputs": inputs or [], "target_inputs": target_inputs or [], "hints": hints or []}
+    raise typer.Exit(run_port(source, target, **given, outputs=outputs, table=table))
+
+
+@app.command("convert-weights")
+def convert_weights(
+    mapping: Annotated[Path, typer.Argument(metavar="MAPPING.json", help="What `port --save` wrote.")],
+    checkpoint: Annotated[Path, typer.Argument(metavar="IN", help="A checkpoint: a file, or a folder of them.")],
+    out: Annotated[Path, typer.Option("--out", metavar="OUT.safetensors", help="The converted checkpoint.")],
+) -> None:
+    """Convert a checkpoint by a mapping, one array at a time."""
+    from tensorgraft.cli.port import convert_weights as run_conversion
+
+    raise typer.Exit(run_conversion(mapping, checkpoint, out))
+
+
 @app.command(context_settings={"allow_interspersed_args": True})
 def compare(
     program: Annotated[
         str, typer.Argument(metavar="PROGRAM", help="The program: script.py, module:function or file.py:function.")
     ],
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="The script's arguments.")] = None,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ARGS]...", help="The script's arguments; or a second program, module:x or file.py:x."),
+    ] = None,
     on: Annotated[
         list[str] | None,
         typer.Option(
@@ -210,11 +272,24 @@ def compare(
         Path | None, typer.Option(metavar="FILE", help="Write the figures as JSON; - for standard output.")
     ] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Plot the times.")] = None,
+    inputs: Inputs = None,
+    target_inputs: TargetInputs = None,
+    table: IsTable = False,
 ) -> None:
-    """Compare results, gradients, time and memory of a program on several backends.
+    """Compare results, gradients, time and memory of a program on several backends, or two programs with each other.
 
-    FUNCTION is called with a device and returns (step, args); step(*args) is compared and timed.
+    FUNCTION is called with a device and returns (step, args); step(*args) is compared and timed. Two programs are
+    compared value by value, and the first difference is named.
     """
+    if not program.endswith(".py") and arguments:
+        from tensorgraft.cli.port import diff
+
+        if len(arguments) > 1:
+            raise typer.BadParameter("two programs are compared with each other, not more")
+        given = {"inputs": inputs or [], "target_inputs": target_inputs or []}
+        raise typer.Exit(diff(program, arguments[0], **given, table=table))
+    if inputs or target_inputs or table:
+        raise typer.BadParameter("--input, --target-input and --table are for two programs, module:a module:b")
     from tensorgraft.cli.compare import compare as run_compare
 
     backends = on or ["native" if program.endswith(".py") else "pytorch", "jax", "numpy"]

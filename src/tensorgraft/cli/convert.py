@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
 import os
-import re
 import sys
 from typing import Any
 
 import typer
 
+from tensorgraft.cli.programs import example_of, imported
+
 USAGE_ERROR = 2
-_ARRAY = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:x\d+)*)(?::(?P<dtype>\w+)(?:<(?P<below>\d+))?)?$")
 
 
 def convert(
@@ -31,8 +29,8 @@ def convert(
     import tensorgraft as tg
 
     try:
-        model = _program(program)
-        args, kwargs = _inputs(model, program, inputs)
+        model = imported(program)
+        args, kwargs = example_of(model, program, inputs)
     except (ValueError, ImportError, AttributeError, FileNotFoundError) as error:
         typer.echo(f"tensorgraft convert: {error}", err=True)
         return USAGE_ERROR
@@ -78,73 +76,3 @@ def _of_tensorflow(model: Any, weights: str | None, training: bool) -> dict[str,
             variables[name].assign(value)
     has_modes = "training" in inspect.signature(getattr(model, "call", model)).parameters
     return {"training": True} if training and has_modes else {}
-
-
-def _program(text: str) -> Any:
-    """Import `module:Model` or `file.py:Model`: an object, or a class or function that returns one when called without
-    arguments."""
-    module_path, _, name = text.rpartition(":")
-    if not module_path:
-        raise ValueError(f"{text!r}: expected module:Model or file.py:Model")
-    if module_path.endswith(".py"):
-        if not os.path.exists(module_path):
-            raise FileNotFoundError(f"{module_path} does not exist")
-        title = os.path.splitext(os.path.basename(module_path))[0]
-        sys.path.insert(0, os.path.dirname(os.path.abspath(module_path)))
-        spec = importlib.util.spec_from_file_location(title, module_path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[title] = module
-        spec.loader.exec_module(module)
-    else:
-        sys.path.insert(0, os.getcwd())
-        module = importlib.import_module(module_path)
-    try:
-        target = getattr(module, name)
-    except AttributeError:
-        raise AttributeError(f"{module_path} has no {name!r}") from None
-    return target() if isinstance(target, type) else target
-
-
-def _inputs(model: Any, program: str, inputs: list[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return arrays from texts such as `2x3x32x32` and `ids=2x8:int64<99`; without any, the result of `example_inputs`
-    of the program's module."""
-    if not inputs:
-        module = sys.modules.get(type(model).__module__)
-        example = getattr(model, "example_inputs", None) or getattr(module, "example_inputs", None)
-        if example is None:
-            raise ValueError(
-                f"{program} needs an example of its arguments: --input 2x3x32x32, --input ids=2x8:int64<99, or a"
-                " function example_inputs() in the same module that returns them (a tuple, or a dictionary by"
-                " name)"
-            )
-        example_values = example()
-        return ((), example_values) if isinstance(example_values, dict) else (tuple(example_values), {})
-    import numpy as np
-
-    rng = np.random.default_rng(0)
-    args: list[Any] = []
-    kwargs: dict[str, Any] = {}
-    for text in inputs:
-        match = _ARRAY.match(text)
-        if match is None:
-            raise ValueError(
-                f"--input {text!r}: expected a shape with an optional name, dtype and upper bound, such as"
-                " 2x3x32x32 or ids=2x8:int64<99"
-            )
-        shape = tuple(map(int, match["shape"].split("x")))
-        dtype = np.dtype(match["dtype"] or "float32")
-        if dtype.kind in "iu":
-            array = rng.integers(0, int(match["below"] or 2), shape).astype(dtype)
-        elif dtype.kind == "b":
-            array = rng.integers(0, 2, shape).astype(bool)
-        else:
-            array = rng.standard_normal(shape).astype(dtype)
-        value: Any = array
-        if "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module):
-            value = sys.modules["torch"].from_numpy(array)
-        if match["name"]:
-            kwargs[match["name"]] = value
-        else:
-            args.append(value)
-    return tuple(args), kwargs

@@ -293,7 +293,7 @@ def _merged(view: View) -> View:
             order = [a - 1 if a > k else a for a in order]
         k -= 1
     for k, n in enumerate(view.source_shape):  # axes of one element, which have no stride
-        if n == 1 and (len(split) <= k or split[k] != 1) and len(split) < len(view.source_shape):
+        if n == 1 and k <= len(split) < len(view.source_shape) and split[k : k + 1] != [1]:
             split.insert(k, 1)
             index.insert(k, (0, 1, 1))
             order = [a + 1 if a >= k else a for a in order]

@@ -92,7 +92,11 @@ class Mapping:
     def load(cls, path: str | os.PathLike[str]) -> Mapping:
         """Read what `save` wrote. Raises ValueError for files of another format."""
         with open(path) as file:
-            data = json.load(file)
+            text = file.read()
+        try:
+            data = json.loads(text)
+        except ValueError:
+            data = None
         if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
             raise ValueError(f"{os.fspath(path)} is no mapping of tensorgraft")
         entries = {
