@@ -130,6 +130,8 @@ def _array_for(program: Any, x: Any) -> Any:
     is_module = torch is not None and isinstance(program, torch.nn.Module)
     if torch is not None and is_module and not isinstance(x, torch.Tensor) and hasattr(x, "__array__"):
         return torch.from_numpy(np.array(x))
+    if not is_module and torch is not None and isinstance(x, torch.Tensor):
+        return x.detach().cpu().numpy()
     return x
 
 

@@ -106,7 +106,8 @@ class Matcher(State):
         while at < len(order):
             node = order[at]
             blocked = self._step(node)
-            if blocked is None and node in self.target.outputs and not self._is_settled(node):
+            has_value = node in self.target_values.values
+            if blocked is None and has_value and node in self.target.outputs and not self._is_settled(node):
                 blocked = node
             if blocked is None:
                 if self._search is not None and node.number >= self._search.site.number:
@@ -116,7 +117,7 @@ class Matcher(State):
             again = self._changed_decision(blocked, node)
             if again is not None:
                 at = index[again]
-            elif blocked is node and node in self.target.outputs and node in self.target_values.values:
+            elif blocked is node:
                 self._diverge_at_output(node)
                 at += 1
             else:

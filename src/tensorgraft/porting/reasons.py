@@ -37,7 +37,8 @@ class Difference:
 
     def __str__(self) -> str:
         where = f"{self.source_place or '?'} | {self.target_place or '?'}"
-        return f"{where}: {self.text} (values differ by {self.difference:.1e})"
+        reason = f"{self.reason}: " if self.reason else ""
+        return f"{where}: {reason}{self.text} (values differ by {self.difference:.1e})"
 
 
 @dataclass
@@ -126,11 +127,12 @@ class _Regions:
                     found[node] = value(_main_operand(node))
                     continue
                 op, args, kwargs = other
-            elif node.value is not None:
+            elif node.value is not None or node.op == "input":
                 continue
             out = evaluate(op, *mapped(value, (args, kwargs)))
             found[node] = np.asarray(out[node.output] if isinstance(out, tuple | list) else out)
-        return found[end or nodes[-1]]
+        end = end or nodes[-1]
+        return found[end] if end in found else np.asarray(values(end))
 
     def distance(self) -> float:
         """The difference of the values, in the layout in which it is least."""
@@ -179,7 +181,9 @@ def _between(end: ValueNode, is_equal: Callable[[ValueNode], bool]) -> list[Valu
     waiting = [end]
     while waiting:
         node = waiting.pop()
-        if node in found or not node.dynamic or node.op == "input" or is_equal(node):
+        if node in found or node.op == "input" or is_equal(node):
+            continue
+        if not (node.dynamic or (node.static and node.op in POINTWISE)):
             continue
         found.add(node)
         waiting.extend(node.inputs())
@@ -417,7 +421,7 @@ def _left_out(nodes: Sequence[ValueNode], in_source: bool) -> Iterator[Modificat
     """An operation that the other program has not."""
     where = "there" if in_source else "here"
     for node in nodes:
-        if node.op not in POINTWISE or node.op in ("astype",) or not any(x.dynamic for x in node.inputs()):
+        if node.op not in POINTWISE or node.op == "astype" or not node.dynamic:
             continue
         number = next((v for v in map(_number, leaves([node.args])) if v is not None), None)
         reason = (
@@ -447,14 +451,32 @@ def _other_weights(matcher: Matcher, regions: _Regions) -> Iterator[Modification
             yield Modification(reason, _WEIGHTS[reason] + text, {node: (node.op, args, kwargs)})
 
 
-_WEIGHTS = {"tied": "a weight that is used twice: ", "offset": "other rows: ", "weights": "weights of other values: "}
+_WEIGHTS = {
+    "bias": "biases of other values: ",
+    "corners": "a table that is resized in another way: ",
+    "offset": "other rows: ",
+    "tied": "a weight that is used twice: ",
+    "weights": "weights of other values: ",
+}
+
+
+def _static_ancestors(node: ValueNode) -> Iterator[ValueNode]:
+    yield node
+    for x in node.inputs():
+        if x.static:
+            yield from _static_ancestors(x)
 
 
 def _reason_of_weights(matcher: Matcher, node: ValueNode, statics: Sequence[ValueNode]) -> str:
     """The word for static operands that differ: rows at other positions, a weight that has another use, or values."""
-    if any(x.op in ("gather", "slice") for x in statics):
+    operations = {n.op for x in statics for n in _static_ancestors(x)}
+    if operations & {"resize", "dot_general"}:
+        return "corners"
+    if operations & {"gather", "slice"}:
         return "offset"
     names = frozenset().union(*(x.parameters for x in statics))
+    if all("bias" in n.lower() for n in names):
+        return "bias"
     twice = any(
         n is not node and n.op != node.op and any(x.static and x.parameters & names for x in n.inputs())
         for n in matcher.target.nodes
@@ -477,7 +499,7 @@ def _without_proof(matcher: Matcher, regions: _Regions) -> tuple[str, str]:
     angles = [
         c for n in regions.target for c in _constants(n) if c.dtype.kind == "f" and np.max(np.abs(_array(c))) <= 1
     ]
-    if angles and of_target["multiply"] > 1 and of_target["slice"] and of_source["multiply"] > 1:
+    if angles and of_target["multiply"] > 1 and (of_target["slice"] or of_target["concat"]):
         return "rotary", "rotary positions turn other pairs of elements (a likeness, not proved)"
     if every["resize"]:
         return "corners", "an image is resized in another way (a likeness, not proved)"
@@ -485,7 +507,10 @@ def _without_proof(matcher: Matcher, regions: _Regions) -> tuple[str, str]:
         return "padding", "windows are padded in another way (a likeness, not proved)"
     if every["sigmoid"] and every["tanh"]:
         return "gates", "the gates of a recurrent layer are combined in another way (a likeness, not proved)"
-    if of_target == of_source or (every["rsqrt"] | every["sqrt"] and every["add"] and every["dot_general"] > 1):
+    shapes = [{n.shape for n in r if n.op == "convolution"} for r in (regions.target, regions.source)]
+    if shapes[0] and shapes[1] and shapes[0] != shapes[1]:
+        return "padding", "images of other sizes (a likeness, not proved)"
+    if of_target == of_source or ((every["rsqrt"] or every["sqrt"]) and every["add"]):
         return "order", "the same operations in another order, or on other operands (a likeness, not proved)"
     more, less = sorted((of_target - of_source).elements()), sorted((of_source - of_target).elements())
     texts = [f"{', '.join(ops)} {where}" for ops, where in ((more, "here alone"), (less, "there alone")) if ops]
