@@ -99,7 +99,7 @@ def _distance(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def common(of_source: list[np.ndarray], of_target: list[np.ndarray]) -> tuple[list[int], list[int]]:
-    """Which results of both programs are the same."""
+    """The results of both programs that correspond: their places in each."""
     pairs: dict[int, int] = {}
     for k, b in enumerate(of_target):
         distances = {j: _distance(a, b) for j, a in enumerate(of_source) if a.size == b.size and j not in pairs}

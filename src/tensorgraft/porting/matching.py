@@ -232,6 +232,7 @@ class Matcher(State):
             self.added[name] = [a for a in self.added.get(name, ()) if not np.isin(a[0], positions).any()]
             self._outdated(name)
         decision.applied = []
+        self._decided.discard(decision.node)
         self.used.subtract(decision.chosen.sites)
 
     def _outdated(self, name: str) -> None:
@@ -263,6 +264,7 @@ class Matcher(State):
                 self._rewind(k)
                 decision.index += 1
                 self.decisions.append(decision)
+                self._decided.add(decision.node)
                 self._apply(decision)
                 return self._recompute(decision.node)
         return self._restored(search)

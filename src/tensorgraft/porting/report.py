@@ -71,7 +71,7 @@ class PortReport:
         return self.differences[0] if self.differences else None
 
     def settle(self) -> None:
-        """Where all results are equal, values that are not are steps on another way: notes, and no differences."""
+        """Drop the differences where all results are equal: such values are steps on another way, and become notes."""
         if self.comparisons and all(c.difference <= TOLERANCE for c in self.comparisons):
             self.notes += [f"computed in another way: {d.source_place} | {d.target_place}" for d in self.differences]
             self.differences = []
