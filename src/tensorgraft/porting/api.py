@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.codegen.program import error_line
-from tensorgraft.porting.comparison import ProgramAtSizes, compared, compared_gradients, gradients, outputs
+from tensorgraft.porting.comparison import ProgramAtSizes, common, compared, compared_gradients, gradients, outputs
 from tensorgraft.porting.graph import ProgramGraph
 from tensorgraft.porting.mapping import Entry, Mapping
 from tensorgraft.porting.matching import UNKNOWN, Matcher
@@ -91,6 +91,7 @@ def port(
     report = report_of(matcher)
     mapping = _mapping(matcher, of_source, of_target)
     _compare(report, mapping, of_source, of_target, weights)
+    report.settle()
     known = {n: w for n, w in of_source.weights.items() if n in of_source.graph.parameters}
     now = {e.target: e.expression(known.__getitem__) for e in mapping if e.expression is not None}
     return Port(mapping, report, now)
@@ -111,14 +112,16 @@ def diff(a: Any, b: Any, *example: Any, target_example: Sequence[Any] | None = N
     report = report_of(matcher)
     for sizes, first, second in _sizes(report, of_source, of_target):
         report.comparisons.append(compared("results", sizes, outputs(first, weights), outputs(second, known)))
+    report.settle()
     return report
 
 
 def _traced(program: Any, example: tuple[Any, ...]) -> ProgramAtSizes:
-    if isinstance(program, tuple) and len(program) == 2 and callable(program[0]):
+    takes_weights = isinstance(program, tuple) and len(program) == 2 and callable(program[0])
+    if takes_weights:
         program, example = program[0], (program[1], *example)
     args = tuple(_array_for(program, x) for x in example)
-    return ProgramAtSizes(source_program(program, (args, {})), args)
+    return ProgramAtSizes(source_program(program, (args, {})), args, takes_weights)
 
 
 def _array_for(program: Any, x: Any) -> Any:
@@ -127,6 +130,8 @@ def _array_for(program: Any, x: Any) -> Any:
     is_module = torch is not None and isinstance(program, torch.nn.Module)
     if torch is not None and is_module and not isinstance(x, torch.Tensor) and hasattr(x, "__array__"):
         return torch.from_numpy(np.array(x))
+    if not is_module and torch is not None and isinstance(x, torch.Tensor):
+        return x.detach().cpu().numpy()
     return x
 
 
@@ -184,7 +189,9 @@ def _compare(
         report.comparisons.append(compared("results", sizes, outputs(first, weights), outputs(second, known)))
     try:
         expressions = {e.target: e.expression for e in mapping}
-        found = [gradients(t.graph, w) for t, w in ((of_source, weights), (of_target, known))]
+        runs = [(of_source.graph, weights), (of_target.graph, known)]
+        results = common(*(outputs(graph, parameters) for graph, parameters in runs))
+        found = [gradients(graph, w, which) for (graph, w), which in zip(runs, results, strict=True)]
     except NotImplementedError as error:
         report.notes.append(f"gradients are not compared: {error_line(error)}")
         return

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.program import SourceProgram
+from tensorgraft.codegen.program import SourceProgram, by_path
+from tensorgraft.codegen.trace import SourceTrace, Var, variables
 from tensorgraft.hub.recorded.block import mapped
 from tensorgraft.porting.expressions import Concatenation, Expression, View, views
 from tensorgraft.porting.graph import ProgramGraph, ValueNode, evaluate, numpy_backend
@@ -22,13 +23,25 @@ FORWARD, GRADIENT = 1e-5, 1e-4  # of the largest value, as for generated source
 class ProgramAtSizes:
     """A program with an example of its arguments, and graphs of it at several sizes."""
 
-    def __init__(self, program: SourceProgram, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> None:
-        self.program, self._args, self._kwargs = program, args, dict(kwargs or {})
-        self._arrays, self._rebuild = program.flatten(args, self._kwargs)
-        self.trace = program.trace(args, self._kwargs)
+    def __init__(self, program: SourceProgram, args: tuple[Any, ...], takes_weights: bool = False) -> None:
+        """`takes_weights`: the first argument is a pytree of the weights."""
+        self.program, self._takes_weights = program, takes_weights
+        self._arrays, self._rebuild = program.flatten(args, {})
+        self.trace = program.trace(args, {})
+        self.graph = self._graph(self.trace, self._arrays)
         self.weights = {k: np.asarray(v) for k, v in self.trace.weights.items()}
         self.aliases = dict(self.trace.aliases)
-        self.graph = ProgramGraph(self.trace, [program.numpy(x) for x in self._arrays])
+
+    def _graph(self, trace: SourceTrace, arrays: list[Any]) -> ProgramGraph:
+        values = [self.program.numpy(x) for x in arrays]
+        if self._takes_weights and not trace.weights:
+            (_, tree), *trace.arguments = trace.arguments
+            named = {id(var): name for name, var in by_path(tree).items() if type(var) is Var}
+            leaves = list(variables(tree))
+            trace.parameters = {named[id(var)]: var for var in leaves}
+            trace.weights = {named[id(var)]: x for var, x in zip(leaves, values, strict=False)}
+            values = values[len(leaves) :]
+        return ProgramGraph(trace, values)
 
     def with_batch(self, more: int) -> tuple[ProgramGraph, int] | None:
         """The program with a batch of so many more, and its size; None for a program without a batch."""
@@ -38,7 +51,7 @@ class ProgramAtSizes:
         size = sizes.pop() + more
         arrays = [self.program.resized(x, (size, *x.shape[1:])) if len(x.shape) > 1 else x for x in self._arrays]
         args, kwargs = self._rebuild(arrays)
-        return ProgramGraph(self.program.trace(args, kwargs), [self.program.numpy(x) for x in arrays]), size
+        return self._graph(self.program.trace(args, kwargs), arrays), size
 
 
 def outputs(graph: ProgramGraph, parameters: Mapping[str, np.ndarray]) -> list[np.ndarray]:
@@ -85,17 +98,29 @@ def _distance(a: np.ndarray, b: np.ndarray) -> float:
     return 0.0 if next(layouts(b, a), None) is not None else float("inf")
 
 
-def gradients(graph: ProgramGraph, parameters: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The gradients, of half the sum of all squared results, with respect to the parameters that take part."""
+def common(of_source: list[np.ndarray], of_target: list[np.ndarray]) -> tuple[list[int], list[int]]:
+    """The results of both programs that correspond: their places in each."""
+    pairs: dict[int, int] = {}
+    for k, b in enumerate(of_target):
+        distances = {j: _distance(a, b) for j, a in enumerate(of_source) if a.size == b.size and j not in pairs}
+        if distances:
+            pairs[min(distances, key=distances.__getitem__)] = k
+    return list(pairs), list(pairs.values())
+
+
+def gradients(
+    graph: ProgramGraph, parameters: Mapping[str, np.ndarray], results: Sequence[int]
+) -> dict[str, np.ndarray]:
+    """The gradients, of half the sum of the squares of some results, with respect to the parameters."""
     xp, names = numpy_backend(), list(graph.parameters)
     with xp.scope():
 
         def run(tape: Any, *arrays: Any) -> list[Any]:
             found = _run(graph, dict(zip(names, arrays, strict=True)), tape)
-            return [found[n] for n in graph.outputs if n.dtype.kind == "f"]
+            return [found[graph.outputs[k]] for k in results if graph.outputs[k].dtype.kind == "f"]
 
-        results, pull = xp.vjp(run, *(parameters[n] for n in names))
-        return dict(zip(names, map(np.asarray, pull(results)), strict=True))
+        values, pull = xp.vjp(run, *(parameters[n] for n in names))
+        return dict(zip(names, map(np.asarray, pull(values)), strict=True))
 
 
 def compared_gradients(

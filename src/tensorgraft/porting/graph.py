@@ -491,7 +491,7 @@ def _multiply(graph: ProgramGraph, result: Var, a: Any, b: Any) -> Any:
         return None
     if type(b) is Lazy:
         for x, y in ((a, b), (b, a)):
-            if _pending(y) and y.shift is None and not _pending(x) and y.core.size <= graph.node(x).size:
+            if _pending(y) and y.shift is None and not _pending(x):
                 product = graph.plain("multiply", (x, Lazy(y.core)), {}, _shaped(graph.node(x), y.core))
                 return Lazy(product.core, y.scale, place=graph.place)
         return None
@@ -529,7 +529,8 @@ def _dot_general(
     if _is_zero(x):
         return graph.constant(np.zeros(result.shape, widened(np.dtype(result.dtype))))
     (ca, cb), at = contract, 0
-    if x.op == "concat" and len(ca) == 1 and x.args[1] % len(x.shape) == ca[0]:
+    axis = x.kwargs.get("axis", x.args[-1]) if x.op == "concat" else None
+    if axis is not None and len(ca) == 1 and axis % len(x.shape) == ca[0]:
         total: Any = None
         for part in x.args[0]:
             n = part.shape[ca[0]]
@@ -582,6 +583,39 @@ def _pads_with_zeros(node: ValueNode) -> bool:
     return bool(np.ndim(value) == 0 and value == 0)
 
 
+def _dynamic_slice(graph: ProgramGraph, result: Var, x: Any, start: Any, sizes: Any) -> Any:
+    """At a place that is known, a slice: the step of a loop that was unrolled."""
+    if any(_value(i) is None or (type(i) is not ValueNode and type(i) is Lazy) for i in start):
+        return None
+    shape = (graph.node(x) if type(x) is Lazy else x).shape
+    at = [min(max(int(_value(i)), 0), n - size) for i, n, size in zip(start, shape, sizes, strict=True)]
+    stop = tuple(a + n for a, n in zip(at, sizes, strict=True))
+    return graph.apply("slice", (x, tuple(at), stop, (1,) * len(at)), {}, result)
+
+
+def _dynamic_update_slice(graph: ProgramGraph, result: Var, x: Any, update: Any, start: Any) -> Any:
+    """At a place that is known, what is before, the update, and what is after, along the one axis that it cuts."""
+    if any(type(i) is Lazy or _value(i) is None for i in start):
+        return None
+    whole, part = (graph.node(v) if type(v) is Lazy else v for v in (x, update))
+    axes = [a for a, n in enumerate(whole.shape) if part.shape[a] != n]
+    if len(axes) != 1:
+        return update if not axes else None
+    axis, n = axes[0], part.shape[axes[0]]
+    at = min(max(int(_value(start[axis])), 0), whole.shape[axis] - n)
+    parts = [_rows(graph, x, whole, axis, 0, at), update, _rows(graph, x, whole, axis, at + n, whole.shape[axis])]
+    return graph.apply("concat", ([p for p in parts if p is not None], axis), {}, result)
+
+
+def _rows(graph: ProgramGraph, x: Any, node: ValueNode, axis: int, start: int, stop: int) -> Any:
+    if start == stop:
+        return None
+    low, high = ([0] * len(node.shape), list(node.shape))
+    low[axis], high[axis] = start, stop
+    shape = tuple(b - a for a, b in zip(low, high, strict=True))
+    return graph.apply("slice", (x, tuple(low), tuple(high), (1,) * len(low)), {}, Var(shape, node.dtype))
+
+
 def _astype(graph: ProgramGraph, result: Var, x: Any, dtype: Any) -> Any:
     """float32 and float64 are one dtype here."""
     core = x.core if type(x) is Lazy else x
@@ -596,5 +630,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "divide": _divide,
     "convolution": _convolution,
     "dot_general": _zero_dot,
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update_slice,
     "astype": _astype,
 }

@@ -17,12 +17,14 @@ import numpy as np
 
 from tensorgraft.porting import candidates
 from tensorgraft.porting.binding import Alternative
-from tensorgraft.porting.graph import ProgramGraph, ValueNode
+from tensorgraft.porting.graph import ProgramGraph, ValueNode, evaluate
 from tensorgraft.porting.labels import RANGE
 from tensorgraft.porting.state import UNKNOWN, State
+from tensorgraft.porting.terms import PRODUCTS
 from tensorgraft.porting.values import ValueClass, fingerprint, orders
 
 MOST_TRIALS = 96  # changes of decisions for one value
+MOST_IN_ALL = 600
 MOST_CHANGED = 6  # decisions that are changed for it: the latest with another choice
 
 
@@ -75,6 +77,7 @@ class Matcher(State):
         self.divergences: list[Divergence] = []
         self.failed: set[ValueNode] = set()  # nodes whose parameters nothing corresponds to
         self._forced: dict[ValueNode, tuple[np.ndarray, ValueClass | None, np.ndarray | None]] = {}
+        self._decided: set[ValueNode] = set()
         self.trials = 0  # decisions that were changed
         self._search: Search | None = None
         self._given_up: set[ValueNode] = set()  # values for which no choice helps
@@ -103,7 +106,8 @@ class Matcher(State):
         while at < len(order):
             node = order[at]
             blocked = self._step(node)
-            if blocked is None and node in self.target.outputs and not self._is_settled(node):
+            has_value = node in self.target_values.values
+            if blocked is None and has_value and node in self.target.outputs and not self._is_settled(node):
                 blocked = node
             if blocked is None:
                 if self._search is not None and node.number >= self._search.site.number:
@@ -113,7 +117,7 @@ class Matcher(State):
             again = self._changed_decision(blocked, node)
             if again is not None:
                 at = index[again]
-            elif blocked is node and node in self.target.outputs and node in self.target_values.values:
+            elif blocked is node:
                 self._diverge_at_output(node)
                 at += 1
             else:
@@ -159,6 +163,9 @@ class Matcher(State):
         if any(x.dynamic and x.value is None and x not in self.target_values.values for x in node.inputs()):
             return None
         value = self.target_values.compute(node) if node.value is None else node.value
+        if node.op in PRODUCTS and node in self._decided and np.isnan(value).any():
+            x, w = (self.target_values(n) for n in node.args[:2])  # what is unknown meets the padding alone
+            value = np.asarray(evaluate(node.op, (x, np.nan_to_num(w), *node.args[2:]), node.kwargs))
         if value.dtype.kind in "fc" and np.isnan(value).any() and any(x.static for x in node.inputs()):
             return None
         return value
@@ -186,6 +193,7 @@ class Matcher(State):
         index = self._fixed.get(node, 0)
         decision = Decision(node, alternatives, index if index < len(alternatives) else 0)
         self.decisions.append(decision)
+        self._decided.add(node)
         self._apply(decision)
         return None
 
@@ -224,6 +232,7 @@ class Matcher(State):
             self.added[name] = [a for a in self.added.get(name, ()) if not np.isin(a[0], positions).any()]
             self._outdated(name)
         decision.applied = []
+        self._decided.discard(decision.node)
         self.used.subtract(decision.chosen.sites)
 
     def _outdated(self, name: str) -> None:
@@ -244,7 +253,10 @@ class Matcher(State):
         before = self._ancestors(blocked)
         for k in range(len(self.decisions) - 1, -1, -1):
             decision = self.decisions[k]
-            if search.trials >= MOST_TRIALS or decision.node not in before & search.changeable:
+            if (
+                max(search.trials - MOST_TRIALS, self.trials - MOST_IN_ALL) >= 0
+                or decision.node not in before & search.changeable
+            ):
                 continue
             if decision.index + 1 < len(decision.alternatives):
                 search.trials += 1
@@ -252,6 +264,7 @@ class Matcher(State):
                 self._rewind(k)
                 decision.index += 1
                 self.decisions.append(decision)
+                self._decided.add(decision.node)
                 self._apply(decision)
                 return self._recompute(decision.node)
         return self._restored(search)

@@ -37,7 +37,8 @@ class Difference:
 
     def __str__(self) -> str:
         where = f"{self.source_place or '?'} | {self.target_place or '?'}"
-        return f"{where}: {self.text} (values differ by {self.difference:.1e})"
+        reason = f"{self.reason}: " if self.reason else ""
+        return f"{where}: {reason}{self.text} (values differ by {self.difference:.1e})"
 
 
 @dataclass
@@ -96,10 +97,23 @@ class _Regions:
         of_source = matcher.source_values(matcher.class_of[node].reference).ravel()[positions.ravel()]
         return relative_difference(of_source, matcher.target_values(node).ravel()) <= EXACT
 
+    def known_functions(self, y: np.ndarray, x: np.ndarray) -> str:
+        """The name of the function that y is of x; "" where none is known."""
+        if y.shape != x.shape or y.dtype.kind != "f":
+            return ""
+        for name, (op, kwargs) in _FUNCTIONS.items():
+            if relative_difference(evaluate(op, (x,), kwargs), y) <= EXACT * 100:
+                return name
+        return ""
+
     def computed(
-        self, nodes: Sequence[ValueNode], values: Any, changed: Mapping[ValueNode, Computation | None]
+        self,
+        nodes: Sequence[ValueNode],
+        values: Any,
+        changed: Mapping[ValueNode, Computation | None],
+        end: ValueNode | None = None,
     ) -> np.ndarray:
-        """The last node's value, where some are computed in another way."""
+        """The value of `end`, the last node where none is given, with some nodes computed in another way."""
         found: dict[ValueNode, np.ndarray] = {}
 
         def value(x: Any) -> Any:
@@ -110,14 +124,15 @@ class _Regions:
             if node in changed:
                 other = changed[node]
                 if other is None:
-                    found[node] = value(next(x for x in node.inputs() if x.dynamic))
+                    found[node] = value(_main_operand(node))
                     continue
                 op, args, kwargs = other
-            elif node.value is not None:
+            elif node.value is not None or node.op == "input":
                 continue
             out = evaluate(op, *mapped(value, (args, kwargs)))
             found[node] = np.asarray(out[node.output] if isinstance(out, tuple | list) else out)
-        return found[nodes[-1]]
+        end = end or nodes[-1]
+        return found[end] if end in found else np.asarray(values(end))
 
     def distance(self) -> float:
         """The difference of the values, in the layout in which it is least."""
@@ -155,12 +170,20 @@ class _Regions:
         return next((n.place for n in self.source if n.op == op), self.source_place())
 
 
+def _main_operand(node: ValueNode) -> ValueNode:
+    """The operand that an elementwise operation changes: a dynamic one of its dtype and shape, if there is one."""
+    dynamic = [x for x in node.inputs() if x.dynamic]
+    return next((x for x in dynamic if x.dtype == node.dtype and x.shape == node.shape), dynamic[0])
+
+
 def _between(end: ValueNode, is_equal: Callable[[ValueNode], bool]) -> list[ValueNode]:
     found: set[ValueNode] = set()
     waiting = [end]
     while waiting:
         node = waiting.pop()
-        if node in found or not node.dynamic or node.op == "input" or is_equal(node):
+        if node in found or node.op == "input" or is_equal(node):
+            continue
+        if not (node.dynamic or (node.static and node.op in POINTWISE)):
             continue
         found.add(node)
         waiting.extend(node.inputs())
@@ -174,7 +197,9 @@ def _changes(matcher: Matcher, regions: _Regions) -> Iterator[Modification]:
     yield from _other_numbers(regions)
     yield from _other_settings(regions)
     yield from _other_functions(regions)
+    yield from _other_activations(regions)
     yield from _other_constants(regions)
+    yield from _all_constants(regions)
     yield from _narrower(regions)
     for nodes, in_source in ((regions.target, False), (regions.source, True)):
         yield from _left_out(nodes, in_source)
@@ -194,13 +219,19 @@ def _numbers(nodes: Sequence[ValueNode]) -> list[float]:
 
 def _other_numbers(regions: _Regions) -> Iterator[Modification]:
     """A number of the source in the place of one of the target."""
-    of_source, of_target = _numbers(regions.source), _numbers(regions.target)
+    nearby = [x for n in regions.source for x in n.inputs() if x.dynamic and x.op in POINTWISE]
+    of_source, of_target = _numbers([*regions.source, *nearby]), _numbers(regions.target)
     for number in of_target:
         users = [n for n in regions.target if n.op in POINTWISE and number in map(_number, leaves([n.args, n.kwargs]))]
         groups = [users] if len(users) == 1 else [*([u] for u in users), users]
+        counts = [number - 1, number + 1] if np.isfinite(number) and number == round(number) > 1 else []
         for nodes in groups:
+            if nodes and nodes[0].op in ("divide", "multiply"):
+                for count in counts:
+                    text = f"a sum over {number:g} here is divided by {count:g} there"
+                    yield Modification("variance", text, {n: _with_number(n, number, count) for n in nodes})
             for other in of_source:
-                if other != number:
+                if other != number and np.isfinite(other):
                     changed = {n: _with_number(n, number, other) for n in nodes}
                     yield Modification(_reason(nodes[0], number, other), f"{number:g} here, {other:g} there", changed)
 
@@ -280,6 +311,44 @@ def _other_functions(regions: _Regions) -> Iterator[Modification]:
                 yield Modification(reason, f"{node.op} here, {other.op} there", {node: (other.op, args, other.kwargs)})
 
 
+def _other_activations(regions: _Regions) -> Iterator[Modification]:
+    """A known function in the place of another, whichever operations it is written with."""
+    known = regions.known_functions
+    for node in regions.target:
+        operand = next((x for x in node.inputs() if x.dynamic and x not in regions.target), None)
+        if operand is None or operand.dtype.kind != "f":
+            continue
+        value = regions.matcher.target_values(operand)
+        for other in regions.target:
+            if other.shape != operand.shape or other.number < node.number:
+                continue
+            name = known(regions.computed(regions.target, regions.matcher.target_values, {}, other), value)
+            for replacement, call in _FUNCTIONS.items() if name else ():
+                if replacement != name:
+                    is_gelu = "GELU" in name and "GELU" in replacement
+                    text = f"{name} here, {replacement} there"
+                    op, kwargs = call
+                    yield Modification("gelu" if is_gelu else "activation", text, {other: (op, (operand,), kwargs)})
+
+
+_FUNCTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "GELU": ("gelu", {}),
+    "GELU by tanh": ("gelu", {"approximate": True}),
+    "SiLU": ("silu", {}),
+    "ReLU": ("relu", {}),
+    "ReLU6": ("relu6", {}),
+    "ELU": ("elu", {}),
+    "SELU": ("selu", {}),
+    "leaky ReLU": ("leaky_relu", {}),
+    "Mish": ("mish", {}),
+    "softplus": ("softplus", {}),
+    "hard sigmoid": ("hard_sigmoid", {}),
+    "hard swish": ("hard_silu", {}),
+    "sigmoid": ("sigmoid", {}),
+    "tanh": ("tanh", {}),
+}
+
+
 def _is_function(node: ValueNode) -> bool:
     return node.op in POINTWISE and sum(1 for _ in node.inputs()) == 1 and type(node.args[0]) is ValueNode
 
@@ -297,6 +366,23 @@ def _other_constants(regions: _Regions) -> Iterator[Modification]:
                 is_mask = constant.dtype.kind == "b" or float(np.min(_array(constant))) < -1e4
                 reason = "mask" if is_mask else "offset" if constant.dtype.kind in "iu" else "constant"
                 yield Modification(reason, f"another array of {reason}s", {node: (node.op, args, kwargs)})
+
+
+def _all_constants(regions: _Regions) -> Iterator[Modification]:
+    """All arrays of constants of the source in the places of the target's: cosines and sines of positions."""
+    of_target, of_source = (
+        list(dict.fromkeys(c for n in nodes for c in _constants(n) if c.dtype.kind == "f"))
+        for nodes in (regions.target, regions.source)
+    )
+    if not 1 < len(of_target) <= len(of_source):
+        return
+    stand = {a: _array(b).reshape(a.shape) for a, b in zip(of_target, of_source, strict=False) if a.size == b.size}
+    nodes = [n for n in regions.target if any(x in stand for x in n.inputs())]
+    angles = all(np.max(np.abs(_array(c))) <= 1 for c in of_target)
+    reason = "rotary" if angles else "constant"
+    changed = {n: (n.op, *_replaced(n, stand)) for n in nodes}
+    if changed:
+        yield Modification(reason, "other cosines and sines of positions" if angles else "other constants", changed)
 
 
 def _array(constant: ValueNode) -> np.ndarray:
@@ -335,7 +421,7 @@ def _left_out(nodes: Sequence[ValueNode], in_source: bool) -> Iterator[Modificat
     """An operation that the other program has not."""
     where = "there" if in_source else "here"
     for node in nodes:
-        if node.op not in POINTWISE or node.op in ("astype",) or not any(x.dynamic for x in node.inputs()):
+        if node.op not in POINTWISE or node.op == "astype" or not node.dynamic:
             continue
         number = next((v for v in map(_number, leaves([node.args])) if v is not None), None)
         reason = (
@@ -360,8 +446,43 @@ def _other_weights(matcher: Matcher, regions: _Regions) -> Iterator[Modification
                 continue
             args, kwargs = _replaced(node, dict(zip(statics, found, strict=True)))
             names = [", ".join(sorted(frozenset().union(*(x.parameters for x in xs)))) for xs in (statics, of_source)]
-            text = f"the weight is {names[0]} here, and {names[1]} there, of other values"
-            yield Modification("tied", text, {node: (node.op, args, kwargs)})
+            reason = _reason_of_weights(matcher, node, statics)
+            text = f"{names[0]} here, and {names[1]} there"
+            yield Modification(reason, _WEIGHTS[reason] + text, {node: (node.op, args, kwargs)})
+
+
+_WEIGHTS = {
+    "bias": "biases of other values: ",
+    "corners": "a table that is resized in another way: ",
+    "offset": "other rows: ",
+    "tied": "a weight that is used twice: ",
+    "weights": "weights of other values: ",
+}
+
+
+def _static_ancestors(node: ValueNode) -> Iterator[ValueNode]:
+    yield node
+    for x in node.inputs():
+        if x.static:
+            yield from _static_ancestors(x)
+
+
+def _reason_of_weights(matcher: Matcher, node: ValueNode, statics: Sequence[ValueNode]) -> str:
+    """The word for static operands that differ: rows at other positions, a weight that has another use, or values."""
+    operations = {n.op for x in statics for n in _static_ancestors(x)}
+    if operations & {"resize", "dot_general"}:
+        return "corners"
+    if operations & {"gather", "slice"}:
+        return "offset"
+    names = frozenset().union(*(x.parameters for x in statics))
+    if all("bias" in n.lower() for n in names):
+        return "bias"
+    twice = any(
+        n is not node and n.op != node.op and any(x.static and x.parameters & names for x in n.inputs())
+        for n in matcher.target.nodes
+        if n.dynamic
+    )
+    return "tied" if twice else "weights"
 
 
 def _fitting(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
@@ -374,8 +495,23 @@ def _without_proof(matcher: Matcher, regions: _Regions) -> tuple[str, str]:
     """(a reason, a sentence) where no single change makes the values equal."""
     skipped = ("reshape", "permute_dims", "broadcast_to", "affine")
     of_target, of_source = (Counter(n.op for n in r if n.op not in skipped) for r in (regions.target, regions.source))
-    if of_target == of_source:
-        return "order", "the same operations in another order, or on other operands"
+    every = of_target | of_source
+    angles = [
+        c for n in regions.target for c in _constants(n) if c.dtype.kind == "f" and np.max(np.abs(_array(c))) <= 1
+    ]
+    if angles and of_target["multiply"] > 1 and (of_target["slice"] or of_target["concat"]):
+        return "rotary", "rotary positions turn other pairs of elements (a likeness, not proved)"
+    if every["resize"]:
+        return "corners", "an image is resized in another way (a likeness, not proved)"
+    if every["reduce_window"] and (every["pad"] or of_target["reduce_window"] == of_source["reduce_window"]):
+        return "padding", "windows are padded in another way (a likeness, not proved)"
+    if every["sigmoid"] and every["tanh"]:
+        return "gates", "the gates of a recurrent layer are combined in another way (a likeness, not proved)"
+    shapes = [{n.shape for n in r if n.op == "convolution"} for r in (regions.target, regions.source)]
+    if shapes[0] and shapes[1] and shapes[0] != shapes[1]:
+        return "padding", "images of other sizes (a likeness, not proved)"
+    if of_target == of_source or ((every["rsqrt"] or every["sqrt"]) and every["add"]):
+        return "order", "the same operations in another order, or on other operands (a likeness, not proved)"
     more, less = sorted((of_target - of_source).elements()), sorted((of_source - of_target).elements())
     texts = [f"{', '.join(ops)} {where}" for ops, where in ((more, "here alone"), (less, "there alone")) if ops]
     return "", f"computed in another way: {'; '.join(texts)}"

@@ -70,6 +70,13 @@ class PortReport:
     def first_difference(self) -> Difference | None:
         return self.differences[0] if self.differences else None
 
+    def settle(self) -> None:
+        """Drop the differences where all results are equal: such values are steps on another way, and become notes."""
+        if self.comparisons and all(c.difference <= TOLERANCE for c in self.comparisons):
+            self.notes += [f"computed in another way: {d.source_place} | {d.target_place}" for d in self.differences]
+            self.differences = []
+            self.pairs = [p for p in self.pairs if p.ok]
+
     def __str__(self) -> str:
         lines = [f"{self.source} | {self.target}: {len(self.pairs)} pairs of values"]
         lines += [f"  {c}" for c in self.comparisons]
