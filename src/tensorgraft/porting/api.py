@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping as AbstractMapping
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -92,6 +92,10 @@ def port(
     mapping = _mapping(matcher, of_source, of_target)
     _compare(report, mapping, of_source, of_target, weights)
     report.settle()
+    if not report.ok:
+        for name in sorted(matcher.unproved() & mapping.entries.keys()):
+            entry = mapping.entries[name]
+            mapping.entries[name] = replace(entry, expression=None, note=f"not proved: perhaps {entry.steps}")
     known = {n: w for n, w in of_source.weights.items() if n in of_source.graph.parameters}
     now = {e.target: e.expression(known.__getitem__) for e in mapping if e.expression is not None}
     return Port(mapping, report, now)
@@ -151,8 +155,12 @@ def random_weights(traced: ProgramAtSizes, seed: int) -> dict[str, np.ndarray]:
 
 def _mapping(matcher: Matcher, of_source: ProgramAtSizes, of_target: ProgramAtSizes) -> Mapping:
     recognize = Recognizer({n: p.shape for n, p in of_source.graph.parameters.items()})
-    entries = {}
+    entries: dict[str, Entry] = {}
+    idle: list[str] = []
     for name, node in of_target.graph.parameters.items():
+        if not node.uses and node not in of_target.graph.outputs:
+            idle.append(name)
+            continue
         labels = matcher.origins[name].reshape(node.shape)
         expression, extended = None, 0
         if not (labels == UNKNOWN).all():
@@ -170,7 +178,7 @@ def _mapping(matcher: Matcher, of_source: ProgramAtSizes, of_target: ProgramAtSi
         n for n in {**of_source.trace.buffers, **of_source.trace.constants} if n not in of_source.graph.parameters
     ]
     names = matcher.source.name, matcher.target.name
-    return Mapping(entries, unused, ignored, of_source.aliases, of_target.aliases, *names)
+    return Mapping(entries, unused, ignored, of_source.aliases, of_target.aliases, idle, *names)
 
 
 def _compare(

@@ -133,19 +133,22 @@ def _products(matcher: State, node: ValueNode) -> list[Alternative]:
     if matcher.target_labels.of(node.args[1]) is None:
         return []
     found = [s for s in sites(matcher, node, PRODUCTS) if matcher.source_labels.of(s.args[1]) is not None]
-    found = [s for s in found if aligned(matcher, node, s)]
+    found, apart = [s for s in found if aligned(matcher, node, s)], found
+    if not found:
+        return _other_windows(matcher, node, apart)
     of_target = pieces(matcher.target, node)
     channels = np.arange(sum(len(p) for p in of_target))
     of_source = {s: pieces(matcher.source, s) for s in found}
-    options: list[Alternative] = []
     lengths = tuple(map(len, of_target))
+    by_site: list[list[Alternative]] = []
     for s in found:  # pieces of one product, in every order
         if len(of_target) > 1 and sorted(map(len, of_source[s])) == sorted(lengths):
-            for order in _permutations(lengths, tuple(map(len, of_source[s]))):
-                pairs = [(p, s, of_source[s][k]) for p, k in zip(of_target, order, strict=True)]
-                options.append(ProductChoice(matcher, node, pairs))
+            orders = _permutations(lengths, tuple(map(len, of_source[s])))
+            choices = ([(p, s, of_source[s][k]) for p, k in zip(of_target, o, strict=True)] for o in orders)
+            by_site.append([ProductChoice(matcher, node, pairs) for pairs in choices])
         elif sum(map(len, of_source[s])) == len(channels):
-            options.append(ProductChoice(matcher, node, [(channels, s, channels)]))
+            by_site.append([ProductChoice(matcher, node, [(channels, s, channels)])])
+    options = [a for row in itertools.zip_longest(*by_site) for a in row if a is not None]
     every = [(s, p) for s in found for p in of_source[s]]
     if len(of_target) == 1:
         options += [
@@ -156,6 +159,17 @@ def _products(matcher: State, node: ValueNode) -> list[Alternative]:
     elif len({s for s, _ in every}) > 1:
         options += _across(matcher, node, of_target, every)
     return options[:MOST_ALTERNATIVES]
+
+
+def _other_windows(matcher: State, node: ValueNode, found: Sequence[ValueNode]) -> list[Alternative]:
+    """Convolutions that see other windows of the same image, with kernels of one shape: padded in another way."""
+    t = matcher.target_labels.of(node.args[1])
+    pairs = [(s, matcher.source_labels.of(s.args[1])) for s in found if s.op == node.op == "convolution"]
+    return [
+        Bound([s], [Binding(t.ravel(), w.ravel())])
+        for s, w in pairs
+        if t is not None and w is not None and w.shape == t.shape
+    ]
 
 
 def _across(

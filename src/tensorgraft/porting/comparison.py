@@ -65,7 +65,7 @@ def _run(graph: ProgramGraph, parameters: Mapping[str, Any], xp: Any) -> dict[Va
     computed_calls: dict[int, Any] = {}
     for node in graph.nodes:
         if node.op == "parameter":
-            values[node] = parameters[node.name]
+            values[node] = parameters.get(node.name)  # None for one that has no use
         elif node.value is not None:
             values[node] = xp.asarray(node.value)
         else:
@@ -112,7 +112,7 @@ def gradients(
     graph: ProgramGraph, parameters: Mapping[str, np.ndarray], results: Sequence[int]
 ) -> dict[str, np.ndarray]:
     """The gradients, of half the sum of the squares of some results, with respect to the parameters."""
-    xp, names = numpy_backend(), list(graph.parameters)
+    xp, names = numpy_backend(), [n for n in graph.parameters if n in parameters]
     with xp.scope():
 
         def run(tape: Any, *arrays: Any) -> list[Any]:

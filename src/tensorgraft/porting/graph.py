@@ -363,6 +363,11 @@ def _row(graph: ProgramGraph, i: int, x: Any) -> Any:
         core = graph.apply("dot_general", (row, weight, of_rows, batch), {}, Var(node.shape[1:], node.dtype))
         scale, shift = (None if n is None else graph.node(_row(graph, i, _wide(graph, n, node))) for n in _parts(x)[1:])
         return Lazy(core.core, scale, shift, place=x.place)
+    if type(x) is Lazy and node.op == "concat" and not _pending(x):
+        axis = node.kwargs.get("axis", node.args[-1]) % len(shape)
+        if axis:
+            rows = [_row(graph, i, Lazy(part) if part.dynamic else part) for part in node.args[0]]
+            return graph.apply("concat", (rows, axis - 1), {}, Var(shape[1:], node.dtype))
     start, stop = (i,) + (0,) * (len(shape) - 1), (i + 1, *shape[1:])
     cut = graph.apply("slice", (x, start, stop, (1,) * len(shape)), {}, Var((1, *shape[1:]), node.dtype))
     return graph.apply("reshape", (cut, shape[1:]), {}, Var(shape[1:], node.dtype))
@@ -529,10 +534,10 @@ def _dot_general(
     if _is_zero(x):
         return graph.constant(np.zeros(result.shape, widened(np.dtype(result.dtype))))
     (ca, cb), at = contract, 0
-    axis = x.kwargs.get("axis", x.args[-1]) if x.op == "concat" else None
-    if axis is not None and len(ca) == 1 and axis % len(x.shape) == ca[0]:
+    parts, axis = _parted(graph, x)
+    if len(parts) > 1 and list(ca) == [axis]:
         total: Any = None
-        for part in x.args[0]:
+        for part in parts:
             n = part.shape[ca[0]]
             start, stop = [0] * len(b.shape), list(b.shape)
             start[cb[0]], stop[cb[0]] = at, at + n
@@ -544,6 +549,38 @@ def _dot_general(
             at += n
         return total
     return graph.plain("dot_general", (a, b, contract, batch), {}, result)
+
+
+def _parted(graph: ProgramGraph, x: ValueNode) -> tuple[list[ValueNode], int]:
+    """The arrays that one is a concatenation of, and the axis, also where its axes were ordered or cut afterwards."""
+    if x.op == "concat":
+        return list(x.args[0]), x.kwargs.get("axis", x.args[-1]) % len(x.shape)
+    if x.op not in ("permute_dims", "slice", "reshape") or not x.dynamic:
+        return [x], 0
+    inner = x.args[0]
+    parts, axis = _parted(graph, inner)
+    if len(parts) == 1:
+        return [x], 0
+    if x.op == "permute_dims":
+        order = x.args[1]
+        moved = [graph.moved("permute_dims", p, order, shape=[p.shape[a] for a in order]) for p in parts]
+        return moved, list(order).index(axis)
+    if x.op == "slice":
+        start, stop, step = x.args[1:4]
+        if (start[axis], stop[axis], step[axis]) != (0, inner.shape[axis], 1):
+            return [x], 0
+        moved = []
+        for p in parts:
+            end = tuple(p.shape[a] if a == axis else n for a, n in enumerate(stop))
+            shape = [p.shape[a] if a == axis else n for a, n in enumerate(x.shape)]
+            moved.append(graph.moved("slice", p, start, end, step, shape=shape))
+        return moved, axis
+    wide = [n for n in inner.shape if n > 1]
+    if wide != [n for n in x.shape if n > 1] or inner.shape[axis] <= 1:
+        return [x], 0
+    place = [a for a, n in enumerate(x.shape) if n > 1][[a for a, n in enumerate(inner.shape) if n > 1].index(axis)]
+    shapes = [tuple(p.shape[axis] if a == place else n for a, n in enumerate(x.shape)) for p in parts]
+    return [graph.moved("reshape", p, s, shape=s) for p, s in zip(parts, shapes, strict=True)], place
 
 
 def _is_zero(x: ValueNode) -> bool:

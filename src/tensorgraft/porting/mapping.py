@@ -47,6 +47,7 @@ class Mapping:
     ignored: list[str] = field(default_factory=list)  # other arrays of the source: counters, positions, names of ties
     aliases: dict[str, str] = field(default_factory=dict)  # further names of the source's arrays -> the name used here
     target_aliases: dict[str, str] = field(default_factory=dict)  # further names of the target's
+    idle: list[str] = field(default_factory=list)  # parameters of the target that its program does not use
     source_name: str = "source"
     target_name: str = "target"
 
@@ -73,6 +74,7 @@ class Mapping:
         lines = [f"{a:<{widths[0]}}  {b:>{widths[1]}}  {c}".rstrip() for a, b, c in rows]
         lines.insert(1, "-" * max(map(len, lines[:1])))
         lines += [f"not used of {self.source_name}: {name}" for name in self.unused]
+        lines += [f"not used by {self.target_name}: {name}" for name in self.idle]
         return "\n".join(lines)
 
     # ---- files -----------------------------------------------------------------------------------------------------
@@ -84,7 +86,7 @@ class Mapping:
              "expression": None if e.expression is None else e.expression.json()}
             for e in self
         ]  # fmt: skip
-        names = ("unused", "ignored", "aliases", "target_aliases", "source_name", "target_name")
+        names = ("unused", "ignored", "aliases", "target_aliases", "idle", "source_name", "target_name")
         data = {"format": FORMAT, **{n: getattr(self, n) for n in names}, "entries": entries}
         files.write(os.fspath(path), json.dumps(data, indent=1).encode())
 

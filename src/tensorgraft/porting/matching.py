@@ -17,7 +17,7 @@ import numpy as np
 
 from tensorgraft.porting import candidates
 from tensorgraft.porting.binding import Alternative
-from tensorgraft.porting.graph import ProgramGraph, ValueNode, evaluate
+from tensorgraft.porting.graph import MOVEMENT, POINTWISE, ProgramGraph, ValueNode, evaluate
 from tensorgraft.porting.labels import RANGE
 from tensorgraft.porting.state import UNKNOWN, State
 from tensorgraft.porting.terms import PRODUCTS
@@ -140,7 +140,7 @@ class Matcher(State):
             blocked = self._decide(node)
             if blocked is not None:
                 return blocked
-        elif self._compares and any(x.static for x in node.inputs()):
+        elif any(x.static for x in node.inputs()) and (self._compares or node.op in PRODUCTS):
             operand = next(x for x in node.inputs() if x.dynamic)
             if operand in self.target_values.values and operand not in self._skipped and not self.corresponds(operand):
                 return operand
@@ -312,6 +312,9 @@ class Matcher(State):
 
     def _force(self, blocked: ValueNode, node: ValueNode) -> None:
         """Go on with the source's value of the operand that differs."""
+        if not self._compares and all(self._is_known(x) for x in node.inputs() if x.static):
+            self._skipped.add(blocked)  # it served to choose among decisions
+            return
         source = candidates.expected_site(self, node, blocked)
         if source is None or blocked in self._forced:
             self.failed.add(node)
@@ -349,9 +352,19 @@ class Matcher(State):
 
     # ---- results ---------------------------------------------------------------------------------------------------
 
-    def unmatched(self) -> list[str]:
-        """Parameters of the target of which no element is known."""
-        return [name for name, origin in self.origins.items() if (origin == UNKNOWN).all() and origin.size]
+    def unproved(self) -> set[str]:
+        """Parameters that a choice has given, of which no later value shows that it was right: none that depends on it
+        and mixes its elements is equal."""
+        confirmed: set[ValueNode] = set()
+        for node in self.target.nodes:
+            mixes = node.op not in POINTWISE and node.op not in ("affine", "concat", *MOVEMENT)
+            if node.dynamic and mixes and node in self.class_of and node not in self._forced:
+                confirmed |= self._ancestors(node) - {node}
+        found: set[str] = set()
+        for decision in self.decisions:
+            if len(decision.alternatives) > 1 and decision.node not in confirmed:
+                found.update(name for name, _ in decision.applied)
+        return found
 
 
 def _by_shape(x: tuple[int, ...], y: tuple[int, ...]) -> np.ndarray | None:

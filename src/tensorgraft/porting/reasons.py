@@ -136,7 +136,10 @@ class _Regions:
 
     def distance(self) -> float:
         """The difference of the values, in the layout in which it is least."""
-        of_target = self.computed(self.target, self.matcher.target_values, {})
+        try:
+            of_target = self.computed(self.target, self.matcher.target_values, {})
+        except ValueError:  # something before is not known
+            return float("nan")
         of_source = self.matcher.source_values(self.source_end)
         if of_target.size != of_source.size:
             return float("inf")

@@ -115,7 +115,10 @@ def _pairs(matcher: Matcher) -> list[Pair]:
             continue
         other = forced[node].source if node in forced else None
         if other is not None:
-            value, of_source = matcher.target_values.compute(node), matcher.source_values(other)
+            try:
+                value, of_source = matcher.target_values.compute(node), matcher.source_values(other)
+            except ValueError:  # something before is not known
+                continue
             far = relative_difference(of_source, value) if of_source.shape == value.shape else float("inf")
             pair = Pair(other.place, node.place, node.op, node.shape, far, ok=False)
         elif node in matcher.class_of and node not in forced:

@@ -31,6 +31,7 @@ class State:
         self.offsets: dict[str, np.ndarray] = {}
         self.added: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}  # (positions, labels) of what is added to them
         self.target_values = Evaluator(target, self.bound)
+        self.target_values.in_order = True
         self.class_of: dict[ValueNode, ValueClass] = {}
         self.used: Counter[ValueNode] = (
             Counter()

@@ -23,6 +23,7 @@ class Evaluator:
         self._outputs: dict[int, tuple[object, object]] = {}
         self.parameters = parameters
         self.graph = graph
+        self.in_order = False  # values are computed by who walks the graph: what has none is not known
 
     def __call__(self, node: ValueNode) -> np.ndarray:
         """The value of a node whose operands have been computed, or are static."""
@@ -31,6 +32,8 @@ class Evaluator:
         if node.op == "parameter":
             return self.parameters[node.name]
         if node not in self.values:
+            if self.in_order and node.dynamic:
+                raise ValueError(f"the value of {node} is not known")
             self.values[node] = self.compute(node)
         return self.values[node]
 
