@@ -178,7 +178,7 @@ def _mapping(matcher: Matcher, of_source: ProgramAtSizes, of_target: ProgramAtSi
         n for n in {**of_source.trace.buffers, **of_source.trace.constants} if n not in of_source.graph.parameters
     ]
     names = matcher.source.name, matcher.target.name
-    return Mapping(entries, unused, ignored, of_source.aliases, of_target.aliases, idle, *names)
+    return Mapping(entries, unused, ignored, of_source.aliases, of_target.aliases, *names, idle)
 
 
 def _compare(

@@ -133,9 +133,9 @@ def _products(matcher: State, node: ValueNode) -> list[Alternative]:
     if matcher.target_labels.of(node.args[1]) is None:
         return []
     found = [s for s in sites(matcher, node, PRODUCTS) if matcher.source_labels.of(s.args[1]) is not None]
-    found, apart = [s for s in found if aligned(matcher, node, s)], found
+    found, unaligned = [s for s in found if aligned(matcher, node, s)], found
     if not found:
-        return _other_windows(matcher, node, apart)
+        return _other_windows(matcher, node, unaligned)
     of_target = pieces(matcher.target, node)
     channels = np.arange(sum(len(p) for p in of_target))
     of_source = {s: pieces(matcher.source, s) for s in found}

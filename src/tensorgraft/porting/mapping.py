@@ -47,9 +47,9 @@ class Mapping:
     ignored: list[str] = field(default_factory=list)  # other arrays of the source: counters, positions, names of ties
     aliases: dict[str, str] = field(default_factory=dict)  # further names of the source's arrays -> the name used here
     target_aliases: dict[str, str] = field(default_factory=dict)  # further names of the target's
-    idle: list[str] = field(default_factory=list)  # parameters of the target that its program does not use
     source_name: str = "source"
     target_name: str = "target"
+    idle: list[str] = field(default_factory=list)  # parameters of the target that its program does not use
 
     @property
     def unmatched(self) -> list[str]:
