@@ -27,70 +27,19 @@ from tensorgraft.hub.operations.elementwise import ELEMENTWISE
 from tensorgraft.hub.recorded.block import Block, Var, leaves, mapped, variables
 
 # What is written as the operations that it is made of: where one program has a layer, the other may have its parts.
-EXPANDED = frozenset(
-    [
-        "attention",
-        "attention_weights",
-        "batch_norm",
-        "batch_norm_training",
-        "conv",
-        "conv_channels_last",
-        "conv_transpose",
-        "copy",
-        "cross_entropy",
-        "dot_product_attention",
-        "einsum",
-        "embedding",
-        "expand_dims",
-        "flatten",
-        "getitem",
-        "group_norm",
-        "gru",
-        "index",
-        "layer_norm",
-        "linear",
-        "lstm",
-        "map",
-        "matmul",
-        "matrix_transpose",
-        "moveaxis",
-        "rms_norm",
-        "rnn",
-        "silu",
-        "split",
-        "squeeze",
-        "stack",
-        "standardize",
-        "stop_gradient",
-        "swapaxes",
-        "take",
-        "take_along_axis",
-        "take_slice",
-        "tile",
-        "transposed_convolution",
-        "unstack",
-        "var",
-    ]
-)
+EXPANDED = frozenset({
+    "attention", "attention_weights", "avg_pool", "avg_pool_channels_last", "batch_norm", "batch_norm_training",
+    "conv", "conv_channels_last", "conv_transpose", "copy", "cross_entropy", "dot_product_attention", "einsum",
+    "embedding", "expand_dims", "flatten", "getitem", "group_norm", "gru", "index", "layer_norm", "linear", "lstm",
+    "map", "matmul", "matrix_transpose", "max_pool", "max_pool_channels_last", "moveaxis", "rms_norm", "rnn", "silu",
+    "split", "squeeze", "stack", "standardize", "stop_gradient", "swapaxes", "take", "take_along_axis", "take_slice",
+    "tile", "transposed_convolution", "unstack", "var",
+})  # fmt: skip
 MOVEMENT = frozenset({"reshape", "permute_dims", "slice", "broadcast_to", "flip"})
-POINTWISE = frozenset(ELEMENTWISE) | frozenset(
-    [
-        "where",
-        "astype",
-        "clip",
-        "gelu",
-        "relu",
-        "relu6",
-        "leaky_relu",
-        "elu",
-        "selu",
-        "mish",
-        "hard_sigmoid",
-        "hard_silu",
-        "softplus",
-        "log_sigmoid",
-    ]
-)
+POINTWISE = frozenset(ELEMENTWISE) | frozenset({
+    "where", "astype", "clip", "gelu", "relu", "relu6", "leaky_relu", "elu", "selu", "mish", "hard_sigmoid",
+    "hard_silu", "softplus", "log_sigmoid",
+})  # fmt: skip
 MOST_STEPS = 4096  # of a loop that is unrolled
 
 
@@ -179,9 +128,7 @@ class ProgramGraph:
     def __init__(self, trace: SourceTrace, arguments: Sequence[np.ndarray]) -> None:
         """`arguments`: the arrays of the example, in the order of `trace.arguments`. Changes `trace`."""
         self.nodes: list[ValueNode] = []
-        self.pieces: dict[
-            ValueNode, list[np.ndarray]
-        ] = {}  # the channels of products, as they are cut (`candidates.pieces`)
+        self.pieces: dict[ValueNode, list[np.ndarray]] = {}  # channels of products, as they are cut
         self.framework, self.name = trace.framework, trace.name
         self.place = ""
         self._env: dict[Var, Any] = {}

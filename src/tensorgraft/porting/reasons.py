@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorgraft.hub.recorded.block import leaves, mapped
-from tensorgraft.porting.graph import POINTWISE, ValueNode, evaluate
+from tensorgraft.porting.graph import MOVEMENT, POINTWISE, ValueNode, evaluate
 from tensorgraft.porting.values import EXACT, layouts, relative_difference
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class _Regions:
 
     def known_functions(self, y: np.ndarray, x: np.ndarray) -> str:
         """The name of the function that y is of x; "" where none is known."""
-        if y.shape != x.shape or y.dtype.kind != "f":
+        if y.shape != x.shape or y.dtype.kind != "f" or np.array_equal(x, y):
             return ""
         for name, (op, kwargs) in _FUNCTIONS.items():
             if relative_difference(evaluate(op, (x,), kwargs), y) <= EXACT * 100:
@@ -186,7 +186,7 @@ def _between(end: ValueNode, is_equal: Callable[[ValueNode], bool]) -> list[Valu
         node = waiting.pop()
         if node in found or node.op == "input" or is_equal(node):
             continue
-        if not (node.dynamic or (node.static and node.op in POINTWISE)):
+        if not (node.dynamic or (node.static and node.op in POINTWISE | MOVEMENT)):
             continue
         found.add(node)
         waiting.extend(node.inputs())
@@ -204,8 +204,8 @@ def _changes(matcher: Matcher, regions: _Regions) -> Iterator[Modification]:
     yield from _other_constants(regions)
     yield from _all_constants(regions)
     yield from _narrower(regions)
-    for nodes, in_source in ((regions.target, False), (regions.source, True)):
-        yield from _left_out(nodes, in_source)
+    yield from _left_out(regions.target, False, matcher.target_values)
+    yield from _left_out(regions.source, True, matcher.source_values)
     yield from _other_weights(matcher, regions)
 
 
@@ -233,10 +233,18 @@ def _other_numbers(regions: _Regions) -> Iterator[Modification]:
                 for count in counts:
                     text = f"a sum over {number:g} here is divided by {count:g} there"
                     yield Modification("variance", text, {n: _with_number(n, number, count) for n in nodes})
-            for other in of_source:
+            is_factor = nodes[0].op in ("multiply", "divide") and number != 0
+            ratio = _ratio(of_source, of_target)
+            for other in [*of_source, *([number * ratio, number * ratio**0.5] if is_factor and ratio > 0 else [])]:
                 if other != number and np.isfinite(other):
                     changed = {n: _with_number(n, number, other) for n in nodes}
                     yield Modification(_reason(nodes[0], number, other), f"{number:g} here, {other:g} there", changed)
+
+
+def _ratio(of_source: Sequence[float], of_target: Sequence[float]) -> float:
+    """The quotient of the products of the programs' numbers."""
+    products = [np.prod([abs(x) for x in xs if x and np.isfinite(x)]) for xs in (of_source, of_target)]
+    return float(products[0] / products[1])
 
 
 def _with_number(node: ValueNode, number: float, other: float) -> Computation:
@@ -287,13 +295,24 @@ def _other_settings(regions: _Regions) -> Iterator[Modification]:
                 continue
             if sum(1 for _ in node.inputs()) != sum(1 for _ in other.inputs()):
                 continue
-            args, kwargs = _with_operands(other, list(node.inputs()))
-            if repr((args, kwargs)) == repr((node.args, node.kwargs)):
-                continue
             reason = {"gelu": "gelu", "resize": "corners", "astype": "dtype", "softmax": "axis"}.get(node.op)
             reason = "padding" if node.op in _PADDED else reason or "setting"
             text = f"{node.op} with {_settings(node)} here, {_settings(other)} there"
-            yield Modification(reason, text, {node: (node.op, args, kwargs)})
+            for arguments in _layouts_of_settings(other):
+                args, kwargs = _with_operands(arguments, list(node.inputs()))
+                if repr((args, kwargs)) != repr((node.args, node.kwargs)):
+                    yield Modification(reason, text, {node: (node.op, args, kwargs)})
+
+
+def _layouts_of_settings(node: ValueNode) -> Iterator[tuple[Any, Any]]:
+    """The arguments of a node, and those for images with their channels last, or first."""
+    yield node.args, node.kwargs
+    if node.op in ("reduce_window", "pad") and len(node.shape) in (3, 4):
+        n = len(node.shape)
+        for order in ((0, *range(2, n), 1), (0, n - 1, *range(1, n - 1))):
+            is_axes = [isinstance(a, tuple | list) and len(a) == n for a in node.args]
+            args = [tuple(a[k] for k in order) if axes else a for a, axes in zip(node.args, is_axes, strict=True)]
+            yield tuple(args), node.kwargs
 
 
 def _settings(node: ValueNode) -> str:
@@ -309,7 +328,8 @@ def _other_functions(regions: _Regions) -> Iterator[Modification]:
             continue
         for other in of_source.values():
             if (other.op, repr(other.kwargs)) != (node.op, repr(node.kwargs)):
-                reason = "gelu" if "gelu" in (node.op, other.op) else "activation"
+                factors = {node.op, other.op} <= {"multiply", "divide"}
+                reason = "scale" if factors else "gelu" if "gelu" in (node.op, other.op) else "activation"
                 args = (node.args[0], *other.args[1:])
                 yield Modification(reason, f"{node.op} here, {other.op} there", {node: (other.op, args, other.kwargs)})
 
@@ -398,9 +418,9 @@ def _replaced(node: ValueNode, stand: Mapping[ValueNode, Any]) -> tuple[Any, Any
     return args, kwargs
 
 
-def _with_operands(node: ValueNode, operands: Sequence[ValueNode]) -> tuple[Any, Any]:
+def _with_operands(arguments: tuple[Any, Any], operands: Sequence[ValueNode]) -> tuple[Any, Any]:
     waiting = iter(operands)
-    args, kwargs = mapped(lambda x: next(waiting) if type(x) is ValueNode else x, (node.args, node.kwargs))
+    args, kwargs = mapped(lambda x: next(waiting) if type(x) is ValueNode else x, arguments)
     return args, kwargs
 
 
@@ -420,7 +440,11 @@ def _narrower(regions: _Regions) -> Iterator[Modification]:
             )
 
 
-def _left_out(nodes: Sequence[ValueNode], in_source: bool) -> Iterator[Modification]:
+def _is_mask(x: ValueNode, values: Any) -> bool:
+    return not x.static and x.size > 1 and bool(np.isin(values(x), (0, 1)).all())
+
+
+def _left_out(nodes: Sequence[ValueNode], in_source: bool, values: Any) -> Iterator[Modification]:
     """An operation that the other program has not."""
     where = "there" if in_source else "here"
     for node in nodes:
@@ -432,6 +456,8 @@ def _left_out(nodes: Sequence[ValueNode], in_source: bool) -> Iterator[Modificat
         )
         if number is not None:
             reason = _reason(node, number, 1.0 if node.op in ("multiply", "divide") else 0.0)
+        elif reason == "scale" and any(_is_mask(x, values) for x in node.inputs()):
+            reason = "mask"
         text = f"{node.op}{'' if number is None else f' by {number:g}'} {where} alone"
         yield Modification(reason, text, {node: None}, in_source)
 
@@ -499,9 +525,8 @@ def _without_proof(matcher: Matcher, regions: _Regions) -> tuple[str, str]:
     skipped = ("reshape", "permute_dims", "broadcast_to", "affine")
     of_target, of_source = (Counter(n.op for n in r if n.op not in skipped) for r in (regions.target, regions.source))
     every = of_target | of_source
-    angles = [
-        c for n in regions.target for c in _constants(n) if c.dtype.kind == "f" and np.max(np.abs(_array(c))) <= 1
-    ]
+    constants = (_array(c) for n in regions.target for c in _constants(n) if c.dtype.kind == "f")
+    angles = [c for c in constants if np.max(np.abs(c)) <= 1 and np.ptp(c) > 0]
     if angles and of_target["multiply"] > 1 and (of_target["slice"] or of_target["concat"]):
         return "rotary", "rotary positions turn other pairs of elements (a likeness, not proved)"
     if every["resize"]:
