@@ -121,7 +121,8 @@ class Matcher(State):
                 self._diverge_at_output(node)
                 at += 1
             else:
-                self._force(blocked, node)
+                base = self._force(blocked, node)
+                at = at if base is None else index[base]
 
     def _is_settled(self, node: ValueNode) -> bool:
         """A known value, or one that cannot be compared."""
@@ -310,32 +311,38 @@ class Matcher(State):
 
     # ---- differences -----------------------------------------------------------------------------------------------
 
-    def _force(self, blocked: ValueNode, node: ValueNode) -> None:
-        """Go on with the source's value of the operand that differs."""
+    def _force(self, blocked: ValueNode, node: ValueNode) -> ValueNode | None:
+        """Go on with the source's value of the operand that differs, from the node that is returned: None is where the
+        search is."""
         if not self._compares and all(self._is_known(x) for x in node.inputs() if x.static):
             self._skipped.add(blocked)  # it served to choose among decisions
-            return
+            return None
         source = candidates.expected_site(self, node, blocked)
         if source is None or blocked in self._forced:
             self.failed.add(node)
             self._skipped.add(blocked)
-            return
+            return None
         if blocked in self.class_of:  # the same value, which nothing of the source meets in this way
             self.failed.add(node)
             self.divergences.append(Divergence(node, None, node))
-            return
-        value = self.source_values(source)
-        positions = _by_shape(blocked.shape, source.shape)
-        self.divergences.append(Divergence(blocked, source, node))
-        if positions is None:
+            return None
+        base = blocked
+        while base.op in ("permute_dims", "reshape") and base.args[0].op != "input":
+            base = base.args[0]  # other uses of the value go on with the source's as well
+        positions = _by_shape(base.shape, source.shape)
+        divergence = Divergence(base, source, node)
+        if positions is None or base in self._forced:
+            self.divergences.append(divergence)
             self.failed.add(node)
             self._skipped.add(blocked)
-            return
+            return None
         value_class = self.pool.class_of.get(source)
         located = self.pool.positions(source)
         within = None if located is None else located.ravel()[positions]
-        self._forced[blocked] = (value.ravel()[positions], value_class, within)
-        self._take_forced(blocked)
+        self._recompute(base)
+        self.divergences.append(divergence)
+        self._forced[base] = (self.source_values(source).ravel()[positions], value_class, within)
+        return base
 
     def _take_forced(self, node: ValueNode) -> None:
         value, value_class, positions = self._forced[node]
