@@ -64,9 +64,12 @@ def alternatives(matcher: State, node: ValueNode, sites: Sequence[ValueNode]) ->
             (exact if error <= EQUAL else rough).append((error, Bound([site], bindings)))
             if error <= EQUAL:
                 break
-    if exact:
-        return [a for _, a in exact]
-    return [a for _, a in sorted(rough, key=lambda r: r[0])[:1]]
+    nearest = [a for _, a in sorted(rough, key=lambda r: r[0])[:1]]
+    if not exact:
+        return nearest
+    # a number that is added may be of what follows (the 3 of a hard sigmoid), and none of the parameter's
+    is_shifted = any(np.any(b.offset) for _, a in exact for b in a.bindings())
+    return [a for _, a in exact] + (nearest if is_shifted else [])
 
 
 def _sides(matcher: State, node: ValueNode, site: ValueNode) -> tuple[_Side, _Side] | None:
