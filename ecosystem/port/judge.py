@@ -126,6 +126,7 @@ def _is_in(place: str, network: Network, change: str) -> bool:
 
 def _own_names(program: Program, arguments: tuple[Any, ...]) -> dict[str, str]:
     """Return this bench's names of a program's weights by those of `tg.source`: their values are the same."""
+    from tensorgraft.porting.comparison import ProgramAtSizes
     from tensorgraft.transforms.source import source_program
 
     arguments = (program[1], *arguments) if isinstance(program, tuple) else arguments
@@ -134,7 +135,7 @@ def _own_names(program: Program, arguments: tuple[Any, ...]) -> dict[str, str]:
         import torch
 
         arguments = tuple(torch.from_numpy(a) if isinstance(a, np.ndarray) else a for a in arguments)
-    traced = source_program(function, (arguments, {})).trace(arguments, {})
+    traced = ProgramAtSizes(source_program(function, (arguments, {})), arguments, isinstance(program, tuple))
     by_value = {np.asarray(value).tobytes(): name for name, value in weights(program).items()}
     arrays = {name: np.asarray(value).tobytes() for name, value in traced.weights.items()}
     return {name: by_value[array] for name, array in arrays.items() if array in by_value}

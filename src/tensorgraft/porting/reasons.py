@@ -15,7 +15,7 @@ import numpy as np
 
 from tensorgraft.hub.recorded.block import leaves, mapped
 from tensorgraft.porting.graph import MOVEMENT, POINTWISE, ValueNode, evaluate
-from tensorgraft.porting.values import EXACT, layouts, relative_difference
+from tensorgraft.porting.values import EXACT, Evaluator, layouts, relative_difference
 
 if TYPE_CHECKING:
     from tensorgraft.porting.matching import Divergence, Matcher
@@ -58,7 +58,8 @@ def explain(matcher: Matcher, divergence: Divergence) -> Difference:
         return Difference("", divergence.target.place, "", text, float("nan"))
     regions = _Regions(matcher, divergence.target, divergence.source)
     distance = regions.distance()
-    for k, change in enumerate(_changes(matcher, regions)):
+    changes = () if np.isnan(distance) else _changes(matcher, regions)  # of values that are known
+    for k, change in enumerate(changes):
         if k >= MOST_TRIALS:
             break
         if regions.is_equal_with(change):
@@ -341,6 +342,8 @@ def _other_activations(regions: _Regions) -> Iterator[Modification]:
         operand = next((x for x in node.inputs() if x.dynamic and x not in regions.target), None)
         if operand is None or operand.dtype.kind != "f":
             continue
+        if operand.value is None and operand not in regions.matcher.target_values.values:
+            continue
         value = regions.matcher.target_values(operand)
         for other in regions.target:
             if other.shape != operand.shape or other.number < node.number:
@@ -440,11 +443,14 @@ def _narrower(regions: _Regions) -> Iterator[Modification]:
             )
 
 
-def _is_mask(x: ValueNode, values: Any) -> bool:
-    return not x.static and x.size > 1 and bool(np.isin(values(x), (0, 1)).all())
+def _is_mask(x: ValueNode, values: Evaluator) -> bool:
+    """Its values are known, and are zeros and ones."""
+    if x.static or x.size == 1 or (x.value is None and x not in values.values):
+        return False
+    return bool(np.isin(values(x), (0, 1)).all())
 
 
-def _left_out(nodes: Sequence[ValueNode], in_source: bool, values: Any) -> Iterator[Modification]:
+def _left_out(nodes: Sequence[ValueNode], in_source: bool, values: Evaluator) -> Iterator[Modification]:
     """An operation that the other program has not."""
     where = "there" if in_source else "here"
     for node in nodes:
