@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tensorgraft.porting.binding import Alternative, Binding, Bound
-from tensorgraft.porting.graph import ValueNode
 from tensorgraft.porting.labels import RANGE, ElementLabels, take
+from tensorgraft.porting.nodes import ValueNode
 from tensorgraft.porting.state import State
 from tensorgraft.porting.values import Evaluator, relative_difference
 

@@ -17,7 +17,7 @@ from tensorgraft.porting.graph import ProgramGraph
 from tensorgraft.porting.mapping import Entry, Mapping
 from tensorgraft.porting.matching import UNKNOWN, Matcher
 from tensorgraft.porting.recognition import Origin, Recognizer
-from tensorgraft.porting.report import Comparison, PortReport, report_of
+from tensorgraft.porting.report import PortReport, report_of
 from tensorgraft.transforms.source import source_program
 
 
@@ -219,6 +219,3 @@ def _sizes(
     if other[0] is not None and other[1] is not None:
         found.append((f"batch of {other[0][1]}", other[0][0], other[1][0]))
     return found
-
-
-__all__ = ["Comparison", "Port", "diff", "port", "random_weights"]

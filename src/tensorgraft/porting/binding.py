@@ -8,8 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from tensorgraft.porting.graph import ValueNode
 from tensorgraft.porting.labels import take
+from tensorgraft.porting.nodes import ValueNode
 
 
 @dataclass

@@ -13,7 +13,8 @@ import numpy as np
 
 from tensorgraft.porting import affine
 from tensorgraft.porting.binding import Alternative, Binding, Bound
-from tensorgraft.porting.graph import MOVEMENT, ProgramGraph, ValueNode, evaluate
+from tensorgraft.porting.graph import ProgramGraph
+from tensorgraft.porting.nodes import MOVEMENT, ValueNode, evaluate
 from tensorgraft.porting.state import State
 from tensorgraft.porting.terms import PRODUCTS, Rows, rows
 from tensorgraft.porting.values import fingerprint

@@ -13,7 +13,8 @@ from tensorgraft.codegen.program import SourceProgram, by_path
 from tensorgraft.codegen.trace import SourceTrace, Var, variables
 from tensorgraft.hub.recorded.block import mapped
 from tensorgraft.porting.expressions import Concatenation, Expression, View, views
-from tensorgraft.porting.graph import ProgramGraph, ValueNode, evaluate, numpy_backend
+from tensorgraft.porting.graph import ProgramGraph
+from tensorgraft.porting.nodes import ValueNode, evaluate, numpy_backend
 from tensorgraft.porting.report import Comparison
 from tensorgraft.porting.values import layouts, relative_difference
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tensorgraft.hub.recorded.block import mapped
-from tensorgraft.porting.graph import MOVEMENT, POINTWISE, ProgramGraph, ValueNode, evaluate
+from tensorgraft.porting.graph import ProgramGraph
+from tensorgraft.porting.nodes import MOVEMENT, POINTWISE, ValueNode, evaluate
 
 RANGE = 1 << 40
 _MOVING = MOVEMENT | {"concat", "gather", "pad"}
@@ -76,13 +77,6 @@ class ElementLabels:
         if node.op == "pad":
             args = (args[0], -1, *args[2:])
         return np.asarray(evaluate(node.op, args, node.kwargs))
-
-    def name(self, label: int) -> str:
-        return self.names[label // RANGE]
-
-    def parameters(self, labels: np.ndarray) -> Sequence[str]:
-        """The names of the parameters that labels are of."""
-        return [self.names[k] for k in np.unique(labels[labels >= 0] // RANGE)]
 
 
 def take(values: Sequence[np.ndarray], labels: np.ndarray) -> np.ndarray:

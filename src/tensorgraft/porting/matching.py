@@ -17,8 +17,9 @@ import numpy as np
 
 from tensorgraft.porting import candidates
 from tensorgraft.porting.binding import Alternative
-from tensorgraft.porting.graph import MOVEMENT, POINTWISE, ProgramGraph, ValueNode, evaluate
+from tensorgraft.porting.graph import ProgramGraph
 from tensorgraft.porting.labels import RANGE
+from tensorgraft.porting.nodes import MOVEMENT, POINTWISE, ValueNode, evaluate
 from tensorgraft.porting.state import UNKNOWN, State
 from tensorgraft.porting.terms import PRODUCTS
 from tensorgraft.porting.values import ValueClass, fingerprint, orders

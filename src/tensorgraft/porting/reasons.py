@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorgraft.hub.recorded.block import leaves, mapped
-from tensorgraft.porting.graph import MOVEMENT, POINTWISE, ValueNode, evaluate
+from tensorgraft.porting.nodes import MOVEMENT, POINTWISE, ValueNode, evaluate
 from tensorgraft.porting.values import EXACT, Evaluator, layouts, relative_difference
 
 if TYPE_CHECKING:

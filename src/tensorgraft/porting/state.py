@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.porting.graph import ProgramGraph, ValueNode
+from tensorgraft.porting.graph import ProgramGraph
 from tensorgraft.porting.labels import RANGE, ElementLabels
+from tensorgraft.porting.nodes import ValueNode
 from tensorgraft.porting.values import Evaluator, Pool, ValueClass
 
 UNKNOWN = -2  # as an origin: nothing is known of the element

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tensorgraft.porting.graph import ValueNode
+from tensorgraft.porting.nodes import ValueNode
 
 PRODUCTS = ("dot_general", "convolution")
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tensorgraft.hub.recorded.block import mapped
-from tensorgraft.porting.graph import ProgramGraph, ValueNode, evaluate
+from tensorgraft.porting.graph import ProgramGraph
+from tensorgraft.porting.nodes import ValueNode, evaluate
 
 TOLERANCE = 3e-7  # of the largest value: tables are computed in float32 in one program and in float64 in the other
 EXACT = 1e-8  # where both compute the same in float64
