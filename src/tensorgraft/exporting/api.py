@@ -69,12 +69,8 @@ def export(
     sizes = open_sizes(subject, dynamic)
     with _part(path) as part:
         converted, sizes, notes = _written(fmt, subject, sizes, part, options, isinstance(dynamic, Mapping))
-        inputs = [ArrayDescription(name, subject.source.numpy(x).dtype.name, sizes.shape(k))
-                  for k, (name, x) in enumerate(zip(subject.names, subject.arrays, strict=True))]  # fmt: skip
-        report = ExportReport(
-            f"{subject.name} ({subject.origin})", to, path, converted.conversion, inputs, [], sizes.groups,
-            notes=[*converted.notes, *notes], options=options,
-        )  # fmt: skip
+        report = _report(fmt, subject, converted, sizes, path)
+        report.notes, report.options = [*converted.notes, *notes], options
         if check:
             report.rows, more, report.outputs = check_file(part, fmt.runner, subject, converted, sizes)
             report.notes += more
@@ -84,6 +80,16 @@ def export(
         files.write(f"{_root(path)}.export.json", report.json().encode())
         _move(part, path)
     return report
+
+
+def _report(fmt: Format, subject: Subject, converted: Converted, sizes: OpenSizes, path: str) -> ExportReport:
+    """Return a report in which nothing is checked yet."""
+    inputs = [
+        ArrayDescription(name, subject.source.numpy(x).dtype.name, sizes.shape(k))
+        for k, (name, x) in enumerate(zip(subject.names, subject.arrays, strict=True))
+    ]
+    title = f"{subject.name} ({subject.origin})"
+    return ExportReport(title, fmt.name, path, converted.conversion, inputs, [], sizes.groups)
 
 
 def _format(name: str, given: Mapping[str, Any]) -> tuple[Format, dict[str, Any]]:
