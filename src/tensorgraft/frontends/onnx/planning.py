@@ -17,7 +17,7 @@ from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.onnx import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.onnx.element_types import CARRIERS, Carried
 from tensorgraft.frontends.onnx.graph import OnnxFunction, OnnxGraph, OnnxNode
-from tensorgraft.frontends.onnx.reading import function_of
+from tensorgraft.frontends.onnx.reading import attribute_value, function_of
 from tensorgraft.frontends.onnx.rule import CONTEXT, RULES, OperatorRule
 from tensorgraft.frontends.onnx.values import Body, is_known, lifted, to_host
 from tensorgraft.hub import registry
@@ -98,7 +98,7 @@ class Planner:
     def node(self, node: OnnxNode, slots: dict[str, int]) -> None:
         function = self.functions.get((node.domain, node.op, node.overload))
         if function is not None:
-            self.inline(function, node, slots)
+            self.inline(function, node, slots, {})
             return
         if node.op == "Constant" and not node.domain:
             slots[node.outputs[0]] = self.constant(constant_of(node))
@@ -108,9 +108,8 @@ class Planner:
         schema = schema_of(node, opset)
         if row is None and schema is not None and schema.has_function:
             definition = _definition(schema, opset)
-            if definition is not None:
-                self.inline(definition, node, slots, definition.opsets)
-                return
+            self.inline(definition, node, slots, _defaults(schema))
+            return
         nothing = self.constant(None)
         reads = [slots[name] if name else nothing for name in node.inputs]
         if row is not None:
@@ -155,16 +154,17 @@ class Planner:
         function: OnnxFunction,
         node: OnnxNode,
         slots: dict[str, int],
-        opsets: Mapping[str, int] | None = None,
+        defaults: Mapping[str, Any],
     ) -> None:
-        """Plan the nodes of a function that a node calls."""
+        """Plan the nodes of a function that a node calls. `defaults`: of attributes."""
         nothing = self.constant(None)
         given = [slots[name] if name else nothing for name in node.inputs]
         inner = {KEY: slots[KEY], **dict.fromkeys(function.inputs, nothing)}
         inner.update(zip(function.inputs, given, strict=False))
-        attributes = {**function.defaults, **node.attributes}
+        stated = {name: x for name, x in function.defaults.items() if x is not None}
+        attributes = {**defaults, **stated, **node.attributes}
         outer = self.opsets
-        self.opsets = function.opsets or opsets or outer
+        self.opsets = function.opsets or outer
         try:
             self.nodes([with_attributes(n, attributes) for n in function.nodes], inner)
         finally:
@@ -204,7 +204,7 @@ def schema_of(node: OnnxNode, opset: int) -> Any:
         return None
 
 
-def _definition(schema: Any, opset: int) -> OnnxFunction | None:
+def _definition(schema: Any, opset: int) -> OnnxFunction:
     """Return the function by which ONNX defines an operator in a version of its domain."""
     proto = FunctionProto()
     body = schema.get_function_with_opset_version(_latest(schema.function_opset_versions, opset))
@@ -229,14 +229,12 @@ def unsupported(node: OnnxNode, schema: Any) -> UnsupportedOperatorError:
 
 def bound_attributes(node: OnnxNode, row: OperatorRule, schema: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return (the attributes that the rule takes, and those that are inputs of the rule)."""
-    given = dict(node.attributes)
-    for name, attribute in (schema.attributes if schema is not None else {}).items():
-        if name not in given and attribute.default_value.type:
-            given[name] = _default(attribute.default_value)
+    given = {**_defaults(schema), **node.attributes}
     attributes = {}
-    for name, default in row.attributes.items():
+    for parameter, default in row.attributes.items():
+        name = parameter.rstrip("_")
         if name in given:
-            attributes[name] = given[name]
+            attributes[parameter] = given[name]
         elif default is inspect.Parameter.empty and name not in CONTEXT:
             raise ValueError(f"the ONNX operator {node} lacks its attribute {name!r}")
     as_inputs = {
@@ -247,11 +245,10 @@ def bound_attributes(node: OnnxNode, row: OperatorRule, schema: Any) -> tuple[di
     return attributes, as_inputs
 
 
-def _default(attribute: Any) -> Any:
-    value = helper.get_attribute_value(attribute)
-    if isinstance(value, bytes):
-        return value.decode()
-    return tuple(value) if hasattr(value, "__len__") and not isinstance(value, str) else value
+def _defaults(schema: Any) -> dict[str, Any]:
+    """Return the values of attributes that a definition gives to those that are left out."""
+    given = (schema.attributes if schema is not None else {}).items()
+    return {name: attribute_value(a.default_value) for name, a in given if a.default_value.type}
 
 
 def constant_of(node: OnnxNode) -> Any:
@@ -302,10 +299,11 @@ class NodeCall:
         if self._bodies:
             attributes = {**attributes, **self._filled(operands)}
         folds = not row.draws and not self._bodies and all(map(is_known, values))
-        if row.host or (folds and sum(map(_size, values)) <= SMALL and xp is not self._host):
+        is_small = folds and sum(map(_size, values)) <= SMALL and xp is not self._host
+        if row.host or is_small or any(map(_is_text, values)):
             values = [self._known_value(xp, i, x) for i, x in enumerate(values)]
             with self._host.scope():
-                return self._called(self._host, values, attributes, known=True)
+                return self._called(self._host, values, attributes)
         if self._key_number is not None:
             key = operands[-1]
             words = [lifted(xp, np.asarray(n, np.uint32)) for n in (0, self._key_number)]
@@ -333,14 +331,13 @@ class NodeCall:
                 " call the program without compiling it, or make the input a constant of the model"
             ) from None
 
-    def _called(self, xp: Backend, values: list[Any], attributes: dict[str, Any], known: bool = False) -> list[Any]:
+    def _called(self, xp: Backend, values: list[Any], attributes: dict[str, Any]) -> list[Any]:
         carried = next((x.dtype for x in values if isinstance(x, Carried)), None) if self._row.moves else None
         if carried is not None:
             values = [x.array if isinstance(x, Carried) else x for x in values]
         results = self._row.fn(xp, *values, **attributes)
         listed = results if isinstance(results, list) else [results]
-        if known:
-            listed = [np.asarray(x) if isinstance(x, np.generic) else x for x in listed]
+        listed = [np.asarray(x) if isinstance(x, np.generic) else x for x in listed]
         if carried is not None:
             listed = [Carried(x, carried) if x is not None and _holds(xp, x, carried) else x for x in listed]
         wanted = len(self.node.outputs)
@@ -362,7 +359,7 @@ class _ByDefinition:
 
     def __call__(self, xp: Backend, *operands: Any) -> list[Any]:
         *values, key = operands
-        types = tuple(None if x is None else (_dtype(xp, x), tuple(x.shape)) for x in values)
+        types = tuple(_type_of(xp, x) for x in values)
         plan = self._plans.get(types)
         if plan is None:
             plan = self._plans[types] = self._planned(types)
@@ -374,12 +371,7 @@ class _ByDefinition:
 
     def _planned(self, types: Sequence[Any]) -> GraphPlan:
         schema = schema_of(self.node, self._opset)
-        protos = [
-            TypeProto()
-            if t is None
-            else helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(t[0]), t[1])
-            for t in types
-        ]
+        protos = list(map(_type_message, types))
         version = _latest(schema.context_dependent_function_opset_versions, self._opset)
         message = self.node.message if self.node.message is not None else _message(self.node)
         body = schema.get_context_dependent_function_with_opset_version(
@@ -398,7 +390,7 @@ class _ByDefinition:
             tuple(f"output_{i}" if name else "" for i, name in enumerate(self.node.outputs)),
             self.node.attributes,
         )  # fmt: skip
-        planner.inline(function, call, slots)
+        planner.inline(function, call, slots, _defaults(schema))
         nothing = planner.constant(None)
         planner.plan.results = [slots.get(f"output_{i}", nothing) for i in range(len(self.node.outputs))]
         planner.plan.finish()
@@ -415,8 +407,21 @@ def _message(node: OnnxNode) -> Any:
     return helper.make_node(node.op, node.inputs, node.outputs, node.name, domain=node.domain, **attributes)
 
 
-def _dtype(xp: Backend, x: Any) -> np.dtype:
-    return x.dtype if isinstance(x, Carried | np.ndarray) else xp.dtype_of(x)
+def _type_of(xp: Backend, x: Any) -> Any:
+    """Return (dtype, shape) of a value; for a sequence, the types of its elements."""
+    if x is None:
+        return None
+    if isinstance(x, tuple):
+        return tuple(_type_of(xp, v) for v in x)
+    return (x.dtype if isinstance(x, Carried | np.ndarray) else xp.dtype_of(x), tuple(x.shape))
+
+
+def _type_message(kind: Any) -> TypeProto:
+    if kind is None:
+        return TypeProto()
+    if isinstance(kind, tuple) and (not kind or not isinstance(kind[0], np.dtype)):
+        return helper.make_sequence_type_proto(_type_message(kind[0] if kind else (np.dtype(np.float32), ())))
+    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(kind[0]), kind[1])
 
 
 def _describe(error: Exception, node: OnnxNode, values: Sequence[Any]) -> None:

@@ -69,7 +69,10 @@ def function_of(function: FunctionProto, reader: _Reader | None = None) -> OnnxF
     defaults = {a: None for a in function.attribute} | {
         a.name: reader.attribute(a, set()) for a in function.attribute_proto
     }
-    nodes = [reader.node(n, set(), function.name) for n in function.node]
+    nodes, made = [], set(function.input)
+    for n in function.node:
+        nodes.append(reader.node(n, made, function.name))
+        made.update(n.output)
     reader.check_order(nodes, set(function.input), set())
     opsets = {_domain(o.domain): o.version for o in function.opset_import}
     return OnnxFunction(function.name, tuple(function.input), tuple(function.output), defaults, nodes, opsets)
@@ -77,6 +80,11 @@ def function_of(function: FunctionProto, reader: _Reader | None = None) -> OnnxF
 
 def _domain(name: str) -> str:
     return "" if name == "ai.onnx" else name
+
+
+def attribute_value(attribute: AttributeProto) -> Any:
+    """Return the value of an attribute that is not part of a model: a default."""
+    return _Reader(None, "a definition").attribute(attribute, set())
 
 
 class _Reader:

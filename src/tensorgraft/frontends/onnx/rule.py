@@ -86,7 +86,7 @@ def rule(
             with_operators(formula, on_host) if on_host and is_formula(fn) else fn,
             tuple(p.name.rstrip("_") for p in positional),
             any(p.kind is p.VAR_POSITIONAL for p in positional),
-            {p.name.rstrip("_"): p.default for p in parameters if p.kind is p.KEYWORD_ONLY},
+            {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY},
             frozenset(name.rstrip("_") for name in known),
             frozenset(state),
             host,

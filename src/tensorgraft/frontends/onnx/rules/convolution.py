@@ -225,11 +225,9 @@ def max_unpool(
     flat = xp.zeros((math.prod(shape),), xp.dtype_of(x))
     at = xp.reshape(xp.astype(indices, dtypes.int64), (math.prod(x.shape),))
     out = xp.reshape(xp.scatter(flat, (at,), xp.reshape(x, (math.prod(x.shape),))), shape)
-    if output_shape is None or ints(output_shape) == shape:
+    if output_shape is None:
         return out
-    wanted = ints(output_shape)
-    flat = xp.zeros((math.prod(wanted),), xp.dtype_of(x))
-    return xp.reshape(xp.scatter(flat, (at,), xp.reshape(x, (math.prod(x.shape),))), wanted)
+    return xp.pad(out, 0, [(0, m - n, 0) for n, m in zip(shape, ints(output_shape), strict=True)])
 
 
 @rule("Col2Im", known=("image_shape", "block_shape"))

@@ -207,12 +207,12 @@ def _carried(xp: Any, x: Any, dtype: np.dtype, saturate: bool, round_mode: str) 
 
 
 def float4(xp: Any, x: Any) -> Any:
-    """Round to the values of float4_e2m1fn (0, 0.5, 1, 1.5, 2, 3, 4, 6), halves to even, beyond 6 to 6."""
+    """Round to the values of float4_e2m1fn (0, 0.5, 1, 1.5, 2, 3, 4, 6), halves to even, beyond 6 to 6, NaN to -0."""
     size = xp.minimum(xp.abs(x), 6.0)
-    step = xp.where(xp.less(size, 2.0), 0.5, xp.where(xp.less(size, 4.0), 1.0, 2.0))
-    step = xp.astype(step, dtypes.float32) if xp.is_array(step) else step
+    half, one, two = (xp.full((), v, dtypes.float32) for v in (0.5, 1.0, 2.0))
+    step = xp.where(xp.less(size, 2.0), half, xp.where(xp.less(size, 4.0), one, two))
     rounded = xp.multiply(xp.round(xp.divide(size, step)), step)
-    return xp.copysign(xp.where(xp.isnan(x), xp.full((), 6.0, dtypes.float32), rounded), x)
+    return xp.where(xp.isnan(x), xp.full((), -0.0, dtypes.float32), xp.copysign(rounded, x))
 
 
 def _power_of_two(xp: Any, x: Any, round_mode: str, saturate: bool) -> Any:

@@ -102,7 +102,9 @@ def _contracted(xp: Any, a: str, x: Any, b: str, y: Any, later: set[str]) -> tup
 @rule("Det")
 def det(xp: Any, x: Any) -> Any:
     lu, pivots, _ = xp.lu(x)
-    return xp.multiply(xp.prod(xp.diagonal(lu), -1), xp.astype(xp.parity(pivots), xp.dtype_of(x)))
+    product = xp.prod(xp.diagonal(lu), -1)
+    is_odd = xp.equal(xp.remainder(xp.parity(pivots), 2), 1)
+    return xp.where(is_odd, xp.negative(product), product)
 
 
 @rule("MatMulInteger")
