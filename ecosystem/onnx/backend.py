@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from onnx.backend.base import Backend, BackendRep
 
-from tensorgraft.frontends.onnx.models import ModelCall, PlannedModel
+from tensorgraft.frontends.onnx.element_types import STRING
+from tensorgraft.frontends.onnx.models import OnnxCall, PlannedModel
 from tensorgraft.frontends.onnx.reading import read
 from tensorgraft.hub import registry
 
@@ -17,7 +18,7 @@ class Prepared(BackendRep):
 
     def __init__(self, model: Any, on: str) -> None:
         self.xp = registry.get(on)
-        self.call = ModelCall(PlannedModel(read(model)), self.xp)
+        self.call = OnnxCall(PlannedModel(read(model)), self.xp)
         self.dtypes = [t.dtype for t in self.call.planned.model.graph.outputs.values()]
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -33,7 +34,7 @@ class Prepared(BackendRep):
         if x is None or isinstance(x, np.ndarray):
             return x
         values = self.xp.to_numpy(x)
-        return values if dtype is None or values.dtype == dtype or dtype == object else values.astype(dtype)
+        return values if dtype is None or dtype in (values.dtype, STRING) else values.astype(dtype)
 
 
 def backend_on(name: str) -> type[Backend]:

@@ -68,13 +68,13 @@ class OnnxGraph:
 
     def captures(self) -> list[str]:
         """Return the names of values that the graph reads from the graph around it."""
-        made = {*self.inputs, *self.initializers}
+        known = {*self.inputs, *self.initializers}
         read: dict[str, None] = {}
         for node in self.nodes:
             names = [*node.inputs, *(name for graph in node.graphs() for name in graph.captures())]
-            read.update(dict.fromkeys(name for name in names if name and name not in made))
-            made.update(node.outputs)
-        read.update(dict.fromkeys(name for name in self.outputs if name not in made))
+            read.update(dict.fromkeys(name for name in names if name and name not in known))
+            known.update(node.outputs)
+        read.update(dict.fromkeys(name for name in self.outputs if name not in known))
         return list(read)
 
 

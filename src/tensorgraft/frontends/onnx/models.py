@@ -10,9 +10,9 @@ import numpy as np
 
 from tensorgraft.compiled.pure_model import PureModel
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.onnx.element_types import CARRIERS, Carried, unwrapped, wrapped
+from tensorgraft.frontends.onnx.element_types import CARRIERS, STRING, Carried, unwrapped, wrapped
 from tensorgraft.frontends.onnx.graph import OnnxModel, ValueType
-from tensorgraft.frontends.onnx.planning import SMALL, Planner, lifted
+from tensorgraft.frontends.onnx.planning import SMALL, OnnxPlanner, lifted
 from tensorgraft.frontends.onnx.rule import RULES
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
@@ -25,13 +25,13 @@ FEW = 64  # elements: smaller integers in a model are sizes and positions, not w
 
 
 def graft_model(model: OnnxModel, xp: Backend) -> Any:
-    """Return a model in the form that its backend has: a module, a `PureModel` (JAX) or a `RecordedModel` (NumPy).
+    """Return a model in the form that its backend has: a module, a `PureModel` (JAX) or a `RecordedOnnxModel` (NumPy).
 
     Raises UnsupportedOperatorError for an operator that is not known.
     """
-    call = ModelCall(PlannedModel(model), xp)
+    call = OnnxCall(PlannedModel(model), xp)
     if xp.grafted_as == "program":
-        return RecordedModel(call)
+        return RecordedOnnxModel(call)
     with xp.scope():
         arrays = {name: xp.copy(xp.asarray(np.asarray(x))) for name, x in call.planned.weights.items()}
     trained = call.planned.trained
@@ -85,7 +85,7 @@ class PlannedModel:
         }
         self.inputs = {n: t for n, t in graph.inputs.items() if n not in graph.initializers}
         self.defaults = {n: t for n, t in graph.inputs.items() if n in constants}
-        planner = Planner(model.functions, model.opsets)
+        planner = OnnxPlanner(model.functions, model.opsets)
         self.plan = planner.plan_graph(graph, [*self.inputs, *self.weights], constants)
         self.draws = planner.draws
 
@@ -128,7 +128,7 @@ def _uses(model: OnnxModel) -> tuple[set[str], set[str]]:
     return known - other, state
 
 
-class ModelCall:
+class OnnxCall:
     """The function that a module calls: it takes the weights by name, and returns the results and the new values of
     weights, of which there are none."""
 
@@ -141,9 +141,9 @@ class ModelCall:
     def name(self) -> str:
         return self.planned.name
 
-    def on(self, xp: Backend) -> ModelCall:
+    def on(self, xp: Backend) -> OnnxCall:
         """Return the call of the same model on another backend."""
-        return ModelCall(self.planned, xp, self.paths)
+        return OnnxCall(self.planned, xp, self.paths)
 
     def __call__(self, arrays: Arrays, *args: Any, seed: Any = None, **kwargs: Any) -> Any:
         """Call the model on its inputs, in order or by name. `seed`: of the numbers that the model draws.
@@ -159,7 +159,7 @@ class ModelCall:
                 for (name, t), x in zip(planned.inputs.items(), planned.bound(args, kwargs), strict=True)
             ]
             weights = [self._weight(name, named[name]) for name in planned.weights]
-            results = planned.plan(xp, *operands, *weights, self._key(seed, weights))
+            results = planned.plan(xp, *operands, *weights, self._key(seed, [*operands, *weights]))
             inputs = {id(x) for x in (*operands, *weights)}
             outputs = [self._output(x, inputs) for x in results]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -170,16 +170,16 @@ class ModelCall:
             array = self.xp.asarray(np.asarray(x))
         wanted = self.planned.weights[name].shape
         if tuple(self.xp.shape(array)) != tuple(wanted):
-            raise ValueError(f"the weight {name!r} of {self.name} is {wanted}, got {tuple(self.xp.shape(array))}")
+            raise ValueError(f"the weight {name!r} of {self.name} is {wanted}, actual {tuple(self.xp.shape(array))}")
         return array
 
-    def _key(self, seed: Any, arrays: Sequence[Array]) -> Any:
+    def _key(self, seed: Any, arrays: Sequence[Any]) -> Any:
         if not self.planned.draws:
             if seed is not None:
                 raise TypeError(f"{self.name} got seed=, but draws no random numbers")
             return None
         if seed is None:
-            if self.xp.in_trace() or any(map(self.xp.is_traced, arrays)):
+            if self.xp.in_trace() or any(self.xp.is_array(x) and self.xp.is_traced(x) for x in arrays):
                 raise TracedValueError(
                     f"{self.name} draws random numbers, and is being traced: pass seed=, or each call of the compiled"
                     " program would draw the same"
@@ -195,8 +195,11 @@ class ModelCall:
         if isinstance(x, Carried):
             x = unwrapped(x)
             if isinstance(x, np.ndarray):
-                return x if xp.is_array(x) or not xp.is_array(np.zeros(0)) and xp.grafted_as == "program" else lifted(
-                    xp, x.astype(CARRIERS[x.dtype]))
+                return (
+                    x
+                    if xp.is_array(x) or (not xp.is_array(np.zeros(0)) and xp.grafted_as == "program")
+                    else lifted(xp, x.astype(CARRIERS[x.dtype]))
+                )
         if x is None or (isinstance(x, np.ndarray) and x.dtype == object) or isinstance(x, dict | list):
             return x
         array = lifted(xp, x)
@@ -207,7 +210,7 @@ class ModelCall:
     def apply(self, params: Arrays, buffers: Arrays, *args: Any, **kwargs: Any) -> tuple[Any, Arrays]:
         return self({**params, **buffers}, *args, **kwargs), buffers
 
-    def __deepcopy__(self, memo: Any) -> ModelCall:
+    def __deepcopy__(self, memo: Any) -> OnnxCall:
         return self  # it has no state
 
 
@@ -215,7 +218,7 @@ class Operand:
     """An argument, checked against the type of an input. `sizes`: the sizes that names of extents have, and the
     inputs that gave them."""
 
-    def __init__(self, call: ModelCall, name: str, declared: ValueType, sizes: dict[str, tuple[int, str]]) -> None:
+    def __init__(self, call: OnnxCall, name: str, declared: ValueType, sizes: dict[str, tuple[int, str]]) -> None:
         self.xp, self.model, self.name, self.declared, self.sizes = call.xp, call.planned, name, declared, sizes
 
     def value(self, x: Any) -> Any:
@@ -231,8 +234,8 @@ class Operand:
             return tuple(self.array(v, declared.element, {}) for v in x)
         return x if declared.kind == "map" else self.array(x, declared, self.sizes)
 
-    def fail(self, got: str, kind: type[Exception] = TypeError) -> Exception:
-        return kind(f"the input {self.name!r} of {self.model} {got}")
+    def fail(self, actual: str, kind: type[Exception] = TypeError) -> Exception:
+        return kind(f"the input {self.name!r} of {self.model} {actual}")
 
     def array(self, x: Any, declared: ValueType, sizes: dict[str, tuple[int, str]]) -> Any:
         xp, dtype = self.xp, declared.dtype
@@ -240,7 +243,7 @@ class Operand:
         if array is None:
             host = np.asarray(x)
             if host.dtype.kind in "OSU":
-                if dtype is not None and dtype != object:
+                if dtype not in (None, STRING):
                     raise self.fail("is a string")
                 return host.astype(object)
             if dtype is not None and host.dtype != dtype and not isinstance(x, np.ndarray):
@@ -251,18 +254,23 @@ class Operand:
             array = xp.asarray(host)
         elif isinstance(x, np.ndarray) and (x.dtype in CARRIERS or x.dtype.kind in "OSU"):
             return x.astype(object) if x.dtype.kind in "OSU" else wrapped(x)
-        got = xp.dtype_of(array)
-        if dtype is not None and dtype != got and dtype.kind == got.kind == "i" and got.itemsize < dtype.itemsize:
+        actual = xp.dtype_of(array)
+        if (
+            dtype is not None
+            and dtype != actual
+            and dtype.kind == actual.kind == "i"
+            and actual.itemsize < dtype.itemsize
+        ):
             array = xp.astype(array, dtype)  # int64 without 64-bit types in JAX
-            got = dtype
-        if dtype in CARRIERS and got == CARRIERS[dtype]:
+            actual = dtype
+        if dtype in CARRIERS and actual == CARRIERS[dtype]:
             return self._checked(Carried(array, dtype), declared, sizes, dtype, Carried(array, dtype))
-        return self._checked(array, declared, sizes, got, array)
+        return self._checked(array, declared, sizes, actual, array)
 
-    def _checked(self, x: Any, declared: ValueType, sizes: dict[str, tuple[int, str]], got: Any, value: Any) -> Any:
+    def _checked(self, x: Any, declared: ValueType, sizes: dict[str, tuple[int, str]], actual: Any, value: Any) -> Any:
         shape = tuple(x.shape)
-        if declared.dtype is not None and got != declared.dtype:
-            raise self.fail(f"is {got}{shape}")
+        if declared.dtype is not None and actual != declared.dtype:
+            raise self.fail(f"is {actual}{shape}")
         if declared.shape is None:
             return value
         if len(shape) != len(declared.shape):
@@ -277,7 +285,7 @@ class Operand:
         return value
 
 
-class RecordedModel(RecordingFunction):
+class RecordedOnnxModel(RecordingFunction):
     """A model as a function of arrays of the host. `save` writes the recorded programs, which `tg.load` runs without
     onnx. A model whose results depend on values in shape, or that takes and returns other things than arrays, is run
     node by node, and cannot be saved."""
@@ -285,7 +293,7 @@ class RecordedModel(RecordingFunction):
     weights_label = "weights"
     stateless = "it has none"
 
-    def __init__(self, call: ModelCall) -> None:
+    def __init__(self, call: OnnxCall) -> None:
         super().__init__(call.xp, call.name, {n: np.asarray(x) for n, x in call.planned.weights.items()})
         self._direct, self._call = call, call.on(program_backend())
         self._is_recorded = True
@@ -306,4 +314,4 @@ def inputs_of(planned: PlannedModel) -> Iterator[tuple[str, ValueType]]:
     yield from planned.inputs.items()
 
 
-__all__ = ["SMALL", "ModelCall", "PlannedModel", "RecordedModel", "graft_model"]
+__all__ = ["SMALL", "OnnxCall", "PlannedModel", "RecordedOnnxModel", "graft_model"]

@@ -24,6 +24,7 @@ from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
 
 SMALL = 1 << 14  # elements: smaller known values are computed on the host
+NOTE = "in the ONNX operator"
 KEY = "\0key"  # the name of the random key, which graphs capture as they do other values
 
 
@@ -32,7 +33,7 @@ class UnsupportedOperatorError(NotImplementedError):
 
 
 @dataclass
-class GraphPlan(StepsPlan):
+class OnnxPlan(StepsPlan):
     """A graph as a list of steps. Small constants stay known, larger ones are arrays of the backend."""
 
     def converted(self, xp: Backend, value: Any) -> Any:
@@ -53,19 +54,19 @@ def _is_text(x: Any) -> bool:
 
 
 @dataclass
-class Planner:
+class OnnxPlanner:
     """Makes the steps of a plan, for the versions of operators that a model or a function states."""
 
     functions: Mapping[tuple[str, str, str], OnnxFunction]
     opsets: Mapping[str, int]
-    plan: GraphPlan = field(default_factory=GraphPlan)
+    plan: OnnxPlan = field(default_factory=OnnxPlan)
     draws: bool = False
     call: str = ""  # the function that is being inlined
     _draw_count: int = 0
 
     def plan_graph(
         self, graph: OnnxGraph, inputs: Sequence[str], constants: Mapping[str, Any], captures: Sequence[str] = ()
-    ) -> GraphPlan:
+    ) -> OnnxPlan:
         """Plan a graph as a function of values by these names, and of the random key, which is the last one."""
         slots = {name: self.plan.new_slot() for name in (*inputs, *captures, KEY)}
         self.plan.parameters = list(slots.values())
@@ -113,7 +114,7 @@ class Planner:
         nothing = self.constant(None)
         reads = [slots[name] if name else nothing for name in node.inputs]
         if row is not None:
-            run = self._rule_call(node, row, opset, schema, slots, reads)
+            run: Any = self._rule_call(node, row, opset, schema, slots, reads)
         elif schema is not None and schema.has_context_dependent_function:
             run = _ByDefinition(node, opset, self.functions)
             reads.append(slots[KEY])
@@ -131,7 +132,7 @@ class Planner:
         for name, graph in node.attributes.items():
             if isinstance(graph, OnnxGraph) and name in row.attributes:
                 captures = graph.captures()
-                inner = Planner(self.functions, self.opsets)
+                inner = OnnxPlanner(self.functions, self.opsets)
                 inner_plan = inner.plan_graph(graph, [*graph.inputs], graph.initializers, captures)
                 first = len(reads)
                 reads += [slots[n] for n in captures] + [slots[KEY]]
@@ -269,7 +270,7 @@ class NodeCall:
         row: OperatorRule,
         attributes: dict[str, Any],
         as_inputs: dict[str, np.ndarray],
-        bodies: Mapping[str, tuple[GraphPlan, int, int, bool, int, int]],
+        bodies: Mapping[str, tuple[OnnxPlan, int, int, bool, int, int]],
         count: int,
         key_number: int | None,
     ) -> None:
@@ -303,17 +304,17 @@ class NodeCall:
         if row.host or is_small or any(map(_is_text, values)):
             values = [self._known_value(xp, i, x) for i, x in enumerate(values)]
             with self._host.scope():
-                return self._called(self._host, values, attributes)
+                return self._apply(self._host, values, attributes)
         if self._key_number is not None:
             key = operands[-1]
             words = [lifted(xp, np.asarray(n, np.uint32)) for n in (0, self._key_number)]
             attributes = {**attributes, "key": xp.fold_in(key, *words)}
         values = [
-            self._known_value(xp, i, x) if i in self._known or row.variadic and row.input_name(i) in row.known
+            self._known_value(xp, i, x) if i in self._known or (row.variadic and row.input_name(i) in row.known)
             else lifted(xp, x)
             for i, x in enumerate(values)
         ]  # fmt: skip
-        return self._called(xp, values, attributes)
+        return self._apply(xp, values, attributes)
 
     def _filled(self, operands: Sequence[Any]) -> dict[str, Body]:
         return {
@@ -331,7 +332,7 @@ class NodeCall:
                 " call the program without compiling it, or make the input a constant of the model"
             ) from None
 
-    def _called(self, xp: Backend, values: list[Any], attributes: dict[str, Any]) -> list[Any]:
+    def _apply(self, xp: Backend, values: list[Any], attributes: dict[str, Any]) -> list[Any]:
         carried = next((x.dtype for x in values if isinstance(x, Carried)), None) if self._row.moves else None
         if carried is not None:
             values = [x.array if isinstance(x, Carried) else x for x in values]
@@ -351,11 +352,9 @@ def _holds(xp: Backend, x: Any, dtype: np.dtype) -> bool:
 class _ByDefinition:
     """The function that runs a node by the operator's definition, which depends on the types of its inputs."""
 
-    def __init__(
-        self, node: OnnxNode, opset: int, functions: Mapping[tuple[str, str, str], OnnxFunction]
-    ) -> None:
+    def __init__(self, node: OnnxNode, opset: int, functions: Mapping[tuple[str, str, str], OnnxFunction]) -> None:
         self.node, self._opset, self._functions = node, opset, functions
-        self._plans: dict[Any, GraphPlan] = {}
+        self._plans: dict[Any, OnnxPlan] = {}
 
     def __call__(self, xp: Backend, *operands: Any) -> list[Any]:
         *values, key = operands
@@ -369,7 +368,7 @@ class _ByDefinition:
             _describe(error, self.node, values)
             raise
 
-    def _planned(self, types: Sequence[Any]) -> GraphPlan:
+    def _planned(self, types: Sequence[Any]) -> OnnxPlan:
         schema = schema_of(self.node, self._opset)
         protos = list(map(_type_message, types))
         version = _latest(schema.context_dependent_function_opset_versions, self._opset)
@@ -380,7 +379,7 @@ class _ByDefinition:
         proto = FunctionProto()
         proto.ParseFromString(body)
         function = function_of(proto)
-        planner = Planner(self._functions, {"": self._opset, **function.opsets})
+        planner = OnnxPlanner(self._functions, {"": self._opset, **function.opsets})
         names = [f"input_{i}" for i in range(len(types))]
         slots = {name: planner.plan.new_slot() for name in (*names, KEY)}
         planner.plan.parameters = list(slots.values())
@@ -426,15 +425,9 @@ def _type_message(kind: Any) -> TypeProto:
 
 def _describe(error: Exception, node: OnnxNode, values: Sequence[Any]) -> None:
     """Add the node and its inputs to an error, once."""
-    if getattr(error, "_is_described", False):
+    if any(note.startswith(NOTE) for note in getattr(error, "__notes__", ())):
         return
     shown = ", ".join(
         "-" if x is None else f"{getattr(x, 'dtype', type(x).__name__)}{tuple(getattr(x, 'shape', ()))}" for x in values
     )
-    error.add_note(f"in the ONNX operator {node}, of inputs ({shown})")
-    try:
-        error._is_described = True  # type: ignore[attr-defined]
-    except AttributeError:
-        pass
-
-
+    error.add_note(f"{NOTE} {node}, of inputs ({shown})")

@@ -66,13 +66,13 @@ def model_of(model: ModelProto, path: str | None) -> OnnxModel:
 
 def function_of(function: FunctionProto, reader: _Reader | None = None) -> OnnxFunction:
     reader = reader or _Reader(None, f"the function {function.name}")
-    defaults = {a: None for a in function.attribute} | {
+    defaults = dict.fromkeys(function.attribute) | {
         a.name: reader.attribute(a, set()) for a in function.attribute_proto
     }
-    nodes, made = [], set(function.input)
+    nodes, defined = [], set(function.input)
     for n in function.node:
-        nodes.append(reader.node(n, made, function.name))
-        made.update(n.output)
+        nodes.append(reader.node(n, defined, function.name))
+        defined.update(n.output)
     reader.check_order(nodes, set(function.input), set())
     opsets = {_domain(o.domain): o.version for o in function.opset_import}
     return OnnxFunction(function.name, tuple(function.input), tuple(function.output), defaults, nodes, opsets)
@@ -126,21 +126,23 @@ class _Reader:
             if declared.shape is None or declared.kind != "tensor":
                 continue
             fits = len(declared.shape) == value.ndim if isinstance(value, np.ndarray) else True
-            fits = fits and all(not isinstance(n, int) or n == m for n, m in zip(declared.shape, value.shape, strict=False))
+            fits = fits and all(
+                not isinstance(n, int) or n == m for n, m in zip(declared.shape, value.shape, strict=False)
+            )
             if not fits or value.dtype != declared.dtype:
                 raise self.fail(f"the initializer {name!r} is {value.dtype}{value.shape}, its input {declared}")
 
-    def check_order(self, nodes: Iterable[OnnxNode], made: set[str], outside: set[str]) -> None:
+    def check_order(self, nodes: Iterable[OnnxNode], defined: set[str], outside: set[str]) -> None:
         """Raise InvalidModelError if a node reads what no earlier node computes, or two compute one name."""
-        made = set(made)
+        defined = set(defined)
         for node in nodes:
             for name in node.inputs:
-                if name and name not in made and name not in outside:
+                if name and name not in defined and name not in outside:
                     raise self.fail(f"{node} reads {name!r}, which is no input and is computed by no node before it")
             for name in node.outputs:
-                if name and name in made:
+                if name and name in defined:
                     raise self.fail(f"{node} computes {name!r}, which has a value already")
-                made.add(name)
+                defined.add(name)
 
     def node(self, node: NodeProto, outside: set[str], place: str = "") -> OnnxNode:
         attributes: dict[str, Any] = {}
@@ -209,9 +211,11 @@ class _Reader:
         for n in tensor.dims:
             count *= n
         if tensor.HasField("raw_data") and dtype != STRING:
-            wanted, got = (count * _bits(dtype) + 7) // 8, len(tensor.raw_data)
-            if wanted != got:
-                raise ValueError(f"its shape {tuple(tensor.dims)} of {dtype} takes {wanted} bytes, the file has {got}")
+            wanted, length = (count * _bits(dtype) + 7) // 8, len(tensor.raw_data)
+            if wanted != length:
+                raise ValueError(
+                    f"its shape {tuple(tensor.dims)} of {dtype} takes {wanted} bytes, the file has {length}"
+                )
         elif dtype == STRING and len(tensor.string_data) != count:
             raise ValueError(f"its shape is {tuple(tensor.dims)}, the file has {len(tensor.string_data)} strings")
         elif count > 64 * max(tensor.ByteSize(), 1):
@@ -222,7 +226,7 @@ class _Reader:
         location = entries.get("location", "")
         if self.folder is None:
             raise ValueError(f"its data is in the file {location!r}: pass the model's path instead of the model")
-        path = self._inside(location)
+        path = self._path_in_folder(location)
         offset = int(entries.get("offset", 0))
         count = int(np.prod(tensor.dims, dtype=object)) if tensor.dims else 1
         wanted = (count * _bits(dtype) + 7) // 8
@@ -246,7 +250,7 @@ class _Reader:
         raw = np.memmap(path, np.uint8, "r", offset, (wanted,))
         return raw.view(dtype).reshape(tuple(tensor.dims))
 
-    def _inside(self, location: str) -> str:
+    def _path_in_folder(self, location: str) -> str:
         """Return the path of a file of external data. Raises ValueError if it is not in the model's folder, and
         FileNotFoundError."""
         assert self.folder is not None

@@ -48,7 +48,7 @@ class OperatorRule:
 
     @property
     def draws(self) -> bool:
-        """Whether the rule takes a random key."""
+        """Return whether the rule takes a random key."""
         return "key" in self.attributes
 
     def input_name(self, position: int) -> str:

@@ -9,6 +9,7 @@ from tensorgraft.frontends.onnx.rules import (  # noqa: F401
     flow,
     host,
     indexing,
+    learners,
     normalisation,
     products,
     quantized,
@@ -19,4 +20,5 @@ from tensorgraft.frontends.onnx.rules import (  # noqa: F401
     shape,
     signal,
     training,
+    trees,
 )

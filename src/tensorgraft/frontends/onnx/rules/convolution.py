@@ -188,8 +188,8 @@ def _average(
     ones = (1, 1)
     none = ((0, 0), (0, 0))
     total = xp.reduce_window(x, "sum", ones + window, ones + step, none + whole, ones + gaps)
-    inside = np.ones(x.shape[2:])
-    counted = np.pad(inside, padding, constant_values=float(counts_padding))
+    within = np.ones(x.shape[2:])
+    counted = np.pad(within, padding, constant_values=float(counts_padding))
     rest = [(w[0] - p[0], w[1] - p[1]) for w, p in zip(whole, padding, strict=True)]
     counted = np.pad(counted, [(max(a, 0), max(b, 0)) for a, b in rest])
     cut = tuple(slice(None, b if b < 0 else None) for _, b in rest)

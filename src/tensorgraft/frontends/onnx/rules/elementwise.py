@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.frontends.onnx.element_types import CARRIERS, Carried, dtype_of
+from tensorgraft.frontends.onnx.element_types import CARRIERS, STRING, Carried, dtype_of
 from tensorgraft.frontends.onnx.rule import rule
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.value import with_operators
@@ -149,18 +149,18 @@ def converted(xp: Any, x: Any, dtype: np.dtype, saturate: bool = True, round_mod
     """Return `x` as another element type, by the rules of `Cast`."""
     if isinstance(x, Carried):
         x = x.array
-    got = x.dtype if isinstance(x, np.ndarray) else xp.dtype_of(x)
-    if dtype == object:
+    source = x.dtype if isinstance(x, np.ndarray) else xp.dtype_of(x)
+    if dtype == STRING:
         return np.array([_written(v) for v in np.ravel(x)], object).reshape(np.shape(x))
-    if got == object:
+    if source == STRING:
         values = [_parsed(v) for v in np.ravel(x)]
         wide = np.array(values, np.float64 if dtypes.is_inexact(dtype) or dtype in CARRIERS else object)
         return converted(xp, wide.astype(np.float64 if dtype not in dtypes.INTEGER else dtype).reshape(x.shape), dtype)
     if dtype in CARRIERS:
         return _carried(xp, x, dtype, saturate, round_mode)
-    if dtype in dtypes.FLOAT8 and dtypes.is_floating(got):
+    if dtype in dtypes.FLOAT8 and dtypes.is_floating(source):
         return _to_float8(xp, x, dtype, saturate)
-    if dtypes.is_floating(got) and dtype in dtypes.INTEGER:
+    if dtypes.is_floating(source) and dtype in dtypes.INTEGER:
         return xp.astype(xp.astype(x, dtypes.int64) if dtype.itemsize < 4 else x, dtype)
     return xp.astype(x, dtype)
 
@@ -177,20 +177,17 @@ def _parsed(x: Any) -> Any:
 
 
 def _to_float8(xp: Any, x: Any, dtype: np.dtype, saturate: bool) -> Any:
-    """What is beyond the greatest value becomes it, or, without saturation, NaN or an infinity."""
+    """Round to float8; values beyond the greatest become it or, without saturation, infinite (NaN if it has no
+    infinity)."""
     finite = float(dtypes.finfo(dtype).max)
     wide = xp.astype(x, dtypes.float32)
     narrow = xp.astype(xp.clip(wide, -finite, finite), dtype)
-    if saturate:
-        return xp.where(xp.isnan(wide), xp.full((), math.nan, dtype), narrow)
-    name = dtype.name
-    beyond = math.inf if name == "float8_e5m2" else math.nan
-    rounded = xp.astype(xp.clip(wide, -finite * 1.2, finite * 1.2), dtype)
-    top = finite * (1 + 2.0 ** -(2 + dtypes.finfo(dtype).nmant))
-    over = xp.greater(xp.abs(wide), top) if beyond == math.inf else xp.greater(xp.abs(wide), top)
-    full = xp.where(xp.less(wide, 0), xp.full((), -beyond, dtype), xp.full((), beyond, dtype))
-    rounded = xp.where(over, full, xp.where(xp.isnan(wide), xp.full((), math.nan, dtype), narrow))
-    return rounded
+    if not saturate:
+        beyond = math.inf if dtype == dtypes.float8_e5m2 else math.nan
+        full = xp.where(xp.less(wide, 0), xp.full((), -beyond, dtype), xp.full((), beyond, dtype))
+        halfway = finite * (1 + 2.0 ** -(2 + dtypes.finfo(dtype).nmant))  # what is less is rounded to `finite`
+        narrow = xp.where(xp.greater(xp.abs(wide), halfway), full, narrow)
+    return xp.where(xp.isnan(wide), xp.full((), math.nan, dtype), narrow)
 
 
 def _carried(xp: Any, x: Any, dtype: np.dtype, saturate: bool, round_mode: str) -> Carried:
@@ -203,7 +200,9 @@ def _carried(xp: Any, x: Any, dtype: np.dtype, saturate: bool, round_mode: str) 
             whole = xp.subtract(xp.bitwise_xor(whole, 1 << bits - 1), 1 << bits - 1)
         return Carried(xp.astype(whole, carrier), dtype)
     wide = xp.astype(x, dtypes.float32)
-    return Carried(float4(xp, wide) if dtype.name.startswith("float4") else _power_of_two(xp, wide, round_mode, saturate), dtype)
+    return Carried(
+        float4(xp, wide) if dtype.name.startswith("float4") else _power_of_two(xp, wide, round_mode, saturate), dtype
+    )
 
 
 def float4(xp: Any, x: Any) -> Any:

@@ -14,9 +14,9 @@ import numpy as np
 from tensorgraft.errors import ShapeError
 from tensorgraft.frontends.onnx.element_types import dtype_of
 from tensorgraft.frontends.onnx.graph import ValueType
-from tensorgraft.frontends.onnx.values import is_known, lifted
 from tensorgraft.frontends.onnx.rule import rule
 from tensorgraft.frontends.onnx.rules.shape import ints
+from tensorgraft.frontends.onnx.values import is_known, lifted
 
 UNROLLED = 32  # turns: shorter loops of known length are written out in a trace
 
@@ -51,7 +51,9 @@ def _turns(xp: Any, most: int | None, condition: Any, states: list[Any], body: A
     turn, running = 0, condition
     while most is None or turn < most:
         is_running = True if running is None else _value(xp, running)
-        if is_running is None or (most is not None and most - turn > UNROLLED and any(map(xp.is_traced, _arrays(xp, states)))):
+        if is_running is None or (
+            most is not None and most - turn > UNROLLED and any(map(xp.is_traced, _arrays(xp, states)))
+        ):
             return _traced_turns(xp, most, turn, running, states, collected, body, count)
         if not is_running:
             break
@@ -144,12 +146,12 @@ def scan(
     backwards = scan_input_directions or (0,) * len(rows)
     rows = [xp.moveaxis(x, a % len(x.shape), 0) for x, a in zip(rows, axes, strict=True)]
     rows = [xp.flip(x, (0,)) if back else x for x, back in zip(rows, backwards, strict=True)]
-    states, outputs = _scan(xp, states, rows, body)
+    final, outputs = _scan(xp, states, rows, body)
     if scan_output_directions:
         outputs = [xp.flip(y, (0,)) if back else y for y, back in zip(outputs, scan_output_directions, strict=True)]
     if scan_output_axes:
         outputs = [xp.moveaxis(y, 0, a % len(y.shape)) for y, a in zip(outputs, scan_output_axes, strict=True)]
-    return [*states, *outputs]
+    return [*final, *outputs]
 
 
 def _scan(xp: Any, states: Sequence[Any], rows: Sequence[Any], body: Any) -> tuple[list[Any], list[Any]]:
@@ -265,5 +267,3 @@ def optional_get_element(xp: Any, x: Any) -> Any:
     if x is None:
         raise ValueError("an optional without a value")
     return x
-
-

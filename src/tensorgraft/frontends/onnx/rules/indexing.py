@@ -130,5 +130,3 @@ def array_feature_extractor(xp: Any, x: Any, y: Any) -> Any:
     if isinstance(x, np.ndarray) and x.dtype == object:
         return np.take(x, np.asarray(at), -1)
     return xp.take(x if len(x.shape) > 1 else xp.expand_dims(x, 0), at, -1)
-
-

@@ -7,6 +7,7 @@ from typing import Any
 from tensorgraft.frontends.onnx.element_types import dtype_of
 from tensorgraft.frontends.onnx.rule import rule
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.value import Value, with_operators
 
 
 @rule("BatchNormalization", state=("input_mean", "input_var"))
@@ -24,11 +25,13 @@ def batch_normalization(
     mean = xp.mean(x, axes)
     variance = xp.var(x, axes)
     y = xp.batch_norm(x, mean, variance, xp.astype(scale, dtype), xp.astype(b, dtype), epsilon)
-    running = [
-        xp.add(xp.multiply(old, momentum), xp.multiply(xp.astype(new, xp.dtype_of(old)), 1 - momentum))
-        for old, new in ((input_mean, mean), (input_var, variance))
-    ]
-    return [y, *running]
+    return [y, *(_moved(xp, old, new, momentum) for old, new in ((input_mean, mean), (input_var, variance)))]
+
+
+@with_operators
+def _moved(xp: Any, old: Value, new: Value, momentum: float) -> Value:
+    """Return a running statistic after a step."""
+    return old * momentum + xp.astype(new, old.dtype) * (1 - momentum)
 
 
 @rule("InstanceNormalization")
@@ -73,14 +76,15 @@ def rms_normalization(xp: Any, x: Any, scale: Any, *, axis: int, epsilon: float,
 
 
 @rule("LRN")
-def lrn(xp: Any, x: Any, *, alpha: float, beta: float, bias: float, size: int) -> Any:
+@with_operators
+def lrn(xp: Any, x: Value, *, alpha: float, beta: float, bias: float, size: int) -> Value:
     """Divide by a power of the sum of squares of neighbouring channels (Krizhevsky and others 2012)."""
     rank = len(x.shape)
     low = (size - 1) // 2
     padding = tuple((low, size - 1 - low) if i == 1 else (0, 0) for i in range(rank))
     window = tuple(size if i == 1 else 1 for i in range(rank))
     total = xp.reduce_window(xp.square(x), "sum", window, (1,) * rank, padding, (1,) * rank)
-    return xp.divide(x, xp.pow(xp.add(xp.multiply(total, alpha / size), bias), beta))
+    return x / (total * (alpha / size) + bias) ** beta
 
 
 @rule("Dropout", known=("ratio", "training_mode"))

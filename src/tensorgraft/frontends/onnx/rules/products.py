@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-
 from tensorgraft.frontends.onnx.rule import rule
 from tensorgraft.frontends.onnx.rules.quantized import quantized, zero_point_of
 from tensorgraft.hub import dtypes
@@ -17,7 +16,7 @@ def matmul(xp: Any, a: Any, b: Any) -> Any:
 
 @rule("Gemm")
 def gemm(
-    xp: Any, a: Any, b: Any, c: Any = None, *, alpha: float, beta: float, transA: int, transB: int,  # noqa: N803
+    xp: Any, a: Any, b: Any, c: Any = None, *, alpha: float, beta: float, transA: int, transB: int,
     broadcast: int = 1,
 ) -> Any:  # fmt: skip
     a = xp.matrix_transpose(a) if transA else a
@@ -148,5 +147,3 @@ def _along(xp: Any, x: Any, axis: int, rank: int) -> Any:
     shape = [1] * rank
     shape[axis] = x.shape[0]
     return xp.reshape(x, tuple(shape))
-
-

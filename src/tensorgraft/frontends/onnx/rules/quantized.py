@@ -68,7 +68,9 @@ def quantize_linear(
 ) -> Any:  # fmt: skip
     dtype = dtype_of(output_dtype) if output_dtype else zero_point_of(xp, y_zero_point)
     shape = tuple(x.shape)
-    wide = dtype_of(precision) if precision else xp.dtype_of(x) if dtypes.is_floating(xp.dtype_of(x)) else dtypes.float32
+    wide = (
+        dtype_of(precision) if precision else xp.dtype_of(x) if dtypes.is_floating(xp.dtype_of(x)) else dtypes.float32
+    )
     wide = wide if wide.itemsize >= 4 else dtypes.float32
     axis = axis if -len(shape) <= axis < len(shape) else 0
     scale = xp.astype(spread(xp, y_scale, shape, axis, block_size), wide)

@@ -19,7 +19,7 @@ def seeded(xp: Any, key: Any, seed: float | None) -> Any:
     return xp.asarray(np.array([0, struct.unpack("<I", struct.pack("<f", seed))[0]], np.uint32))
 
 
-def _drawn(xp: Any, kind: str, key: Any, shape: tuple[int, ...], dtype: np.dtype, a: float, b: float) -> Any:
+def _sample(xp: Any, kind: str, key: Any, shape: tuple[int, ...], dtype: np.dtype, a: float, b: float) -> Any:
     wide = dtypes.float64 if dtype == dtypes.float64 else dtypes.float32
     x = xp.normal(key, shape, wide) if kind == "normal" else xp.uniform(key, shape, wide)
     return xp.astype(xp.add(xp.multiply(x, b if kind == "normal" else b - a), a), dtype)
@@ -30,7 +30,7 @@ def random_normal(
     xp: Any, *, dtype: int = 1, mean: float = 0.0, scale: float = 1.0, seed: float | None = None,
     shape: tuple[int, ...], key: Any = None,
 ) -> Any:  # fmt: skip
-    return _drawn(xp, "normal", seeded(xp, key, seed), tuple(shape), dtype_of(dtype), mean, scale)
+    return _sample(xp, "normal", seeded(xp, key, seed), tuple(shape), dtype_of(dtype), mean, scale)
 
 
 @rule("RandomNormalLike")
@@ -39,7 +39,7 @@ def random_normal_like(
     key: Any = None,
 ) -> Any:  # fmt: skip
     out = dtype_of(dtype) if dtype else xp.dtype_of(x)
-    return _drawn(xp, "normal", seeded(xp, key, seed), tuple(x.shape), out, mean, scale)
+    return _sample(xp, "normal", seeded(xp, key, seed), tuple(x.shape), out, mean, scale)
 
 
 @rule("RandomUniform")
@@ -47,7 +47,7 @@ def random_uniform(
     xp: Any, *, dtype: int = 1, high: float = 1.0, low: float = 0.0, seed: float | None = None,
     shape: tuple[int, ...], key: Any = None,
 ) -> Any:  # fmt: skip
-    return _drawn(xp, "uniform", seeded(xp, key, seed), tuple(shape), dtype_of(dtype), low, high)
+    return _sample(xp, "uniform", seeded(xp, key, seed), tuple(shape), dtype_of(dtype), low, high)
 
 
 @rule("RandomUniformLike")
@@ -55,13 +55,13 @@ def random_uniform_like(
     xp: Any, x: Any, *, dtype: int = 0, high: float = 1.0, low: float = 0.0, seed: float | None = None, key: Any = None
 ) -> Any:
     out = dtype_of(dtype) if dtype else xp.dtype_of(x)
-    return _drawn(xp, "uniform", seeded(xp, key, seed), tuple(x.shape), out, low, high)
+    return _sample(xp, "uniform", seeded(xp, key, seed), tuple(x.shape), out, low, high)
 
 
 @rule("Bernoulli")
 def bernoulli(xp: Any, x: Any, *, dtype: int = 0, seed: float | None = None, key: Any = None) -> Any:
-    drawn = xp.uniform(seeded(xp, key, seed), tuple(x.shape), dtypes.float32)
-    return xp.astype(xp.less(drawn, xp.astype(x, dtypes.float32)), dtype_of(dtype) if dtype else xp.dtype_of(x))
+    uniform = xp.uniform(seeded(xp, key, seed), tuple(x.shape), dtypes.float32)
+    return xp.astype(xp.less(uniform, xp.astype(x, dtypes.float32)), dtype_of(dtype) if dtype else xp.dtype_of(x))
 
 
 @rule("Multinomial")

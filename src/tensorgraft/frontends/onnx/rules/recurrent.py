@@ -7,10 +7,11 @@ from typing import Any
 
 from tensorgraft.frontends.onnx.rule import rule
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.value import Value, with_operators
 
 
 def _affine(alpha: float, beta: float) -> Callable[..., Any]:
-    return lambda xp, x: xp.add(xp.multiply(x, alpha), beta)
+    return with_operators(lambda xp, x: x * alpha + beta)
 
 
 def activation(name: str, alpha: float | None, beta: float | None) -> Callable[[Any, Any], Any]:
@@ -20,8 +21,8 @@ def activation(name: str, alpha: float | None, beta: float | None) -> Callable[[
     if kind in simple:
         return lambda xp, x: getattr(xp, simple[kind])(x)
 
-    def default(value: float | None, otherwise: float) -> float:
-        return otherwise if value is None else value
+    def default(value: float | None, usual: float) -> float:
+        return usual if value is None else value
 
     table: dict[str, Callable[[Any, Any], Any]] = {
         "affine": _affine(default(alpha, 1.0), default(beta, 0.0)),
@@ -30,7 +31,7 @@ def activation(name: str, alpha: float | None, beta: float | None) -> Callable[[
         "scaledtanh": lambda xp, x: xp.multiply(xp.tanh(xp.multiply(x, default(beta, 1.0))), default(alpha, 1.0)),
         "hardsigmoid": lambda xp, x: xp.clip(_affine(default(alpha, 0.2), default(beta, 0.5))(xp, x), 0.0, 1.0),
         "elu": lambda xp, x: xp.elu(x, default(alpha, 1.0)),
-        "softsign": lambda xp, x: xp.divide(x, xp.add(xp.abs(x), 1)),
+        "softsign": with_operators(lambda xp, x: x / (abs(x) + 1)),
     }
     if kind not in table:
         raise NotImplementedError(f"the activation {name!r} of a recurrent layer is not known")
@@ -44,17 +45,17 @@ def _activations(
     takes_alpha = {"affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"}
     takes_beta = {"affine", "scaledtanh", "hardsigmoid"}
     alphas, betas = iter(alpha), iter(beta)
-    made = []
+    functions = []
     for name in names or tuple(default) * directions:
         kind = name.lower()
         a = next(alphas, None) if kind in takes_alpha else None
-        made.append(activation(name, a, next(betas, None) if kind in takes_beta else None))
+        functions.append(activation(name, a, next(betas, None) if kind in takes_beta else None))
     size = len(default)
-    return [made[i * size : (i + 1) * size] for i in range(directions)]
+    return [functions[i * size : (i + 1) * size] for i in range(directions)]
 
 
 class _Layer:
-    """What recurrent operators share: layouts, directions, lengths, biases."""
+    """A recurrent operator's layouts, directions, lengths and biases."""
 
     def __init__(
         self, xp: Any, x: Any, w: Any, r: Any, b: Any, lengths: Any, states: Sequence[Any], attributes: dict[str, Any]
@@ -165,9 +166,20 @@ def gru(
         else:
             inner = xp.linear(xp.multiply(reset, h), r_n, b_n)
         n = g(xp, layer.clipped(xp.add(x_n, inner)))
-        return (xp.add(xp.multiply(xp.subtract(1, z), n), xp.multiply(z, h)),)
+        return (_between(xp, z, h, n),)
 
     return layer.run(step, 3)
+
+
+@with_operators
+def _between(xp: Any, z: Value, h: Value, n: Value) -> Value:
+    """Return the next state: the old one as far as `z` says, else the new one."""
+    return (1 - z) * n + z * h
+
+
+@with_operators
+def _cell(xp: Any, forget: Value, c: Value, i: Value, n: Value) -> Value:
+    return forget * c + i * n
 
 
 @rule("LSTM")
@@ -191,13 +203,13 @@ def lstm(
         i, o, forget, n = xp.split(xp.add(projected, xp.linear(h, r, bias)), (size,) * 4, 1)
         holes = (None,) * 3 if p is None else xp.split(layer.part(p, d), (size,) * 3, 0)
 
-        def seen(gate: Any, hole: Any, state: Any) -> Any:
+        def gated(gate: Any, hole: Any, state: Any) -> Any:
             return layer.clipped(gate if hole is None else xp.add(gate, xp.multiply(state, hole)))
 
-        i = f(xp, seen(i, holes[0], c))
-        forget = xp.subtract(1, i) if input_forget else f(xp, seen(forget, holes[2], c))
-        c = xp.add(xp.multiply(forget, c), xp.multiply(i, g(xp, layer.clipped(n))))
-        o = f(xp, seen(o, holes[1], c))
+        i = f(xp, gated(i, holes[0], c))
+        forget = xp.subtract(1, i) if input_forget else f(xp, gated(forget, holes[2], c))
+        c = _cell(xp, forget, c, i, g(xp, layer.clipped(n)))
+        o = f(xp, gated(o, holes[1], c))
         return xp.multiply(o, last(xp, c)), c
 
     return layer.run(step, 4)

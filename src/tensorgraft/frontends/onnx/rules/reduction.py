@@ -128,10 +128,7 @@ def hardmax(xp: Any, x: Any, *, axis: int, opset: int) -> Any:
 
 @rule("LpNormalization")
 def lp_normalization(xp: Any, x: Any, *, axis: int, p: int) -> Any:
-    if p == 1:
-        norm = xp.sum(xp.abs(x), axis, True)
-    else:
-        norm = xp.sqrt(xp.sum(xp.square(x), axis, True))
+    norm = xp.sum(xp.abs(x), axis, True) if p == 1 else xp.sqrt(xp.sum(xp.square(x), axis, True))
     is_zero = xp.equal(norm, 0)
     return xp.where(is_zero, xp.zeros_like(x), xp.divide(x, xp.where(is_zero, xp.ones_like(norm), norm)))
 
@@ -153,5 +150,3 @@ def global_average_pool(xp: Any, x: Any) -> Any:
 @rule("GlobalMaxPool")
 def global_max_pool(xp: Any, x: Any) -> Any:
     return xp.max(x, tuple(range(2, len(x.shape))), True)
-
-

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,6 +13,7 @@ import numpy as np
 from tensorgraft.frontends.onnx.rule import rule
 from tensorgraft.frontends.onnx.rules.shape import axes_of, ints
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.value import Value, with_operators
 
 
 @rule("Upsample", known=("scales",))
@@ -25,9 +29,9 @@ def resize(
     mode: str = "nearest", nearest_mode: str = "round_prefer_floor", opset: int,
 ) -> Any:  # fmt: skip
     if opset < 11:  # inputs are x and scales
-        settings = {"mode": mode, "coordinates": "asymmetric", "nearest": "floor"}
-        return _resized(xp, x, None, roi, None, settings)
-    settings = {
+        old: dict[str, Any] = {"mode": mode, "coordinates": "asymmetric", "nearest": "floor"}
+        return _resized(xp, x, None, roi, None, old)
+    settings: dict[str, Any] = {
         "mode": mode, "coordinates": coordinate_transformation_mode, "nearest": nearest_mode, "a": cubic_coeff_a,
         "outside": extrapolation_value, "exclude": bool(exclude_outside), "antialias": bool(antialias),
         "policy": keep_aspect_ratio_policy,
@@ -105,14 +109,14 @@ def _coordinates(n: int, m: int, scale: float, region: Any, mode: str) -> np.nda
 
 
 def _nearest(at: np.ndarray, n: int, mode: str) -> np.ndarray:
-    rounded = {
+    rounders: dict[str, Any] = {
         "round_prefer_floor": lambda x: np.ceil(x - 0.5),
         "round_prefer_ceil": lambda x: np.floor(x + 0.5),
         "floor": np.floor,
         "ceil": np.ceil,
         "simple": np.trunc,
-    }[mode](at)
-    return np.clip(rounded, 0, n - 1).astype(np.int64)
+    }
+    return np.clip(rounders[mode](at), 0, n - 1).astype(np.int64)
 
 
 def _weights(at: np.ndarray, n: int, scale: float, settings: dict[str, Any]) -> np.ndarray:
@@ -142,12 +146,11 @@ def _cubic(x: np.ndarray, a: float) -> np.ndarray:
 # ---- sampling --------------------------------------------------------------------------------------------------------
 
 
-def at_places(xp: Any, images: Any, places: list[Any], valid: Any = None) -> Any:
+def _at_places(xp: Any, images: Value, places: list[Value], valid: Value | None = None) -> Value:
     """Return images (N, C, spatial...) at integer places (N, ...) along each spatial axis, zero where not `valid`:
     (N, C, ...)."""
     n, _, *spatial = images.shape
-    rank = len(places[0].shape)
-    row = xp.reshape(xp.iota(n, dtypes.int64), (n, *(1,) * (rank - 1)))
+    row = xp.reshape(xp.iota(n, dtypes.int64), (n, *(1,) * (places[0].ndim - 1)))
     at = [xp.astype(xp.clip(p, 0, size - 1), dtypes.int64) for p, size in zip(places, spatial, strict=True)]
     read = xp.gather(xp.moveaxis(images, 1, -1), (row, *at))
     if valid is not None:
@@ -155,167 +158,127 @@ def at_places(xp: Any, images: Any, places: list[Any], valid: Any = None) -> Any
     return xp.moveaxis(read, -1, 1)
 
 
-def _inside(xp: Any, places: list[Any], spatial: Any) -> Any:
-    inside = None
-    for p, size in zip(places, spatial, strict=True):
-        here = xp.logical_and(xp.greater_equal(p, 0), xp.less_equal(p, size - 1))
-        inside = here if inside is None else xp.logical_and(inside, here)
-    return inside
+def _within(places: list[Value], spatial: Any) -> Value:
+    """Return whether all of the places are in an image."""
+    within = [(p >= 0) & (p <= size - 1) for p, size in zip(places, spatial, strict=True)]
+    return functools.reduce(operator.and_, within)
 
 
-def bilinear_at(xp: Any, images: Any, y: Any, x: Any) -> Any:
-    """Return images (N, C, H, W) at places (N, ...), between the four pixels around each; outside they are zero."""
-    return _linear_at(xp, images, [y, x], None)
-
-
-def _linear_at(xp: Any, images: Any, places: list[Any], reflect: Any) -> Any:
+def _corners(xp: Any, places: list[Value]) -> Iterator[tuple[list[Value], Value]]:
+    """Yield (the places of each corner of the cell around a place, its share in linear interpolation)."""
     low = [xp.floor(p) for p in places]
-    total = None
     for corner in np.ndindex(*(2,) * len(places)):
-        at = [xp.add(p, float(c)) for p, c in zip(low, corner, strict=True)]
-        weight = None
-        for p, base, c in zip(places, low, corner, strict=True):
-            part = xp.subtract(p, base)
-            part = part if c else xp.subtract(1.0, part)
-            weight = part if weight is None else xp.multiply(weight, part)
-        if reflect is None:
-            values = at_places(xp, images, at, _inside(xp, at, images.shape[2:]))
+        shares = [p - base if c else 1 - (p - base) for p, base, c in zip(places, low, corner, strict=True)]
+        yield [base + float(c) for base, c in zip(low, corner, strict=True)], functools.reduce(operator.mul, shares)
+
+
+@with_operators
+def bilinear_at(xp: Any, images: Value, y: Value, x: Value) -> Value:
+    """Return images (N, C, H, W) at places (N, ...), between the four pixels around each; outside they are zero."""
+    return _interpolated(xp, images, _corners(xp, [y, x]), None)
+
+
+def _interpolated(xp: Any, images: Value, corners: Iterable[tuple[list[Value], Value]], bounded: Any) -> Value:
+    """Return the sum of pixels times their shares. `bounded` maps places into the image; None: outside is zero."""
+    parts = []
+    for at, share in corners:
+        if bounded is None:
+            values = _at_places(xp, images, at, _within(at, images.shape[2:]))
         else:
-            values = at_places(xp, images, reflect(at))
-        values = xp.multiply(values, xp.expand_dims(weight, 1))
-        total = values if total is None else xp.add(total, values)
-    return total
+            values = _at_places(xp, images, bounded(at))
+        parts.append(values * xp.expand_dims(share, 1))
+    return functools.reduce(operator.add, parts)
 
 
 @rule("GridSample")
+@with_operators
 def grid_sample(
-    xp: Any, x: Any, grid: Any, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
-) -> Any:
-    spatial = x.shape[2:]
-    dtype = xp.dtype_of(x)
+    xp: Any, x: Value, grid: Value, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
+) -> Value:
+    spatial, dtype = x.shape[2:], x.dtype
     parts = [xp.astype(p, dtypes.float64 if dtype == dtypes.float64 else dtypes.float32) for p in xp.unstack(grid, -1)]
-    places = []
-    for p, n in zip(reversed(parts), spatial, strict=True):
-        half = (n - 1) / 2 if align_corners else n / 2
-        place = xp.multiply(xp.add(p, 1.0), half)
-        places.append(place if align_corners else xp.subtract(place, 0.5))
+    places = [
+        (p + 1) * ((n - 1) / 2) if align_corners else (p + 1) * (n / 2) - 0.5
+        for p, n in zip(reversed(parts), spatial, strict=True)
+    ]
 
-    def handled(at: list[Any]) -> list[Any]:
+    def bounded(at: list[Value]) -> list[Value]:
         if padding_mode == "border":
             return [xp.clip(p, 0.0, n - 1.0) for p, n in zip(at, spatial, strict=True)]
         return [_reflected(xp, p, n, bool(align_corners)) for p, n in zip(at, spatial, strict=True)]
 
-    reflect = None if padding_mode == "zeros" else handled
+    map_places = None if padding_mode == "zeros" else bounded
     if mode == "nearest":
         at = [xp.round(p) for p in places]
-        if reflect is None:
-            return at_places(xp, x, at, _inside(xp, at, spatial))
-        return at_places(xp, x, reflect(at))
-    if mode in ("linear", "bilinear"):
-        return xp.astype(_linear_at(xp, x, places, reflect), dtype)
-    return xp.astype(_cubic_at(xp, x, places, reflect), dtype)
+        return _at_places(xp, x, at, _within(at, spatial)) if map_places is None else _at_places(xp, x, bounded(at))
+    corners = _corners(xp, places) if mode in ("linear", "bilinear") else _cubic_corners(xp, places)
+    return xp.astype(_interpolated(xp, x, corners, map_places), dtype)
 
 
-def _reflected(xp: Any, p: Any, n: int, corners: bool) -> Any:
+def _reflected(xp: Any, p: Value, n: int, corners: bool) -> Value:
     low, high = (0.0, n - 1.0) if corners else (-0.5, n - 0.5)
     span = high - low
     if not span:
         return xp.zeros_like(p)
-    distance = xp.remainder(xp.subtract(p, low), 2 * span)
-    distance = xp.minimum(distance, xp.subtract(2 * span, distance))
-    return xp.clip(xp.add(distance, low), 0.0, n - 1.0)
+    distance = (p - low) % (2 * span)
+    return xp.clip(xp.minimum(distance, 2 * span - distance) + low, 0.0, n - 1.0)
 
 
-def _cubic_at(xp: Any, images: Any, places: list[Any], reflect: Any) -> Any:
+def _cubic_corners(xp: Any, places: list[Value]) -> Iterator[tuple[list[Value], Value]]:
+    """Yield (places, their share in cubic interpolation) of the four pixels along each axis around a place."""
     low = [xp.floor(p) for p in places]
-    rates = [_cubic_rates(xp, xp.subtract(p, b)) for p, b in zip(places, low, strict=True)]
-    total = None
+    shares = [_cubic_shares(p - base) for p, base in zip(places, low, strict=True)]
     for corner in np.ndindex(*(4,) * len(places)):
-        at = [xp.add(b, float(c - 1)) for b, c in zip(low, corner, strict=True)]
-        weight = None
-        for r, c in zip(rates, corner, strict=True):
-            weight = r[c] if weight is None else xp.multiply(weight, r[c])
-        if reflect is None:
-            values = at_places(xp, images, at, _inside(xp, at, images.shape[2:]))
-        else:
-            values = at_places(xp, images, reflect(at))
-        values = xp.multiply(values, xp.expand_dims(weight, 1))
-        total = values if total is None else xp.add(total, values)
-    return total
+        at = [base + float(c - 1) for base, c in zip(low, corner, strict=True)]
+        yield at, functools.reduce(operator.mul, [s[c] for s, c in zip(shares, corner, strict=True)])
 
 
-def _cubic_rates(xp: Any, t: Any, a: float = -0.75) -> list[Any]:
-    """Return the weights of the four places around one, `t` after the second (Keys 1981)."""
+def _cubic_shares(t: Value, a: float = -0.75) -> list[Value]:
+    """Return the shares of the four pixels around a place, `t` after the second one (Keys 1981)."""
 
-    def near(x: Any) -> Any:
-        return xp.add(xp.multiply(xp.multiply(xp.subtract(xp.multiply(x, a + 2), a + 3), x), x), 1.0)
+    def near(x: Value) -> Value:
+        return (x * (a + 2) - (a + 3)) * x * x + 1
 
-    def far(x: Any) -> Any:
-        inner = xp.subtract(xp.multiply(xp.add(xp.multiply(xp.subtract(x, 5.0), x), 8.0), x), 4.0)
-        return xp.multiply(inner, a)
+    def far(x: Value) -> Value:
+        return (((x - 5) * x + 8) * x - 4) * a
 
-    return [far(xp.add(t, 1.0)), near(t), near(xp.subtract(1.0, t)), far(xp.subtract(2.0, t))]
+    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
 
 
 @rule("RoiAlign")
+@with_operators
 def roi_align(
-    xp: Any, x: Any, rois: Any, batch_indices: Any, *, coordinate_transformation_mode: str = "half_pixel",
+    xp: Any, x: Value, rois: Value, batch_indices: Value, *, coordinate_transformation_mode: str = "half_pixel",
     mode: str = "avg", output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0,
     spatial_scale: float = 1.0, opset: int,
-) -> Any:  # fmt: skip
+) -> Value:  # fmt: skip
     """Pool regions (K, 4) of images (N, C, H, W) to one size, from values between the pixels (He and others 2017)."""
-    half = 0.5 if opset >= 16 and coordinate_transformation_mode == "half_pixel" else 0.0
-    boxes = xp.subtract(xp.multiply(rois, spatial_scale), half)
-    x1, y1, x2, y2 = xp.unstack(boxes, 1)
-    width, height = xp.subtract(x2, x1), xp.subtract(y2, y1)
-    if not half:
-        width, height = xp.maximum(width, 1.0), xp.maximum(height, 1.0)
     if sampling_ratio <= 0:
         raise NotImplementedError("RoiAlign with sampling_ratio 0 takes as many samples as a region is large")
+    half = 0.5 if opset >= 16 and coordinate_transformation_mode == "half_pixel" else 0.0
+    x1, y1, x2, y2 = xp.unstack(rois * spatial_scale - half, 1)
+    width, height = x2 - x1, y2 - y1
+    if not half:
+        width, height = xp.maximum(width, 1.0), xp.maximum(height, 1.0)
     images = xp.take(x, xp.astype(batch_indices, dtypes.int64), 0)
     ys = _samples(xp, y1, height, output_height, sampling_ratio)
     xs = _samples(xp, x1, width, output_width, sampling_ratio)
     k, (h, w) = rois.shape[0], x.shape[2:]
-    grid_y = xp.broadcast_to(xp.expand_dims(ys, 2), (k, ys.shape[1], xs.shape[1]))
-    grid_x = xp.broadcast_to(xp.expand_dims(xs, 1), (k, ys.shape[1], xs.shape[1]))
-    valid = xp.logical_and(
-        xp.logical_and(xp.greater_equal(grid_y, -1.0), xp.less_equal(grid_y, float(h))),
-        xp.logical_and(xp.greater_equal(grid_x, -1.0), xp.less_equal(grid_x, float(w))),
-    )
-    places = [xp.clip(grid_y, 0.0, h - 1.0), xp.clip(grid_x, 0.0, w - 1.0)]
-    corners = _corner_values(xp, images, places, valid)
-    split = (k, x.shape[1], output_height, sampling_ratio, output_width, sampling_ratio)
+    shape = (k, ys.shape[1], xs.shape[1])
+    y, z = xp.broadcast_to(xp.expand_dims(ys, 2), shape), xp.broadcast_to(xp.expand_dims(xs, 1), shape)
+    valid = (y >= -1.0) & (y <= float(h)) & (z >= -1.0) & (z <= float(w))
+    places = [xp.clip(y, 0.0, h - 1.0), xp.clip(z, 0.0, w - 1.0)]
+    parts = [_at_places(xp, images, at, valid) * xp.expand_dims(share, 1) for at, share in _corners(xp, places)]
+    cells = (k, x.shape[1], output_height, sampling_ratio, output_width, sampling_ratio)
     if mode == "avg":
-        total = corners[0]
-        for c in corners[1:]:
-            total = xp.add(total, c)
-        return xp.mean(xp.reshape(total, split), (3, 5))
-    best = corners[0]
-    for c in corners[1:]:
-        best = xp.maximum(best, c)
-    return xp.max(xp.reshape(best, split), (3, 5))
+        return xp.mean(xp.reshape(functools.reduce(operator.add, parts), cells), (3, 5))
+    return xp.max(xp.reshape(functools.reduce(xp.maximum, parts), cells), (3, 5))
 
 
-def _samples(xp: Any, start: Any, extent: Any, bins: int, ratio: int) -> Any:
-    at = (np.arange(bins * ratio) + 0.5) / (bins * ratio)
-    rates = xp.asarray(at.astype(xp.dtype_of(start)))
-    return xp.add(xp.expand_dims(start, 1), xp.multiply(xp.expand_dims(extent, 1), rates))
-
-
-def _corner_values(xp: Any, images: Any, places: list[Any], valid: Any) -> list[Any]:
-    """Return the values of the four pixels around each place, times their shares."""
-    low = [xp.floor(p) for p in places]
-    values = []
-    for corner in np.ndindex(2, 2):
-        at = [xp.add(p, float(c)) for p, c in zip(low, corner, strict=True)]
-        weight = None
-        for p, base, c in zip(places, low, corner, strict=True):
-            part = xp.subtract(p, base)
-            part = part if c else xp.subtract(1.0, part)
-            weight = part if weight is None else xp.multiply(weight, part)
-        read = at_places(xp, images, at, valid)
-        values.append(xp.multiply(read, xp.expand_dims(weight, 1)))
-    return values
+def _samples(xp: Any, start: Value, extent: Value, bins: int, ratio: int) -> Value:
+    """Return the places of samples (K, bins * ratio) in regions."""
+    rates = xp.asarray(((np.arange(bins * ratio) + 0.5) / (bins * ratio)).astype(start.dtype))
+    return xp.expand_dims(start, 1) + xp.expand_dims(extent, 1) * rates
 
 
 @rule("MaxRoiPool", known=("rois",))
@@ -323,7 +286,7 @@ def max_roi_pool(xp: Any, x: Any, rois: Any, *, pooled_shape: tuple[int, ...], s
     """Return the largest values in the parts of regions (K, 5: image, x1, y1, x2, y2)."""
     out = []
     for row in np.asarray(rois):
-        x1, y1, x2, y2 = (int(math.floor(float(v) * spatial_scale + 0.5)) for v in row[1:])
+        x1, y1, x2, y2 = (math.floor(float(v) * spatial_scale + 0.5) for v in row[1:])
         image = xp.take_slice(x, 0, int(row[0]), int(row[0]) + 1)
         spans = [(y1, max(y2 - y1 + 1, 1), x.shape[2]), (x1, max(x2 - x1 + 1, 1), x.shape[3])]
         edges = [

@@ -50,7 +50,7 @@ def reshape(xp: Any, data: Any, shape: Any, *, allowzero: int = 0) -> Any:
     if -1 in extents:
         known = math.prod(n for n in extents if n != -1)
         total = math.prod(data.shape)
-        if not known and total or known and total % known:
+        if (not known and total) or (known and total % known):
             raise ValueError(f"cannot reshape {tuple(data.shape)} to {tuple(extents)}")
         extents[extents.index(-1)] = total // known if known else 0
     if math.prod(extents) != math.prod(data.shape) or min(extents, default=0) < 0:
@@ -75,8 +75,8 @@ def transpose(xp: Any, data: Any, *, perm: tuple[int, ...] = ()) -> Any:
 def squeeze(xp: Any, data: Any, axes: Any = None) -> Any:
     rank = len(data.shape)
     dropped = [i for i, n in enumerate(data.shape) if n == 1] if axes is None else axes_of(axes, rank)
-    if wrong := [i for i in dropped if data.shape[i] != 1]:
-        raise ValueError(f"axis {wrong[0]} of {tuple(data.shape)} has more than one element")
+    if longer := [i for i in dropped if data.shape[i] != 1]:
+        raise ValueError(f"axis {longer[0]} of {tuple(data.shape)} has more than one element")
     return moved(xp, data, "reshape", tuple(n for i, n in enumerate(data.shape) if i not in dropped))
 
 
@@ -256,5 +256,3 @@ def reverse_sequence(xp: Any, x: Any, sequence_lens: Any, *, batch_axis: int = 1
     lengths = xp.reshape(xp.astype(sequence_lens, dtypes.int64), tuple(along))
     places = xp.where(xp.less(at, lengths), xp.subtract(xp.subtract(lengths, 1), at), at)
     return xp.take_along_axis(x, xp.broadcast_to(places, tuple(x.shape)), time_axis)
-
-
