@@ -189,7 +189,10 @@ def _require_proof(report: PortReport, mapping: Mapping, matcher: Matcher) -> No
     doubtful = sorted(n for n in found if n in mapping.entries and mapping.entries[n].expression is not None)
     for name in doubtful:
         entry = mapping.entries[name]
-        mapping.entries[name] = replace(entry, expression=None, note=f"not proved: perhaps {entry.steps}")
+        if matcher.hints.get(name) in entry.sources:
+            mapping.entries[name] = replace(entry, note="by a hint, not proved")
+        else:
+            mapping.entries[name] = replace(entry, expression=None, note=f"not proved: perhaps {entry.steps}")
     if doubtful:
         report.notes.append(f"{len(doubtful)} parameters are not proved: what they lead to differs, without a reason")
 
