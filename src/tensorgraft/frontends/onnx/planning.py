@@ -19,7 +19,7 @@ from tensorgraft.frontends.onnx.element_types import CARRIERS, Carried
 from tensorgraft.frontends.onnx.graph import OnnxFunction, OnnxGraph, OnnxNode
 from tensorgraft.frontends.onnx.reading import attribute_value, function_of
 from tensorgraft.frontends.onnx.rule import CONTEXT, RULES, OperatorRule
-from tensorgraft.frontends.onnx.values import Body, is_known, lifted, to_host
+from tensorgraft.frontends.onnx.values import GraphBody, is_known, lifted, to_host
 from tensorgraft.hub import registry
 from tensorgraft.hub.backend import Backend
 
@@ -316,9 +316,9 @@ class NodeCall:
         ]  # fmt: skip
         return self._apply(xp, values, attributes)
 
-    def _filled(self, operands: Sequence[Any]) -> dict[str, Body]:
+    def _filled(self, operands: Sequence[Any]) -> dict[str, GraphBody]:
         return {
-            name: Body(plan, tuple(operands[first:last]), draws, inputs, outputs)
+            name: GraphBody(plan, tuple(operands[first:last]), draws, inputs, outputs)
             for name, (plan, first, last, draws, inputs, outputs) in self._bodies.items()
         }
 

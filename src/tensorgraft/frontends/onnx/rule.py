@@ -17,7 +17,7 @@ not know them, that is an error before the rule is called. If all inputs are kno
 the NumPy backend, and its results are known, too. Sequences are tuples, an optional without a value is None.
 
 A rule returns its result or, where there may be several, a list of them. A graph among the attributes is a function of
-`xp` and its inputs (`planning.Body`).
+`xp` and its inputs (`planning.GraphBody`).
 """
 
 from __future__ import annotations

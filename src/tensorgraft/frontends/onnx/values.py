@@ -14,7 +14,7 @@ from tensorgraft.hub.backend import Backend
 
 
 @dataclass(frozen=True, eq=False)
-class Body:
+class GraphBody:
     """A graph of a node's attributes, with the values that it reads from the graph around it."""
 
     plan: StepsPlan
@@ -38,7 +38,7 @@ def is_known(x: Any) -> bool:
         return all(map(is_known, x))
     if isinstance(x, Carried):
         return isinstance(x.array, np.ndarray)
-    return x is None or isinstance(x, np.ndarray | np.generic | dict | Body)
+    return x is None or isinstance(x, np.ndarray | np.generic | dict | GraphBody)
 
 
 def lifted(xp: Backend, x: Any) -> Any:
