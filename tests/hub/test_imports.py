@@ -41,6 +41,7 @@ FRONT_ENDS = " ".join(
         *TORCH,
         *ARRAYS,
         "array_api frontends.array_api.extensions frontends.jax frontends.jax.interop frontends.tensorflow",
+        "frontends.onnx",
     ]
 )
 # A layer -> what it may import, besides itself; what is built on what, from below. "a()" is the package's own __init__,
@@ -79,6 +80,7 @@ LAYERS = {
     "frontends.jax.interop": f"{UNDER_FRONT_ENDS} frontends.jax frontends.torch.core",
     **dict.fromkeys(["frontends.jax.among_tensors", "frontends.jax.among_keras"], "frontends.jax.interop"),
     "frontends.tensorflow": "errors interrupts hub precision compiled codegen",
+    "frontends.onnx": "errors importing hub compiled codegen",
     "random": "frontends.array_api.extensions",
     "devices": "hub storage frontends.torch.core",
     "updates": f"hub arrays {FRONT_ENDS}",
