@@ -10,7 +10,7 @@ import numpy as np
 from tensorgraft.porting.binding import Alternative, Binding, Bound
 from tensorgraft.porting.labels import RANGE, ElementLabels, take
 from tensorgraft.porting.masks import MASKED
-from tensorgraft.porting.nodes import ValueNode
+from tensorgraft.porting.nodes import ValueNode, number_of
 from tensorgraft.porting.state import State
 from tensorgraft.porting.values import Evaluator, relative_difference
 
@@ -53,23 +53,42 @@ class _Side:
 
 
 def alternatives(matcher: State, node: ValueNode, sites: Sequence[ValueNode]) -> list[Alternative]:
-    """The assignments for which scale and shift are those of a site of the source."""
-    exact: list[tuple[float, Alternative]] = []
+    """The assignments for which scale and shift are those of a site of the source, or with a number that is added to
+    one of both values later: a forget gate's 1 may be of the bias."""
+    exact: list[Alternative] = []
+    with_number: list[Alternative] = []
     rough: list[tuple[float, Alternative]] = []
+    of_target, after = _added_numbers(node), {x.op for use in node.uses for x in use.uses}
     for site in sites:
         sides = _sides(matcher, node, site)
         if sides is None:
             continue
         for error, bindings in _assignments(matcher, *sides):
-            (exact if error <= EQUAL else rough).append((error, Bound([site], bindings)))
+            choice = Bound([site], bindings)
             if error <= EQUAL:
+                exact.append(choice)
                 break
-    nearest = [a for _, a in sorted(rough, key=lambda r: r[0])[:1]]
-    if not exact:
-        return nearest
-    # a number that is added may be of what follows (the 3 of a hard sigmoid), and none of the parameter's
-    is_shifted = any(np.any(b.offset) for _, a in exact for b in a.bindings())
-    return [a for _, a in exact] + (nearest if is_shifted else [])
+            rough.append((error, choice))
+        numbers = {y - x for x in (0.0, *of_target) for y in (0.0, *_added_numbers(site))}
+        for number in sorted(numbers - {0.0}):
+            found = _assignments(matcher, *sides, number)
+            with_number += [Bound([site], bindings) for error, bindings in found[-1:] if error <= EQUAL]
+    if len(of_target) == len(node.uses) and after & {x.op for site in sites for x in site.uses}:
+        exact, with_number = with_number, exact  # a gate takes the sum
+    return [*exact, *with_number] or [a for _, a in sorted(rough, key=lambda r: r[0])[:1]]
+
+
+def _added_numbers(node: ValueNode) -> list[float]:
+    """The numbers that are added to a value where it is used."""
+    found = []
+    for use in node.uses:
+        if use.op in ("add", "subtract") and len(use.args) == 2:
+            numbers = [number_of(x) for x in use.args]
+            if use.op == "add" and numbers != [None, None]:
+                found.append(next(x for x in numbers if x is not None))
+            elif use.op == "subtract" and numbers[1] is not None:
+                found.append(-numbers[1])
+    return found
 
 
 def _sides(matcher: State, node: ValueNode, site: ValueNode) -> tuple[_Side, _Side] | None:
@@ -88,8 +107,11 @@ def _sides(matcher: State, node: ValueNode, site: ValueNode) -> tuple[_Side, _Si
     return _Side(node, np.arange(node.size)), _Side(site, order)
 
 
-def _assignments(matcher: State, of_target: _Side, of_source: _Side) -> list[tuple[float, list[Binding]]]:
-    """(how far scale and shift are off, the bindings), for each assignment; the first that fits is the last."""
+def _assignments(
+    matcher: State, of_target: _Side, of_source: _Side, number: float = 0.0
+) -> list[tuple[float, list[Binding]]]:
+    """(how far scale and shift are off, the bindings), for each assignment; the first that fits is the last. `number` is
+    added to the source's shift."""
     t, s = of_target.atoms(matcher.target_labels), of_source.atoms(matcher.source_labels)
     if t is None or s is None:
         return []
@@ -99,7 +121,8 @@ def _assignments(matcher: State, of_target: _Side, of_source: _Side) -> list[tup
             side.order = side.order[~masked]
         t, s = of_target.atoms(matcher.target_labels) or [], of_source.atoms(matcher.source_labels) or []
     unknown = [a for a in t if matcher.is_unknown(a)]
-    trial = _Trial(matcher, of_target, of_source.values(matcher.source_values))
+    scale, shift = of_source.values(matcher.source_values)
+    trial = _Trial(matcher, of_target, (scale, shift + number))
     spare: list[np.ndarray | None] = [None] * max(len(unknown) - len(s), 0)
     for chosen in itertools.islice(itertools.permutations([*s, *spare], len(unknown)), MOST):
         bindings = _bindings(unknown, chosen)

@@ -310,10 +310,6 @@ def _pending(x: Any) -> bool:
     return type(x) is Lazy and x.node is None and (x.scale is not None or x.shift is not None)
 
 
-def _scalar(x: Any) -> bool:
-    return isinstance(x, int | float | np.generic) or (type(x) is ValueNode and x.value is not None and x.size == 1)
-
-
 def _parts(x: Lazy) -> tuple[ValueNode, ValueNode | None, ValueNode | None]:
     return (x.node, None, None) if x.node is not None else (x.core, x.scale, x.shift)
 
@@ -337,10 +333,10 @@ def _add(graph: ProgramGraph, result: Var, a: Any, b: Any) -> Any:
             return None
         total = graph.plain("add", (Lazy(x), Lazy(y)), {}, Var(np.broadcast_shapes(x.shape, y.shape), result.dtype))
         return Lazy(total.core, s, _plus(graph, t, v), place=graph.place)
-    if not (_is_static(b) or (_pending(a) and a.shift is not None and _scalar(b))):
+    if not _is_static(b):
         return None
     core, scale, shift = _parts(a)
-    if scale is None and shift is None and _is_static(b):
+    if scale is None and shift is None:
         value = known_value(core, graph.known)
         if is_mask(value):
             return graph.static("add", b, graph.constant(value))
@@ -363,8 +359,8 @@ def _where(graph: ProgramGraph, result: Var, condition: Any, a: Any, b: Any) -> 
 
 
 def _subtract(graph: ProgramGraph, result: Var, a: Any, b: Any) -> Any:
-    if type(a) is Lazy and (_is_static(b) or (_pending(a) and a.shift is not None and _scalar(b))):
-        return _add(graph, result, a, graph.static("negative", b) if type(b) is ValueNode else -b)
+    if type(a) is Lazy and _is_static(b):
+        return _add(graph, result, a, graph.static("negative", b))
     return None
 
 

@@ -22,7 +22,7 @@ from tensorgraft.porting.labels import RANGE
 from tensorgraft.porting.nodes import ValueNode, evaluate
 from tensorgraft.porting.state import UNKNOWN, State
 from tensorgraft.porting.terms import PRODUCTS
-from tensorgraft.porting.values import ValueClass, fingerprint, orders
+from tensorgraft.porting.values import ValueClass, fingerprint, orders, relative_difference
 
 MOST_TRIALS = 96  # changes of decisions for one value
 MOST_IN_ALL = 600
@@ -81,6 +81,7 @@ class Matcher(State):
         self._forced: dict[ValueNode, tuple[np.ndarray, ValueClass | None, np.ndarray | None]] = {}
         self._decided: set[ValueNode] = set()
         self.trials = 0  # decisions that were changed
+        self.rounding: dict[ValueNode, float] = {}  # of values that were taken from the source, as they are equal
         self._search: Search | None = None
         self._given_up: set[ValueNode] = set()  # values for which no choice helps
         self._fixed: dict[ValueNode, int] = {}
@@ -184,12 +185,22 @@ class Matcher(State):
             del self.class_of[node]
         return node in self.class_of or fingerprint(self.target_values(node)) is None
 
+    def _round(self, node: ValueNode) -> None:
+        """Go on from the source's value, to which this one is equal to rounding: so that rounding does not add up."""
+        positions = self._positions.get(node)
+        if self._compares or node not in self.class_of or positions is None or node in self.rounding:
+            return
+        of_source = self.source_values(self.class_of[node].reference).ravel()[positions]
+        self.rounding[node] = relative_difference(of_source, self.target_values(node))
+        self.target_values.values[node] = of_source
+
     def _decide(self, node: ValueNode) -> ValueNode | None:
         operands = [x for x in node.inputs() if x.dynamic]
         for x in operands:
             known = x in self.target_values.values or x.value is not None
             if not known or not self.corresponds(x):
                 return x
+            self._round(x)
         alternatives = candidates.alternatives(self, node)
         if not alternatives:
             return operands[0]
@@ -281,7 +292,7 @@ class Matcher(State):
     def _recompute(self, node: ValueNode) -> ValueNode:
         """Forget what was found from a node on; returns it."""
         self.target_values.forget(node.number)
-        for cache in (self.class_of, self._positions, self._forced):
+        for cache in (self.class_of, self._positions, self._forced, self.rounding):
             for other in [n for n in cache if n.number >= node.number]:
                 del cache[other]
         self.failed = {n for n in self.failed if n.number < node.number}
