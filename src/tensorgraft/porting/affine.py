@@ -95,8 +95,10 @@ def _sides(matcher: State, node: ValueNode, site: ValueNode) -> tuple[_Side, _Si
     """Both, with elements in the order of the target's, one for each combination of labels."""
     if node.size != site.size or node.args[0].size != node.size or site.args[0].size != site.size:
         return None
-    if node.args[0] in matcher.class_of:
-        of_target, of_source = matcher.positions(node.args[0]), matcher.pool.positions(site.args[0])
+    core = node.args[0]
+    if core in matcher.class_of or core in matcher.negated:
+        of_target = matcher.positions(core) if core in matcher.class_of else matcher.negated[core][1]
+        of_source = matcher.pool.positions(site.args[0])
         if of_target is None or of_source is None:
             return None
         where = np.empty(of_source.size, np.int64)
@@ -110,8 +112,10 @@ def _sides(matcher: State, node: ValueNode, site: ValueNode) -> tuple[_Side, _Si
 def _assignments(
     matcher: State, of_target: _Side, of_source: _Side, number: float = 0.0
 ) -> list[tuple[float, list[Binding]]]:
-    """(how far scale and shift are off, the bindings), for each assignment; the first that fits is the last. `number` is
-    added to the source's shift."""
+    """(how far scale and shift are off, the bindings), for each assignment; the first that fits is the last.
+
+    `number` is added to the source's shift, which has the other sign where the core has.
+    """
     t, s = of_target.atoms(matcher.target_labels), of_source.atoms(matcher.source_labels)
     if t is None or s is None:
         return []
@@ -122,10 +126,11 @@ def _assignments(
         t, s = of_target.atoms(matcher.target_labels) or [], of_source.atoms(matcher.source_labels) or []
     unknown = [a for a in t if matcher.is_unknown(a)]
     scale, shift = of_source.values(matcher.source_values)
-    trial = _Trial(matcher, of_target, (scale, shift + number))
+    sign = -1 if of_target.node.args[0] in matcher.negated else 1
+    trial = _Trial(matcher, of_target, (scale, sign * shift + number), sign)
     spare: list[np.ndarray | None] = [None] * max(len(unknown) - len(s), 0)
     for chosen in itertools.islice(itertools.permutations([*s, *spare], len(unknown)), MOST):
-        bindings = _bindings(unknown, chosen)
+        bindings = _bindings(unknown, chosen, sign)
         if bindings is not None and trial.fits(bindings):
             return trial.found
     if len(unknown) == 1:
@@ -133,7 +138,9 @@ def _assignments(
     return trial.found
 
 
-def _bindings(unknown: Sequence[np.ndarray], chosen: Sequence[np.ndarray | None]) -> list[Binding] | None:
+def _bindings(
+    unknown: Sequence[np.ndarray], chosen: Sequence[np.ndarray | None], sign: int
+) -> list[Binding] | None:
     out = []
     for at, labels in zip(unknown, chosen, strict=True):
         first, index = np.unique(at, return_index=True)
@@ -144,15 +151,15 @@ def _bindings(unknown: Sequence[np.ndarray], chosen: Sequence[np.ndarray | None]
         if not np.array_equal(source[np.searchsorted(first, at)], labels):
             return None  # one element of the target would be several of the source
         ok = (first >= 0) & (source >= 0)
-        out.append(Binding(first[ok], source[ok]))
+        out.append(Binding(first[ok], source[ok], sign=sign))
     return out
 
 
 class _Trial:
     """Tries bindings: how far the factors are from those that are wanted. `found` has all, the last is the best."""
 
-    def __init__(self, matcher: State, of_target: _Side, wanted: tuple[np.ndarray, np.ndarray]) -> None:
-        self.matcher, self.of_target, self.wanted = matcher, of_target, wanted
+    def __init__(self, matcher: State, of_target: _Side, wanted: tuple[np.ndarray, np.ndarray], sign: int) -> None:
+        self.matcher, self.of_target, self.wanted, self.sign = matcher, of_target, wanted, sign
         self.found: list[tuple[float, list[Binding]]] = []
 
     def fits(self, bindings: list[Binding]) -> bool:
@@ -180,10 +187,12 @@ class _Trial:
         rows = [labels[index][ok] for labels in sources if (labels[index][ok] >= 0).all()]
         for n in range(len(rows), 0, -1):
             for chosen in itertools.combinations(rows, n):
-                offset = required[ok] - sum(take(weights, r) for r in chosen)
+                offset = required[ok] - self.sign * sum(take(weights, r) for r in chosen)
                 rounded = np.round(offset, 6)
                 is_number = np.allclose(offset, rounded, atol=1e-9) and np.unique(rounded).size <= 2
-                if is_number and self.fits([Binding(first[ok], chosen[0], rounded, tuple(chosen[1:]))]):
+                if is_number and self.fits(
+                    [Binding(first[ok], chosen[0], rounded, tuple(chosen[1:]), self.sign)]
+                ):
                     return
         if ok.any() and np.ptp(required[ok]) <= EQUAL:
             self.fits([Binding(first[ok], np.full(int(ok.sum()), -1), float(np.round(required[ok][0], 9)))])

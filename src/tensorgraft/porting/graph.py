@@ -22,7 +22,7 @@ from tensorgraft.codegen.words import WORDS
 from tensorgraft.hub.operations import operations
 from tensorgraft.hub.recorded.block import Block, Var, leaves, mapped, variables
 from tensorgraft.porting.masks import is_mask, known_value
-from tensorgraft.porting.nodes import MOVEMENT, Lazy, ValueNode, evaluate, nodes_of, widened
+from tensorgraft.porting.nodes import MOVEMENT, POINTWISE, Lazy, ValueNode, evaluate, nodes_of, widened
 
 # What is written as the operations that it is made of: where one program has a layer, the other may have its parts.
 EXPANDED = frozenset({
@@ -286,6 +286,11 @@ def _movement(op: str) -> Callable[..., Any]:
             return x
         if type(x) is not Lazy:
             return graph.moved(op, x, *args, shape=result.shape)
+        if op == "slice" and _is_gate(x, args):
+            inner = x.core.args[0]  # a function of channels is one of each piece of them
+            gates = Lazy(*inner.args) if inner.op == "affine" else Lazy(inner)
+            piece = graph.apply("slice", (gates, *args), {}, Var(result.shape, inner.dtype))
+            return graph.apply(x.core.op, (piece, *x.core.args[1:]), x.core.kwargs, result)
         if x.node is not None:
             return Lazy(graph.moved(op, x.node, *args, shape=result.shape))
         shape = np.broadcast_shapes(*(n.shape for n in (x.core, x.scale, x.shift) if n is not None))
@@ -299,6 +304,16 @@ def _movement(op: str) -> Callable[..., Any]:
         return Lazy(part(x.core), part(x.scale), part(x.shift), place=x.place)  # type: ignore[arg-type]
 
     return rule
+
+
+def _is_gate(x: Lazy, cut: Sequence[Any]) -> bool:
+    """A function of a product, of which some channels, the last axis, are cut out."""
+    if _pending(x) or x.core.op not in POINTWISE or not x.core.dynamic or len(list(x.core.inputs())) != 1:
+        return False
+    shape = x.core.shape
+    inner = x.core.args[0]
+    changed = [a for a, n in enumerate(shape) if (cut[0][a], cut[1][a]) != (0, n)]
+    return changed == [len(shape) - 1] and type(inner) is ValueNode and inner.shape == shape and inner.op != "input"
 
 
 def _is_static(x: Any) -> bool:
@@ -369,6 +384,8 @@ def _multiply(graph: ProgramGraph, result: Var, a: Any, b: Any) -> Any:
         a, b = b, a
     if type(a) is not Lazy:
         return None
+    if type(b) is ValueNode and b.size > 1 and _is_zero(b):  # a gate of the first state of a recurrent layer
+        return graph.constant(np.zeros(result.shape, widened(np.dtype(result.dtype))))
     if type(b) is Lazy:
         for x, y in ((a, b), (b, a)):
             if _pending(y) and y.shift is None and not _pending(x):

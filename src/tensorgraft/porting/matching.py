@@ -178,6 +178,11 @@ class Matcher(State):
         found = self.pool.find(node.size, fingerprint(value))
         if found is not None:
             self.class_of[node] = found
+        elif value.dtype.kind == "f" and any(x.any() for x in self.negative.values()):
+            found = self.pool.find(node.size, fingerprint(-value))
+            positions = None if found is None else self.pool.located(-value, found)
+            if found is not None and positions is not None:
+                self.negated[node] = found, positions
 
     def corresponds(self, node: ValueNode) -> bool:
         """A computed value of the target that is one of the source's, or is the same number everywhere."""
@@ -198,7 +203,8 @@ class Matcher(State):
         operands = [x for x in node.inputs() if x.dynamic]
         for x in operands:
             known = x in self.target_values.values or x.value is not None
-            if not known or not self.corresponds(x):
+            is_negated = node.op == "affine" and x in self.negated
+            if not known or not (is_negated or self.corresponds(x)):
                 return x
             self._round(x)
         alternatives = candidates.alternatives(self, node)
@@ -230,6 +236,8 @@ class Matcher(State):
                 if np.any(binding.offset):
                     offsets = self.offsets.setdefault(name, np.zeros(flat.size))
                     offsets[fresh] = np.broadcast_to(binding.offset, selected.shape)[selected][new]
+                if binding.sign < 0:
+                    self.negative.setdefault(name, np.zeros(flat.size, bool))[fresh] = True
                 if binding.more:
                     self.added.setdefault(name, []).extend((fresh, m[selected][new]) for m in binding.more)
                 decision.applied.append((name, fresh))
@@ -243,6 +251,8 @@ class Matcher(State):
             self._complete.discard(name)
             if name in self.offsets:
                 self.offsets[name][positions] = 0.0
+            if name in self.negative:
+                self.negative[name][positions] = False
             self.added[name] = [a for a in self.added.get(name, ()) if not np.isin(a[0], positions).any()]
             self._outdated(name)
         decision.applied = []
@@ -292,7 +302,7 @@ class Matcher(State):
     def _recompute(self, node: ValueNode) -> ValueNode:
         """Forget what was found from a node on; returns it."""
         self.target_values.forget(node.number)
-        for cache in (self.class_of, self._positions, self._forced, self.rounding):
+        for cache in (self.class_of, self.negated, self._positions, self._forced, self.rounding):
             for other in [n for n in cache if n.number >= node.number]:
                 del cache[other]
         self.failed = {n for n in self.failed if n.number < node.number}
