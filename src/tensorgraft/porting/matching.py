@@ -60,7 +60,8 @@ class Search:
     blocked: ValueNode
     site: ValueNode  # what needs the value
     changeable: frozenset[ValueNode]
-    choices: dict[ValueNode, int]  # what was chosen before
+    choices: dict[ValueNode, int] = field(default_factory=dict)  # those with the most values that are equal
+    most: int = -1  # how many these are
     trials: int = 0
 
 
@@ -272,8 +273,10 @@ class Matcher(State):
             before = self._ancestors(blocked)
             open_ = [d.node for d in self.decisions if d.node in before and len(d.alternatives) > 1]
             changeable = frozenset(n for n in open_[-MOST_CHANGED:] if n not in self._fixed)
-            self._search = Search(blocked, node, changeable, {d.node: d.index for d in self.decisions})
+            self._search = Search(blocked, node, changeable)
         search = self._search
+        if len(self.class_of) > search.most:
+            search.most, search.choices = len(self.class_of), {d.node: d.index for d in self.decisions}
         before = self._ancestors(blocked)
         for k in range(len(self.decisions) - 1, -1, -1):
             decision = self.decisions[k]
@@ -311,7 +314,7 @@ class Matcher(State):
         return node
 
     def _restored(self, search: Search) -> ValueNode | None:
-        """Go back to what was chosen before a value was found to differ, for good; None if that is where it is."""
+        """Go back to the choices with the most equal values, for good; None if that is where it is."""
         self._search = None
         self._given_up.add(search.blocked)
         self._fixed.update(search.choices)

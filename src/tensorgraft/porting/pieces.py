@@ -28,7 +28,7 @@ def channels_of(node: ValueNode) -> np.ndarray:
 
 
 def pieces(graph: ProgramGraph, node: ValueNode) -> list[np.ndarray]:
-    """The channels of a product, in the pieces into which the program cuts it."""
+    """The channels of a product in the pieces into which the program cuts it, by their first channels."""
     if node not in graph.pieces:
         graph.pieces[node] = _pieces(node)
     return graph.pieces[node]
@@ -47,7 +47,7 @@ def _pieces(node: ValueNode) -> list[np.ndarray]:
     rest = np.setdiff1d(whole, cut)  # the reset gate of a first state, which is zeros, has no use
     if len(least) > MOST_PIECES or len(np.unique(cut)) < len(cut) or not least:
         return [whole]
-    return [*least, rest] if rest.size else least
+    return sorted([*least, rest] if rest.size else least, key=lambda p: int(p.min()))
 
 
 def _images(node: ValueNode) -> Iterator[tuple[ValueNode, np.ndarray]]:
