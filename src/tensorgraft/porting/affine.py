@@ -138,9 +138,7 @@ def _assignments(
     return trial.found
 
 
-def _bindings(
-    unknown: Sequence[np.ndarray], chosen: Sequence[np.ndarray | None], sign: int
-) -> list[Binding] | None:
+def _bindings(unknown: Sequence[np.ndarray], chosen: Sequence[np.ndarray | None], sign: int) -> list[Binding] | None:
     out = []
     for at, labels in zip(unknown, chosen, strict=True):
         first, index = np.unique(at, return_index=True)
@@ -190,9 +188,7 @@ class _Trial:
                 offset = required[ok] - self.sign * sum(take(weights, r) for r in chosen)
                 rounded = np.round(offset, 6)
                 is_number = np.allclose(offset, rounded, atol=1e-9) and np.unique(rounded).size <= 2
-                if is_number and self.fits(
-                    [Binding(first[ok], chosen[0], rounded, tuple(chosen[1:]), self.sign)]
-                ):
+                if is_number and self.fits([Binding(first[ok], chosen[0], rounded, tuple(chosen[1:]), self.sign)]):
                     return
         if ok.any() and np.ptp(required[ok]) <= EQUAL:
             self.fits([Binding(first[ok], np.full(int(ok.sum()), -1), float(np.round(required[ok][0], 9)))])

@@ -51,7 +51,7 @@ def _pieces(node: ValueNode) -> list[np.ndarray]:
 
 
 def _images(node: ValueNode) -> Iterator[tuple[ValueNode, np.ndarray]]:
-    """What is computed from a product element by element, with the channel of each element."""
+    """The values that are computed from a product element by element, with the channel of each element."""
     images, waiting = {node: channels_of(node)}, [node]
     while waiting and len(images) < MOST_IMAGES:
         x = waiting.pop(0)
