@@ -82,6 +82,6 @@ def source_program(program: Any, examples: Any) -> SourceProgram:
 
         return ArrayFunctionProgram(program)
     raise TypeError(
-        "tg.source takes a torch.nn.Module, a function or model of JAX or TensorFlow, a function of the Array API, or an"
-        f" ONNX model, not a {type(program).__qualname__}"
+        "tg.source takes a torch.nn.Module, a function or model of JAX or TensorFlow, a function of the Array API, or"
+        f" an ONNX model, not a {type(program).__qualname__}"
     )

@@ -15,7 +15,13 @@ from tensorgraft.codegen.recorders.frames import Watched, framed
 from tensorgraft.codegen.recorders.sized_values import said_as
 from tensorgraft.codegen.trace import SourceTrace
 from tensorgraft.frontends.onnx.codegen.recording import OnnxRecorder, RecordingPlanner
-from tensorgraft.frontends.onnx.codegen.scopes import class_name, transposed_weights, weight_names, without_shared_names
+from tensorgraft.frontends.onnx.codegen.scopes import (
+    ModuleScopes,
+    class_name,
+    transposed_weights,
+    weight_names,
+    without_shared_names,
+)
 from tensorgraft.frontends.onnx.graph import OnnxModel
 from tensorgraft.frontends.onnx.models import OnnxCall, PlannedModel
 from tensorgraft.frontends.onnx.values import lifted
@@ -30,7 +36,8 @@ class OnnxProgram:
 
     def __init__(self, model: OnnxModel) -> None:
         model = without_shared_names(model)
-        self.planned = PlannedModel(model, RecordingPlanner(model.functions, model.opsets))
+        self._scopes = ModuleScopes()
+        self.planned = PlannedModel(model, RecordingPlanner(model.functions, model.opsets, self._scopes))
         self.names = weight_names(model, self.planned.weights)
         self._transposed = transposed_weights(model, self.planned.weights)
         title = os.path.basename(model.path).removesuffix(".onnx") if model.path else self.planned.name
@@ -82,8 +89,8 @@ class OnnxProgram:
 
             with xp.scope():
                 results, pull = xp.vjp(total, *(weights[n] for n in trained))
-                pulled = pull([np.ones_like(x) for x in results])
-            found = {self.names[n]: self._stored(n, g) for n, g in zip(trained, pulled, strict=True)}
+                cotangents = pull([np.ones_like(x) for x in results])
+            found = {self.names[n]: self._stored(n, g) for n, g in zip(trained, cotangents, strict=True)}
         buffers = {self.names[n]: self._stored(n, x) for n, x in planned.weights.items() if n not in planned.trained}
         return Evaluation(outputs, found, buffers)
 
@@ -106,7 +113,7 @@ class OnnxProgram:
         arguments = [(n, x) for n, x in zip(self._inputs, inputs, strict=True) if x is not None]
         names = list(planned.model.graph.outputs)
         watched = Watched(
-            planned.planner.scopes.calls,
+            self._scopes.calls,
             list(zip(names, results, strict=True)),
             {n: {-1: n} for n in names if n.isidentifier()},
             frozenset(),

@@ -33,9 +33,9 @@ class OnnxRecorder(ScopedRecorder):
 class RecordingPlanner(OnnxPlanner):
     """A planner whose steps record where they are."""
 
-    def __init__(self, functions: Any, opsets: Any, scopes: ModuleScopes | None = None) -> None:
+    def __init__(self, functions: Any, opsets: Any, scopes: ModuleScopes) -> None:
         super().__init__(functions, opsets)
-        self.scopes = ModuleScopes() if scopes is None else scopes
+        self.scopes = scopes
         self._outer: Scope = ()
 
     def inner(self) -> OnnxPlanner:

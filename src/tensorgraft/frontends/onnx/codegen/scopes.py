@@ -88,10 +88,10 @@ def without_shared_names(model: OnnxModel) -> OnnxModel:
     nodes = []
     for node in graph.nodes:
         source = node.inputs[0] if node.inputs else ""
-        if node.op == "Identity" and not node.domain and source in initializers and _is_name(node.outputs[0]):
-            if node.outputs[0] not in graph.outputs:
-                initializers[node.outputs[0]] = initializers[source]
-                continue
+        is_alias = node.op == "Identity" and not node.domain and source in initializers
+        if is_alias and _is_name(node.outputs[0]) and node.outputs[0] not in graph.outputs:
+            initializers[node.outputs[0]] = initializers[source]
+            continue
         path = module_path(node)
         inputs = tuple(_own(name, path[-1][0], initializers) if path else name for name in node.inputs)
         nodes.append(node if inputs == node.inputs else replace(node, inputs=inputs))
