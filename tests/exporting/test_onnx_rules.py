@@ -56,7 +56,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         every = WORD_DTYPES[:1] if metafunc.function is test_word else ROWS[key].dtypes
         some = one_of_each_kind(f"onnx {key}", every)
         if whole or zlib.crc32(key.encode()) % SAMPLED == 0:
-            rows += [pytest.param(key, dtype, id=f"{key}-{dtype}") for dtype in (every if whole else some[:1])]
+            rows += [
+                pytest.param(key, dtype, id=f"{key}-{dtype}")
+                for dtype in (every if whole else [dtypes.float32] if dtypes.float32 in every else some[:1])
+            ]
     metafunc.parametrize(("key", "dtype"), rows)
 
 

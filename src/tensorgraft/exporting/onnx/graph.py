@@ -10,16 +10,13 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+from tensorgraft.codegen.output.writing import SizeError
 from tensorgraft.codegen.structure.size_merging import Extent, Quantity
 from tensorgraft.codegen.structure.sizes import Sizes
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.recorded.block import Var
 
 Name = str
-
-
-class SizeError(ValueError):
-    """A number depends on the sizes in a way that has no expression."""
 
 
 def element_type(dtype: Any) -> int:
@@ -92,12 +89,14 @@ class GraphBuilder:
         while inputs and not inputs[-1]:
             inputs.pop()
         hints = [self.hint] if self.hint and outputs == 1 else [kind.lower()] * outputs
-        made = [self.fresh(h) for h in hints]
+        results = [self.fresh(h) for h in hints]
         attributes = {k: v for k, v in attributes.items() if v is not None}
         self.nodes.append(
-            helper.make_node(kind, inputs, made, name=self.fresh(f"{kind}_node"), doc_string=self.place, **attributes)
+            helper.make_node(
+                kind, inputs, results, name=self.fresh(f"{kind}_node"), doc_string=self.place, **attributes
+            )
         )
-        return made[0] if outputs == 1 else tuple(made)
+        return results[0] if outputs == 1 else tuple(results)
 
     def cast(self, x: Any, dtype: Any) -> Name:
         return str(self.op("Cast", x, to=element_type(dtype)))

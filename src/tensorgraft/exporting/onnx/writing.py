@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from tensorgraft.codegen.output.writing import SizeError
 from tensorgraft.codegen.program import SizeGroup, TracedSizes, by_path, trace_at_sizes
 from tensorgraft.codegen.recorders.calls import NotExpressibleError, bound
 from tensorgraft.codegen.simplification.expanding import expand
@@ -18,7 +19,7 @@ from tensorgraft.codegen.structure.size_merging import Extent, merge
 from tensorgraft.codegen.structure.sizes import Sizes
 from tensorgraft.codegen.trace import SourceTrace, steps
 from tensorgraft.exporting.onnx import rules  # noqa: F401  (they register themselves)
-from tensorgraft.exporting.onnx.graph import GraphBuilder, Name, SizeError, element_type, tensor_of
+from tensorgraft.exporting.onnx.graph import GraphBuilder, Name, element_type, tensor_of
 from tensorgraft.exporting.onnx.rule import rules_of
 from tensorgraft.exporting.sizes import OpenSizes
 from tensorgraft.exporting.subject import Subject

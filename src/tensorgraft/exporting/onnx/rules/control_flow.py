@@ -25,8 +25,8 @@ def cond(g: GraphBuilder, predicate: Any, true_fn: Block, false_fn: Block, opera
     for block, name in ((true_fn, "then"), (false_fn, "else")):
         bodies.append(_branch(g, block, name, list(variables([operands]))))
     outputs = list(variables(g.results))
-    made = g.op("If", predicate, outputs=len(outputs), then_branch=bodies[0], else_branch=bodies[1])
-    return _tree(g.results, [made] if len(outputs) == 1 else list(made))
+    names_of_results = g.op("If", predicate, outputs=len(outputs), then_branch=bodies[0], else_branch=bodies[1])
+    return _tree(g.results, [names_of_results] if len(outputs) == 1 else list(names_of_results))
 
 
 def _branch(g: GraphBuilder, block: Block, name: str, operands: list[Var]) -> Any:
@@ -65,8 +65,8 @@ def while_loop(g: GraphBuilder, condition: Block, body: Block, init: Any) -> Any
                   helper.make_tensor_value_info(going, element_type(np.bool_), []), *arguments]  # fmt: skip
         outputs = [_info(again, test), *(_info(n, v) for n, v in zip(after, results, strict=True))]
         graph = helper.make_graph(nodes, "body", inputs, outputs)
-    made = g.op("Loop", None, first, *carried, outputs=len(carried), body=graph)
-    return _tree(g.results, [made] if len(carried) == 1 else list(made))
+    names_of_results = g.op("Loop", None, first, *carried, outputs=len(carried), body=graph)
+    return _tree(g.results, [names_of_results] if len(carried) == 1 else list(names_of_results))
 
 
 def _declared(g: GraphBuilder, parameters: list[Var]) -> list[Any]:
@@ -105,7 +105,7 @@ def scan(g: GraphBuilder, body: Block, init: Any, xs: Any, length: Any, reverse:
     if not rows:
         names.append(g.op("Range", g(0, np.int64), g(length, np.int64), g(1, np.int64)))
     count, stacked = len(names) - len(carried), len(results) - len(carried)
-    made = g.op("Scan", *names, outputs=len(results), body=graph, num_scan_inputs=count,
+    names_of_results = g.op("Scan", *names, outputs=len(results), body=graph, num_scan_inputs=count,
                 scan_input_directions=[int(reverse)] * count,
                 scan_output_directions=[int(reverse)] * stacked if stacked else None)  # fmt: skip
-    return _tree(g.results, [made] if len(results) == 1 else list(made))
+    return _tree(g.results, [names_of_results] if len(results) == 1 else list(names_of_results))
