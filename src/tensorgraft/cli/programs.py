@@ -9,12 +9,16 @@ import re
 import sys
 from typing import Any
 
+from tensorgraft.transforms.program_files import is_program_file, program_of_file
+
 _ARRAY = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:x\d+)*)(?::(?P<dtype>\w+)(?:<(?P<below>\d+))?)?$")
 
 
 def imported(text: str) -> Any:
     """Import `module:Model` or `file.py:Model`: an object, or a class or function that returns one when called without
     arguments."""
+    if is_program_file(text):
+        return program_of_file(text)
     module_path, _, name = text.rpartition(":")
     if not module_path:
         raise ValueError(f"{text!r}: expected module:Model or file.py:Model")

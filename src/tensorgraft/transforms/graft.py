@@ -68,6 +68,9 @@ def graft(program: Any, *, onto: str) -> Any:
     TensorFlow's tape, custom ones included. The folder of a SavedModel (also of TensorFlow 1) and the file of a frozen
     graph become mappings of their signatures.
 
+    The path of a file of `torch.export` (.pt2) or `jax.export` (.stablehlo) stands for its program, a module or a
+    function.
+
     Raises:
         TypeError: for unknown programs and frameworks.
         FileNotFoundError: for a path without a SavedModel or a frozen graph.
