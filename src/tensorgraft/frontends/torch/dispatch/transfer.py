@@ -217,6 +217,9 @@ def equal(x: Tensor, y: Tensor) -> bool:
         )
     if x.shape != y.shape:
         return False
+    hosts = computed(x), computed(y)
+    if hosts[0] is not None and hosts[1] is not None and x.dtype == y.dtype:
+        return torch.equal(*hosts)
     return bool(torch.eq(x, y).all().item())
 
 
