@@ -75,10 +75,10 @@ def _quadrant(x: Array) -> tuple[Array, Array, Array]:
     """Return (the number of the quarter turn nearest to x, sine and cosine of the rest), in float64."""
     wide = _wide(x)
     turns = lax.round(wide * (2 / math.pi), lax.RoundingMethod.TO_NEAREST_EVEN)
-    r = (wide - turns * _HIGH) - turns * _LOW
+    r = lax.select(turns == 0, wide, (wide - turns * _HIGH) - turns * _LOW)  # -0 is its own sine
     u = r * r
     near = lax.select(lax.abs(wide) < _FAR, turns, jnp.zeros_like(turns))  # else unused, and beyond int32
-    return lax.convert_element_type(near, np.int32), r + r * u * _polynomial(u, _SINE), 1 + u * _polynomial(u, _COSINE)
+    return lax.convert_element_type(near, np.int32), r * (1 + u * _polynomial(u, _SINE)), 1 + u * _polynomial(u, _COSINE)
 
 
 def _circular(native: Fn, of_quadrant: Callable[[Array, Array, Array], Array]) -> Fn:
@@ -110,9 +110,16 @@ tan = _circular(lax.tan, _tangent)
 # ---- powers of two, their logarithms, roots --------------------------------------------------------------------------
 
 
+_EXPONENTIAL = [1 / math.factorial(k) for k in range(8, -1, -1)]  # on [-log(2) / 2, log(2) / 2] to 2^-37
+
+
 @_instead_of(lambda x: lax.pow(jnp.full_like(x, 2), x))
 def exp2(x: Array) -> Array:
-    return _narrow(lax.exp(_wide(x) * math.log(2)))
+    wide = lax.clamp(-1000.0, _wide(x), 1000.0)
+    whole = lax.round(wide, lax.RoundingMethod.TO_NEAREST_EVEN)
+    exponent = lax.convert_element_type(lax.select(wide == wide, whole, jnp.zeros_like(whole)), np.int64) + 1023
+    power = lax.bitcast_convert_type(exponent << 52, _FLOAT64)
+    return _narrow(_polynomial((wide - whole) * math.log(2), _EXPONENTIAL) * power)
 
 
 def exact_log2(x: Array) -> Array:
