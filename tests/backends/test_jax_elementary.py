@@ -31,7 +31,9 @@ def operands(name: str) -> np.ndarray:
     if name == "exp2":
         return rng.uniform(-126, 128, 1 << 16).astype(np.float32)
     if name in ("log2", "rsqrt"):
-        return np.concatenate([np.exp(rng.uniform(-87, 88, 1 << 16)), rng.uniform(0.9, 1.1, 1 << 14)]).astype(np.float32)
+        return np.concatenate([np.exp(rng.uniform(-87, 88, 1 << 16)), rng.uniform(0.9, 1.1, 1 << 14)]).astype(
+            np.float32
+        )
     quarters = np.arange(1, 4096) * (np.pi / 2)  # next to them results are small
     return np.concatenate([rng.normal(size=1 << 14) * 10**k for k in range(-3, 6)] + [quarters]).astype(np.float32)
 

@@ -19,7 +19,6 @@ from tensorgraft.hub import dtypes
 from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 
-
 def _unit_nodes(step: float, last: float) -> np.ndarray:
     """Rows (log v, log(1 - v), weight) for integrals over v in (0, 1): v = 1 / (1 + exp(-pi sinh u))."""
     u = np.arange(-round(last / step), round(last / step) + 1) * step

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -78,7 +77,11 @@ def _quadrant(x: Array) -> tuple[Array, Array, Array]:
     r = lax.select(turns == 0, wide, (wide - turns * _HIGH) - turns * _LOW)  # -0 is its own sine
     u = r * r
     near = lax.select(lax.abs(wide) < _FAR, turns, jnp.zeros_like(turns))  # else unused, and beyond int32
-    return lax.convert_element_type(near, np.int32), r * (1 + u * _polynomial(u, _SINE)), 1 + u * _polynomial(u, _COSINE)
+    return (
+        lax.convert_element_type(near, np.int32),
+        r * (1 + u * _polynomial(u, _SINE)),
+        1 + u * _polynomial(u, _COSINE),
+    )
 
 
 def _circular(native: Fn, of_quadrant: Callable[[Array, Array, Array], Array]) -> Fn:

@@ -40,7 +40,7 @@ def _encrypt(key: Array, x0: Array, x1: Array) -> None:
 
 @functools.lru_cache(maxsize=_FEW + 1)
 def _digits(n: int) -> tuple[int, int, int]:
-    """Return integers of `n` 64-bit digits: that of ones, that whose digits are 0 ... n - 1, and the mask of 32 bits."""
+    """Return integers of `n` 64-bit digits: of ones, of 0 ... n - 1, and of the masks of 32 bits."""
     ones = int.from_bytes(np.ones(n, "<u8").tobytes(), "little")
     return ones, int.from_bytes(np.arange(n, dtype="<u8").tobytes(), "little"), ones * _WORD
 

@@ -216,7 +216,12 @@ def _returned(xp: Any, grad: Array, axis: int, taps: Taps, n: int) -> Array:
         return grad if copies == 1 else xp.sum(parts, axis=axis + 1)
     table = taps.transposed(n)
     assert table.weights is not None
-    if n == out and len(table.weights) == 1 and (table.positions[0] == np.arange(n)).all() and (table.weights == 1).all():
+    if (
+        n == out
+        and len(table.weights) == 1
+        and (table.positions[0] == np.arange(n)).all()
+        and (table.weights == 1).all()
+    ):
         return grad
     if len(table.weights) * _READ <= out:
         return _read(xp, grad, axis, table)
