@@ -217,9 +217,9 @@ def equal(x: Tensor, y: Tensor) -> bool:
         )
     if x.shape != y.shape:
         return False
-    hosts = computed(x), computed(y)
-    if hosts[0] is not None and hosts[1] is not None and x.dtype == y.dtype:
-        return torch.equal(*hosts)
+    host_x, host_y = computed(x), computed(y)
+    if host_x is not None and host_y is not None and x.dtype == y.dtype:
+        return torch.equal(host_x, host_y)
     return bool(torch.eq(x, y).all().item())
 
 

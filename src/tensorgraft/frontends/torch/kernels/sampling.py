@@ -127,8 +127,8 @@ def _rejection(xp: Any, key: Value, hat: Hat, log_mass: Callable[[Value], Value]
         possible = (k >= 0) & (k < 2.0**60)
         candidate = xp.where(possible, k, xp.zeros_like(k))
         bound = xp.log(v * hat.alpha / (hat.a / (edge * edge) + hat.b))
-        inside = (edge >= 0.07) & (v <= hat.v)
-        return candidate, possible & (inside | (bound <= log_mass(candidate)))
+        is_squeezed = (edge >= 0.07) & (v <= hat.v)
+        return candidate, possible & (is_squeezed | (bound <= log_mass(candidate)))
 
     return _until_accepted(xp, key, hat.c, propose, is_wanted)
 
