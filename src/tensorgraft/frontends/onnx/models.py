@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tensorgraft.compiled.pure_model import PureModel
 from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.onnx.element_types import CARRIERS, STRING, Carried, unwrapped, wrapped
+from tensorgraft.frontends.onnx.element_types import CARRIERS, STRING, Carried, wrapped
 from tensorgraft.frontends.onnx.graph import OnnxModel, ValueType, is_anonymous
-from tensorgraft.frontends.onnx.planning import SMALL, OnnxPlanner, lifted
+from tensorgraft.frontends.onnx.planning import OnnxPlanner
 from tensorgraft.frontends.onnx.rule import RULES
+from tensorgraft.frontends.onnx.values import lifted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
@@ -193,14 +194,9 @@ class OnnxCall:
         xp = self.xp
         if isinstance(x, tuple):
             return [self._output(v, inputs) for v in x]
-        if isinstance(x, Carried):
-            x = unwrapped(x)
-            if isinstance(x, np.ndarray):
-                return (
-                    x
-                    if xp.is_array(x) or (not xp.is_array(np.zeros(0)) and xp.grafted_as == "program")
-                    else lifted(xp, x.astype(CARRIERS[x.dtype]))
-                )
+        if isinstance(x, Carried):  # NumPy's arrays have its element type, others its carrier
+            is_host = isinstance(x.array, np.ndarray) and xp.is_array(x.array)
+            x = x.array.astype(x.dtype) if is_host else x.array
         if x is None or (isinstance(x, np.ndarray) and x.dtype == object) or isinstance(x, dict | list):
             return x
         array = lifted(xp, x)
@@ -242,7 +238,10 @@ class Operand:
         xp, dtype = self.xp, declared.dtype
         array = xp.operand(x)
         if array is None:
-            host = np.asarray(x)
+            try:
+                host = np.asarray(x)
+            except (TypeError, RuntimeError) as error:
+                raise self.fail(f"is a {type(x).__qualname__}, which {xp.name} does not take: {error}") from None
             if host.dtype.kind in "OSU":
                 if dtype not in (None, STRING):
                     raise self.fail("is a string")
@@ -309,10 +308,3 @@ class RecordedOnnxModel(RecordingFunction):
 
     def evaluate(self, weights: dict[str, Array], args: Any, kwargs: Any, seed: Array | None) -> tuple[Any, Any]:
         return self._call(weights, *args, seed=seed, **kwargs), ()
-
-
-def inputs_of(planned: PlannedModel) -> Iterator[tuple[str, ValueType]]:
-    yield from planned.inputs.items()
-
-
-__all__ = ["SMALL", "OnnxCall", "PlannedModel", "RecordedOnnxModel", "graft_model"]
