@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.compiled.pure_model import PureModel
-from tensorgraft.errors import TracedValueError
+from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.onnx.element_types import CARRIERS, STRING, Carried, wrapped
 from tensorgraft.frontends.onnx.graph import OnnxModel, ValueType, is_anonymous
 from tensorgraft.frontends.onnx.planning import OnnxPlanner
@@ -86,7 +86,6 @@ class PlannedModel:
             n for n, x in self.weights.items() if dtypes.is_inexact(x.dtype) and x.size > 1 and n not in state
         }
         self.inputs = {n: t for n, t in graph.inputs.items() if n not in graph.initializers}
-        self.defaults = {n: t for n, t in graph.inputs.items() if n in constants}
         self.planner = planner or OnnxPlanner(model.functions, model.opsets)
         self.plan = self.planner.plan_graph(graph, [*self.inputs, *self.weights], constants)
         self.draws = self.planner.draws
@@ -148,12 +147,14 @@ class OnnxCall:
         return OnnxCall(self.planned, xp, self.paths)
 
     def __call__(self, arrays: Arrays, *args: Any, seed: Any = None, **kwargs: Any) -> Any:
-        """Call the model on its inputs, in order or by name. `seed`: of the numbers that the model draws.
+        """Call the model on its inputs, in order or by name, and perhaps with other values of weights, by name. `seed`:
+        of the numbers that the model draws.
 
         Raises TypeError for inputs that the model does not take, ValueError for extents that contradict each other.
         """
         xp, planned = self.xp, self.planned
         named = {self.paths.get(path, path): x for path, x in arrays.items()}
+        named |= {name: kwargs.pop(name) for name in planned.weights.keys() & kwargs.keys()}
         with xp.native_scope():
             sizes: dict[str, tuple[int, str]] = {}
             operands = [
@@ -269,6 +270,11 @@ class Operand:
 
     def _checked(self, x: Any, declared: ValueType, sizes: dict[str, tuple[int, str]], actual: Any, value: Any) -> Any:
         shape = tuple(x.shape)
+        if any(n is None or type(n).__module__.startswith("jax.") for n in shape):
+            raise ShapeError(
+                f"the input {self.name!r} of {self.model} has shape {shape}, with extents that are not known: call the"
+                " model with known ones, or use tg.export, whose files have open sizes, or tg.source"
+            )
         if declared.dtype is not None and actual != declared.dtype:
             raise self.fail(f"is {actual}{shape}")
         if declared.shape is None:
