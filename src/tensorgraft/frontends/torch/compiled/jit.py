@@ -125,6 +125,7 @@ class Compiled(TracedFunction):
     """A function compiled by `tg.jit`."""
 
     _flatten = staticmethod(flatten_call)
+    _sorts_keys = False
     _add_keys = staticmethod(add_keys)
     _write_keys = staticmethod(write_keys)
 
