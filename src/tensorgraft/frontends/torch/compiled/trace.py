@@ -118,6 +118,7 @@ class Trace:
     classes: list[tuple[int, type[Tensor], bool]]
     attributes: list[tuple[int, dict[str, Any]]]  # (position of a result, its attributes)
     ends: list[Callable[[Sequence[Any]], Tensor]]  # find the tape's leaves at a call
+    once: bool  # a call changes what it has read, so that the next one is another kind of call
     record: Record | None = None  # with which another trace is compared
     close: Callable[[], None] = lambda: None  # releases what the trace refers to
     undo: Callable[[], None] | None = None  # reverts the effects of tracing, until the first call is over
