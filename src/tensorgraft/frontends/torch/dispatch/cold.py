@@ -193,16 +193,21 @@ class ColdOperator:
                     if cell.backend is not backend:
                         backend = _lending(cell.backend, backend)
                     base = cell.cold if cell.__class__ is ColdStorage else memory(cell)
-                    is_whole = base.shape == a.size() and base.stride() == a.stride() and not a.storage_offset()
-                    if not is_whole or base.dtype is not a.dtype:
+                    shape, strides, offset = a.size(), a.stride(), a.storage_offset()
+                    if base.dtype is not a.dtype:
                         base = geometric_view(base, a)
+                    elif offset or base.shape != shape or base.stride() != strides:
+                        base = base.as_strided(shape, strides, offset)
                     lowered.append(base)
                 elif kind in _PLAIN:
                     lowered.append(a)
                 elif kind is list and a and (a[0].__class__ is Tensor or a[0].__class__ is int):
-                    if backend is None and a[0].__class__ is Tensor:
-                        backend = _lending(cell_of(a[0]).backend, None)
-                    lowered.append([x if x.__class__ is int else _lower(x, backend) for x in a])
+                    if a[0].__class__ is Tensor:
+                        if backend is None:
+                            backend = _lending(cell_of(a[0]).backend, None)
+                        lowered.append(_lower_list(a, backend))
+                    else:
+                        lowered.append([x if x.__class__ is int else _lower(x, backend) for x in a])
                 else:
                     lowered.append(_lower(a, backend, len(lowered) in self._host))
             if kwargs:
@@ -217,7 +222,15 @@ class ColdOperator:
             return MISS
         if backend is None or not self._on_cpu:
             return MISS
-        out = self._run_on_cpu(lowered, named)
+        if _autocast() or self._writes:
+            out = self._run_on_cpu(lowered, named)
+        else:
+            try:
+                out = self._run(*lowered, **named) if named else self._run(*lowered)
+            except RuntimeError as error:
+                if not _is_missing(error):
+                    raise
+                return MISS
         if out is MISS:
             return MISS
         self.calls += 1
@@ -309,10 +322,8 @@ class ColdOperator:
                 out = self._run(*lowered, **named)
             self.wrote = self._writes
             return out
-        except NotImplementedError:
-            return MISS
         except RuntimeError as error:
-            if "not implemented for" in str(error):  # the backend may have what the CPU lacks
+            if _is_missing(error):
                 return MISS
             self.wrote = self._writes and self.name.startswith("_foreach_")  # perhaps tensors before the one at fault
             raise
@@ -429,6 +440,26 @@ def _lower(a: Any, backend: Backend | None = None, host: bool = False) -> Any:
     if a.__class__ in SYMBOLIC:
         raise NotLent
     return _CPU if isinstance(a, torch.device) else a
+
+
+def _lower_list(tensors: list[Any], backend: Backend) -> list[Any]:
+    """Return tensors for CPU PyTorch, as `_lower` does."""
+    lowered = []
+    for t in tensors:
+        if t.__class__ is Tensor:
+            cell = t.untyped_storage().cell  # type: ignore[attr-defined]
+            if cell.backend is not backend:
+                raise NotLent
+            base = cell.cold if cell.__class__ is ColdStorage else memory(cell)
+            lowered.append(geometric_view(base, t))
+        else:
+            lowered.append(_lower(t, backend))
+    return lowered
+
+
+def _is_missing(error: Exception) -> bool:
+    """Return whether an error of CPU PyTorch says that it lacks a kernel, which the backend may have."""
+    return isinstance(error, NotImplementedError) or "not implemented for" in str(error)
 
 
 def _lending(backend: Backend, other: Backend | None) -> Backend:
