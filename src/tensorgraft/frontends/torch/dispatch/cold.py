@@ -65,7 +65,8 @@ _PLAIN = frozenset({int, float, bool, complex, str, type(None), torch.dtype, tor
 _PROGRAMMED = frozenset({"_standard_gamma_grad", "_dirichlet_grad", "_grouped_mm", "gelu.out"})
 _autocast = torch._C._is_any_autocast_enabled  # half a microsecond less than to ask for a device's
 # operators whose only result is a new tensor, in addition to elementwise ones
-_FRESH = frozenset({"addmm", "bmm", "cat", "embedding", "linear", "mean.dim", "mm", "silu"})
+_FRESH = frozenset({"addmm", "arange.start_step", "argmax", "argmin", "bmm", "cat", "clone", "cumsum", "embedding",
+                    "full", "linear", "max", "mean.dim", "min", "mm", "silu", "sum.dim_IntList"})  # fmt: skip
 # {operator without a CPU kernel, or (zeros without memory) with one of another kind: the function to call instead}
 _INSTEAD: dict[str, Callable[..., Any]] = {
     "linear_backward": linear_backward,
