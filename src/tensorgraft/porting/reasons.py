@@ -49,6 +49,12 @@ class Modification:
     text: str
     nodes: Mapping[ValueNode, Computation | None]  # None: the node is left out, its first dynamic operand stands for it
     in_source: bool = False
+    of_weights: bool = False
+
+    @property
+    def proves(self) -> bool:
+        """Only the operations' settings are changed: values are equal then for no other reason than these."""
+        return not self.of_weights and all(c is not None or n.op == "astype" for n, c in self.nodes.items())
 
 
 def explain(matcher: Matcher, divergence: Divergence) -> Difference:
@@ -63,6 +69,7 @@ def explain(matcher: Matcher, divergence: Divergence) -> Difference:
         if k >= MOST_TRIALS:
             break
         if regions.is_equal_with(change):
+            divergence.explained = change.proves
             place = next(iter(change.nodes)).place
             if change.in_source:
                 return Difference(place, regions.target_place(), change.reason, change.text, distance)
@@ -483,7 +490,7 @@ def _other_weights(matcher: Matcher, regions: _Regions) -> Iterator[Modification
             names = [", ".join(sorted(frozenset().union(*(x.parameters for x in xs)))) for xs in (statics, of_source)]
             reason = _reason_of_weights(matcher, node, statics)
             text = f"{names[0]} here, and {names[1]} there"
-            yield Modification(reason, _WEIGHTS[reason] + text, {node: (node.op, args, kwargs)})
+            yield Modification(reason, _WEIGHTS[reason] + text, {node: (node.op, args, kwargs)}, of_weights=True)
 
 
 _WEIGHTS = {

@@ -199,13 +199,9 @@ class Compiled(TracedFunction):
                     if trace.guards.hold(leaves):
                         break
                 else:
-                    with uncollected(), BelowFunctions(), self._quietly():
-                        traced = self._trace(new.backend, new.leaves, new.on_device)
-                    once = traced.once and not traced.outside_calls  # the trace has printed
-                    deferred = self._recurring.defers(backend, once, inferred.sure)
-                    if not deferred and self._recurring.when != "background":
-                        return self._first_run(traced, new)
-                    trace = self._later(traced, new, deferred)
+                    out, trace = self._traced_call(new)
+                    if trace is None:
+                        return out
         except OnlyTheHost:
             pass
         except RunsUncompiled as reason:
@@ -233,6 +229,17 @@ class Compiled(TracedFunction):
         warn_uncompiled(self.report.name, reason)
         known.append(trace := Uncompiled(self.fn, self.report, recurring.run))
         return trace
+
+    def _traced_call(self, new: _NewCall) -> tuple[Any, BackgroundTrace | None]:
+        """Trace, compile and run a call. Returns (its results, None), or (None, a trace that runs the function itself
+        until there is a program). Raises OnlyTheHost."""
+        with uncollected(), BelowFunctions(), self._quietly():
+            trace = self._trace(new.backend, new.leaves, new.on_device)
+        once = trace.once and not trace.outside_calls  # what a trace has printed is not printed again
+        deferred = self._recurring.defers(new.backend, once, new.on_device)
+        if deferred or self._recurring.when == "background":
+            return None, self._later(trace, new, deferred)
+        return self._first_run(trace, new), None
 
     def _quietly(self) -> AbstractContextManager[None]:
         """Return the context of a trace, muted if the function itself runs after it."""

@@ -203,20 +203,13 @@ class ColdOperator:
                 elif kind in _PLAIN:
                     lowered.append(a)
                 elif kind is list and a and (a[0].__class__ is Tensor or a[0].__class__ is int):
-                    if a[0].__class__ is Tensor:
-                        if backend is None:
-                            backend = _lending(cell_of(a[0]).backend, None)
-                        lowered.append(_lower_list(a, backend))
-                    else:
-                        lowered.append([x if x.__class__ is int else _lower(x, backend) for x in a])
+                    if backend is None and a[0].__class__ is Tensor:
+                        backend = _lending(cell_of(a[0]).backend, None)
+                    lowered.append(_lower_list(a, backend))
                 else:
                     lowered.append(_lower(a, backend, len(lowered) in self._host))
             if kwargs:
-                named = {
-                    n: a if a.__class__ in _PLAIN else _lower(a, backend)
-                    for n, a in kwargs.items()
-                    if n != "pin_memory"
-                }
+                named = _lower_named(kwargs, backend)
             if backend is None and self._creates:
                 backend = _lending(slot_of(kwargs.get("device")).backend, None)
         except (NotLent, AttributeError, IndexError, TypeError):  # no tensor, or one that is not on this device
@@ -294,7 +287,7 @@ class ColdOperator:
                 else _lower(a, None, i in self._host)
                 for i, a in enumerate(args)
             ]
-            named = {n: _lower(a) for n, a in kwargs.items() if n != "pin_memory"} if kwargs else kwargs
+            named = _lower_named(kwargs, None) if kwargs else kwargs
             if self._out:
                 lowered, named, outs = self._separate(args, kwargs, lowered, named)
         except NotLent:
@@ -443,19 +436,24 @@ def _lower(a: Any, backend: Backend | None = None, host: bool = False) -> Any:
     return _CPU if isinstance(a, torch.device) else a
 
 
-def _lower_list(tensors: list[Any], backend: Backend) -> list[Any]:
-    """Return tensors for CPU PyTorch, as `_lower` does."""
-    lowered = []
-    for t in tensors:
-        if t.__class__ is Tensor:
-            cell = t.untyped_storage().cell  # type: ignore[attr-defined]
+def _lower_list(values: list[Any], backend: Backend | None) -> list[Any]:
+    """Return the elements of a list of tensors or numbers for CPU PyTorch, as `_lower` does."""
+    lowered: list[Any] = []
+    for x in values:
+        if x.__class__ is Tensor:
+            cell = x.untyped_storage().cell  # type: ignore[attr-defined]
             if cell.backend is not backend:
                 raise NotLent
             base = cell.cold if cell.__class__ is ColdStorage else memory(cell)
-            lowered.append(geometric_view(base, t))
+            lowered.append(geometric_view(base, x))
         else:
-            lowered.append(_lower(t, backend))
+            lowered.append(x if x.__class__ is int else _lower(x, backend))
     return lowered
+
+
+def _lower_named(kwargs: dict[str, Any], backend: Backend | None) -> dict[str, Any]:
+    """Return keyword arguments for CPU PyTorch, which has no pinned memory."""
+    return {n: a if a.__class__ in _PLAIN else _lower(a, backend) for n, a in kwargs.items() if n != "pin_memory"}
 
 
 def _is_missing(error: Exception) -> bool:
