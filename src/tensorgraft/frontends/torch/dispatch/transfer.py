@@ -361,7 +361,7 @@ def arange_from(start: Any, end: Any, **options: Any) -> Tensor:
     return _arange(start, end, 1, **options)
 
 
-_arange = torch.ops.aten.arange.start_step._op
+_arange = torch.ops.aten.arange.start_step
 
 
 def _unwritten(dtype: torch.dtype) -> float | int:
