@@ -10,9 +10,11 @@ from tests.exporting.programs import PROGRAMS
 
 import tensorgraft as tg
 
-FORMATS = ("stablehlo", "saved_model", "pt2")
+FORMATS = ("stablehlo", "onnx", "saved_model", "pt2")
+STATEFUL = ("torch_batch_norm", "keras_step")  # which a model of ONNX is not
 # that take a second or two each; the others are slow
 QUICK = {
+    "onnx": ("torch_cnn", "bert", "nnx_cnn", "keras_mlp", "array_api", "equinox_mlp", "jax_step"),
     "stablehlo": ("torch_cnn", "torch_batch_norm", "bert", "equinox_mlp", "keras_step", "array_api", "jax_step"),
     "saved_model": ("torch_cnn", "keras_step"),
     "pt2": ("torch_cnn", "torch_batch_norm", "nnx_cnn", "array_api"),
@@ -32,6 +34,7 @@ FIXED = {
         pytest.param(name, to, marks=() if name in QUICK[to] else pytest.mark.slow)
         for to in FORMATS
         for name in PROGRAMS
+        if to != "onnx" or name not in STATEFUL
     ],
 )
 def test_export(name: str, to: str, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from tensorgraft import files
 from tensorgraft.codegen.program import error_line
+from tensorgraft.codegen.recorders.calls import NotExpressibleError
 from tensorgraft.errors import CheckError
 from tensorgraft.exporting.conversion import Converted, conversions
 from tensorgraft.exporting.formats import Format, format_named
@@ -20,7 +21,6 @@ from tensorgraft.exporting.report import ArrayDescription, ExportReport
 from tensorgraft.exporting.sizes import Dynamic, OpenSizes, open_sizes
 from tensorgraft.exporting.subject import Subject
 from tensorgraft.exporting.verification import check as check_file
-from tensorgraft.importing import required
 
 
 def export(
@@ -31,6 +31,7 @@ def export(
     dynamic: Dynamic = True,
     check: bool = True,
     platforms: tuple[str, ...] | None = None,
+    opset: int | None = None,
     **kwargs: Any,
 ) -> ExportReport:
     """Write a program of any framework as a file of another runtime, run the file there, and compare.
@@ -45,13 +46,14 @@ def export(
         program: a `torch.nn.Module`; a function or model of JAX; a function of TensorFlow, a `tf.Module`, a layer or
             model of Keras; a function of the Array API.
         *args, **kwargs: example arguments.
-        to: "stablehlo" (a file of `jax.export`), "saved_model" (a folder), "pt2" (a file of `torch.export`).
+        to: "stablehlo" (a file of `jax.export`), "onnx", "saved_model" (a folder), "pt2" (a file of `torch.export`).
         path: the file or folder. `ROOT.export.json` beside it is the report.
         dynamic: leave open the sizes with which the program also runs (batches, lengths); or the sizes to leave open,
             as {name of an argument: {axis: symbol}}.
         check: run the file in its own runtime, in another process, with the example and with other sizes.
         platforms: for "stablehlo", those of "cpu", "cuda", "rocm" and "tpu" that the file is for; the default is all
             but rocm, as far as JAX has its operations there.
+        opset: for "onnx", 18 to 24; the default is 20.
 
     Returns: an `ExportReport`.
 
@@ -60,11 +62,12 @@ def export(
         TypeError: for programs of unknown kinds.
         FileExistsError: if `path` is a folder that is no SavedModel.
         CheckError: if the results of the file differ from those of the program. Nothing is left at `path`.
+        ModuleNotFoundError: if a package that writes or runs the format is not installed.
         NotImplementedError, and other errors of the framework's exporter: if it cannot express the program.
     """
     path = os.fspath(path)
     _refuse_folder(path)
-    fmt, options = _format(to, {"platforms": platforms})
+    fmt, options = _format(to, {"platforms": platforms, "opset": opset})
     subject = Subject(program, args, kwargs)
     sizes = open_sizes(subject, dynamic)
     with _part(path) as part:
@@ -98,8 +101,6 @@ def _format(name: str, given: Mapping[str, Any]) -> tuple[Format, dict[str, Any]
     options = {option: value for option, value in given.items() if value is not None}
     if unknown := [option for option in options if option not in fmt.options]:
         raise ValueError(f"to={name!r} takes no {', '.join(unknown)}")
-    if fmt.framework is not None:
-        required(fmt.framework, by=f"tg.export(..., to={name!r})")
     return fmt, options
 
 
@@ -107,7 +108,6 @@ def _written(
     fmt: Format, subject: Subject, sizes: OpenSizes, path: str, options: Mapping[str, Any], named: bool
 ) -> tuple[Converted, OpenSizes, list[str]]:
     """Write the file with as many sizes open as one of the conversions allows."""
-    assert fmt.framework is not None
     failures: list[tuple[str, Exception]] = []
     lengths = [g for g in sizes.open() if sizes.groups[g].title != "batch"]
     levels = [[]] if named else [[], lengths, sizes.open()]
@@ -127,6 +127,8 @@ def _written(
                 return converted, own, notes
             except Exception as error:  # an error of any exporter: another way, or fewer open sizes, may do
                 _remove(path)
+                if fmt.framework is None and isinstance(error, NotExpressibleError):
+                    raise  # whatever sizes are open
                 failures.append((conversion, error))
     first = failures[0][1]
     for conversion, failure in failures[1:]:

@@ -44,10 +44,18 @@ class Converted:
     notes: list[str] = field(default_factory=list)
 
 
-def conversions(subject: Subject, framework: str, sizes: OpenSizes) -> Iterator[tuple[str, Callable[[], Any]]]:
+def conversions(subject: Subject, framework: str | None, sizes: OpenSizes) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield (name, function that returns the converted program and the sizes that it leaves open), the best first."""
-    makers = {"native": _native, "tg.source": _written, "tg.graft": _grafted, "tg.source, tg.graft": _through_jax}
-    if subject.framework == framework:
+    makers = {
+        "native": _native,
+        "tg.source": _written,
+        "tg.graft": _grafted,
+        "tg.source, tg.graft": _through_jax,
+        "trace": lambda subject, framework, sizes: Converted("trace", subject),
+    }
+    if framework is None:  # the format is written from the recorded program
+        order = ["trace"]
+    elif subject.framework == framework:
         order = ["native", "tg.source"]
     elif subject.framework == "jax":
         order = ["tg.graft", "tg.source"]

@@ -10,6 +10,7 @@ from typing import Any
 from tensorgraft.exporting.conversion import Converted
 from tensorgraft.exporting.sizes import OpenSizes
 from tensorgraft.exporting.subject import Subject
+from tensorgraft.importing import required
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,20 @@ class Format:
     options: tuple[str, ...] = ()
 
 
-NAMES = ("stablehlo", "saved_model", "pt2")
+# the packages that write and run a format, and the extras that install them
+PACKAGES = {
+    "stablehlo": {"jax": "jax"},
+    "onnx": {"onnx": "onnx", "onnxruntime": "onnx"},
+    "saved_model": {"tensorflow": "tensorflow"},
+    "pt2": {"torch": "torch"},
+}
 
 
 def format_named(name: str) -> Format:
-    """Return a format. Raises ValueError for an unknown one."""
-    if name not in NAMES:
-        raise ValueError(f"to={name!r}: expected one of {', '.join(map(repr, NAMES))}")
+    """Return a format. Raises ValueError for an unknown one, ModuleNotFoundError if a package for it is missing."""
+    if name not in PACKAGES:
+        raise ValueError(f"to={name!r}: expected one of {', '.join(map(repr, PACKAGES))}")
+    for package, extra in PACKAGES[name].items():
+        required(package, by=f"tg.export(..., to={name!r})", extra=extra)
     found: Format = importlib.import_module(f"tensorgraft.exporting.formats.{name}").FORMAT
     return found
