@@ -171,7 +171,7 @@ def _define_own() -> None:
 def _metadata(op: schema.Overload) -> Callable[..., Any]:
     redispatch = op._handle.redispatch_boxed
 
-    def typed(*args: Any, **kwargs: Any) -> Any:
+    def of_dtype(*args: Any, **kwargs: Any) -> Any:
         numpy_dtype(args[1])  # raises for dtypes that no backend has
         return redispatch(CPU_KEY, *args, **kwargs)
 
@@ -181,7 +181,7 @@ def _metadata(op: schema.Overload) -> Callable[..., Any]:
 
     if schema.signature(op).written:
         return in_place
-    return typed if op is torch.ops.aten.view.dtype else functools.partial(redispatch, CPU_KEY)
+    return of_dtype if op is torch.ops.aten.view.dtype else functools.partial(redispatch, CPU_KEY)
 
 
 def _register(operator: Operator, registered: set[str]) -> Callable[..., Any]:
