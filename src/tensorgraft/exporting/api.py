@@ -63,8 +63,7 @@ def export(
         TypeError: for programs of unknown kinds.
         FileExistsError: if `path` is a folder that is no SavedModel.
         CheckError: if the results of the file differ from those of the program. Nothing is left at `path`.
-        ModuleNotFoundError: if a package that writes or runs the format is not installed.
-        NotImplementedError, and other errors of the framework's exporter: if it cannot express the program.
+        NotImplementedError, ModuleNotFoundError, and other errors of the framework's exporter.
     """
     path = os.fspath(path)
     _refuse_folder(path)

@@ -1,4 +1,4 @@
-"""What is in a file: its inputs, results, parameters and operators, and which of these other frameworks lack."""
+"""The content of a file: its inputs, results, parameters and operators, and which of these other frameworks lack."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _pt2(path: str) -> FileDescription:
     program = torch.export.load(path)
     state = {n: tuple(t.shape) for n, t in [*program.named_parameters(), *program.named_buffers()]}
     nodes = {node.name: node for node in program.graph.nodes}
-    called = [node for node in nodes.values() if node.op == "call_function"]
+    call_nodes = [node for node in nodes.values() if node.op == "call_function"]
 
     def described(name: Any) -> ArrayDescription:
         value = nodes[name].meta.get("val") if isinstance(name, str) else None
@@ -147,8 +147,8 @@ def _pt2(path: str) -> FileDescription:
     total, arrays = _total(state)
     return FileDescription(
         path, "torch.export", [described(n) for n in names.user_inputs], [described(n) for n in names.user_outputs],
-        total, arrays, _sorted(_operator(node.target) for node in called),
-        {"JAX, TensorFlow, NumPy": _lacking_kernels([node.target for node in called])},
+        total, arrays, _sorted(_operator(node.target) for node in call_nodes),
+        {"JAX, TensorFlow, NumPy": _lacking_kernels([node.target for node in call_nodes])},
         [f"writes {', '.join(map(str, names.buffers_to_mutate.values()))}"] if names.buffers_to_mutate else [],
     )  # fmt: skip
 
@@ -197,47 +197,33 @@ def _aval(name: str, aval: Any) -> ArrayDescription:
 
 def _saved_model(path: str) -> FileDescription:
     required("tensorflow", by="tensorgraft inspect")
-    from google.protobuf.message import DecodeError
-    from tensorflow.core.protobuf import saved_model_pb2
+    import tensorflow as tf
 
     from tensorgraft.frontends.tensorflow import rules  # noqa: F401  (they register themselves)
     from tensorgraft.frontends.tensorflow.rule import RULES
 
-    model = saved_model_pb2.SavedModel()
-    with open(os.path.join(path, "saved_model.pb"), "rb") as file:
-        try:
-            model.ParseFromString(file.read())
-        except DecodeError as error:
-            raise ValueError(f"{path} is no SavedModel: {error}") from None
-    graph = model.meta_graphs[0]
-    nodes = [*graph.graph_def.node, *(n for f in graph.graph_def.library.function for n in f.node_def)]
-    signature = graph.signature_def.get("serving_default")
-    variables = {
-        str(k): tuple(d.size for d in node.variable.shape.dim)
-        for k, node in enumerate(graph.object_graph_def.nodes) if node.WhichOneof("kind") == "variable"
-    }  # fmt: skip
-    skipped = {"NoOp", "Placeholder", "SaveV2", "RestoreV2", "ShardedFilename", "MergeV2Checkpoints", "StringJoin",
-               "StaticRegexFullMatch", "Pack", "Const", "Identity"}  # fmt: skip
-    used = [n.op for n in nodes if n.op not in skipped]
-    total, arrays = _total(variables)
-    described: Callable[[Any], list[ArrayDescription]] = lambda infos: [  # noqa: E731
-        _tensor_info(name, x) for name, x in sorted(infos.items())
-    ]
+    loaded = tf.saved_model.load(path)  # holds the variables
+    signatures = loaded.signatures
+    if not signatures:
+        raise ValueError(f"{path} has no signatures")
+    name = "serving_default" if "serving_default" in signatures else next(iter(signatures))
+    function = signatures[name]
+    graph = function.graph.as_graph_def()
+    nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
+    skipped = {"NoOp", "Placeholder", "Const", "Identity", "IdentityN", "VarHandleOp", "DisableCopyOnRead"}
+    used = [n.op for n in nodes if n.op not in skipped and not n.op.endswith("PartitionedCall")]
+    total, arrays = _total({v.name: tuple(v.shape) for v in function.variables})
+    inputs = function.structured_input_signature[1]
     return FileDescription(
-        path, f"SavedModel of TensorFlow {graph.meta_info_def.tensorflow_version}",
-        described(signature.inputs) if signature is not None else [],
-        described(signature.outputs) if signature is not None else [],
-        total, arrays, _sorted(used),
-        {"PyTorch, JAX, NumPy": sorted({op for op in used if op not in RULES and not op.endswith("PartitionedCall")})},
-        [] if signature is not None else ["there is no signature serving_default"],
+        path, f"SavedModel, {name}", [_spec(n, x) for n, x in sorted(inputs.items())],
+        [_spec(n, x) for n, x in sorted(function.structured_outputs.items())], total, arrays, _sorted(used),
+        {"PyTorch, JAX, NumPy": sorted({op for op in used if op not in RULES})},
+        [f"other signatures: {', '.join(sorted({*signatures} - {name}))}"] if len(signatures) > 1 else [],
     )  # fmt: skip
 
 
-def _tensor_info(name: str, info: Any) -> ArrayDescription:
-    import tensorflow as tf
-
-    shape: list[int | str] = [d.size if d.size >= 0 else "?" for d in info.tensor_shape.dim]
-    return ArrayDescription(name, tf.dtypes.as_dtype(info.dtype).name, shape)
+def _spec(name: str, spec: Any) -> ArrayDescription:
+    return ArrayDescription(name, spec.dtype.name, ["?" if n is None else int(n) for n in spec.shape])
 
 
 _READERS: dict[str, Callable[[str], FileDescription]] = {".onnx": _onnx, ".pt2": _pt2, ".stablehlo": _stablehlo}

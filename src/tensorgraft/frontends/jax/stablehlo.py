@@ -145,9 +145,9 @@ class Interpreter:
             return self.call(str(callee).strip("@"), operands)
         if name == "stablehlo.while":
             condition, body = (r.blocks[0] for r in op.operation.regions)
-            inside = [jax.numpy.asarray(x) for x in operands]
+            carried = [jax.numpy.asarray(x) for x in operands]
             out = lax.while_loop(
-                lambda c: self.block(condition, c, env)[0], lambda c: self.block(body, c, env), inside
+                lambda c: self.block(condition, c, env)[0], lambda c: self.block(body, c, env), carried
             )  # fmt: skip
             return list(out)
         if name in ("stablehlo.case", "stablehlo.if"):
