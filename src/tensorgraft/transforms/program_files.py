@@ -49,8 +49,8 @@ def is_program_file(program: Any) -> bool:
 def program_of_file(program: Any) -> Any:
     """Return the program in a file: a `torch.nn.Module`, or a function of JAX. Other programs are returned as they are.
 
-    Raises FileNotFoundError, ValueError for a broken file, ModuleNotFoundError if the framework is not installed, and UnsupportedStableHLOError for
-    an operation of StableHLO without a rule.
+    Raises FileNotFoundError, ValueError for a broken file, ModuleNotFoundError if the framework is not installed, and
+    UnsupportedStableHLOError for an operation of StableHLO without a rule.
     """
     if not is_program_file(program):
         return program
