@@ -21,7 +21,7 @@ QUICK = {
     "litert": ("keras_mlp",),
     "onnx": ("torch_cnn", "bert", "nnx_cnn", "keras_mlp", "array_api", "equinox_mlp", "jax_step"),
     "stablehlo": ("torch_cnn", "torch_batch_norm", "bert", "equinox_mlp", "keras_step", "array_api", "jax_step"),
-    "saved_model": ("torch_cnn", "keras_step"),
+    "saved_model": ("array_api", "keras_step"),
     "pt2": ("torch_cnn", "torch_batch_norm", "nnx_cnn", "array_api", "torch_step"),
 }
 # sizes that a format cannot leave open, although the program runs at others: (program, format): symbols
