@@ -339,13 +339,26 @@ def expected_site(matcher: State, node: ValueNode, blocked: ValueNode) -> ValueN
     known = [c for n, c in matcher.class_of.items() if n.number < blocked.number]
     last = max((c.members[0].number for c in known), default=-1)
     found = []
+    statics = [p for x in node.inputs() if x.static and (p := _print(matcher.target_values(x))) is not None]
     for other in matcher.source.nodes:
         if matcher.used[other] > 0 or not other.dynamic or not any(x.static for x in other.inputs()):
             continue
         of_target = next(x for x in other.inputs() if x.dynamic)
         if of_target.size == blocked.size and _is_of_kind(node, other):
-            found.append((other.number < last, other.number, of_target))
-    return min(found, key=lambda f: f[:2])[2] if found else None
+            found.append((not _has(matcher, other, statics), other.number < last, other.number, of_target))
+    return min(found, key=lambda f: f[:3])[3] if found else None
+
+
+def _print(x: np.ndarray) -> np.ndarray | None:
+    """The fingerprint of a static array; None where it is not known."""
+    return None if np.isnan(x).any() else fingerprint(x)
+
+
+def _has(matcher: State, other: ValueNode, statics: Sequence[np.ndarray]) -> bool:
+    """A node of the source has static operands of these fingerprints, those of a target whose weights are known."""
+    of_source = [p for x in other.inputs() if x.static and (p := _print(matcher.source_values(x))) is not None]
+    near = (any(np.allclose(p, q, rtol=1e-6, atol=1e-6) for q in of_source) for p in statics)
+    return bool(statics) and all(near)
 
 
 def _is_of_kind(node: ValueNode, other: ValueNode) -> bool:

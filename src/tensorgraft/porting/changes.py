@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,8 +31,8 @@ def changes(region: Region) -> Iterator[Modification]:
     yield from _left_out(region, True, matcher.source_values)
     yield from _exchanged(region)
     yield from _moved_images(region)
-    yield from _without_factors(region)
     yield from _other_weights(region)
+    yield from _without_biases(region)
 
 
 # ---- numbers ---------------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def _reason(region: Region, node: ValueNode, number: float, other: float) -> str
     op = computation(node)[0]
     if op in ("add", "maximum", "clip") and min(number, other) >= 0 and max(number, other) < 0.05:
         return "epsilon"
-    if not node.dynamic and (word := word_of_constant(region, node)):
+    if node.folded and (word := word_of_constant(region, node)):
         return word
     if min(number, other) <= -MASKED:
         return "mask"
@@ -123,6 +123,8 @@ def _word_of_sum(region: Region, node: ValueNode) -> str:
     """The word for a number that is added: to a mask, to a scale, to a product or its bias, or to something else."""
     if _is_of_mask(region, node):
         return "mask"
+    if any(x.op == "sigmoid" for x in operands(node)):
+        return "gates"
     if node.static:
         return "scale" if any(u.op == "affine" and u.args[1] is node for u in node.uses) else "bias"
     at, steps = node, 0
@@ -382,10 +384,10 @@ def _is_mask(x: ValueNode, values: Evaluator) -> bool:
 def word_of_operation(region: Region, node: ValueNode, values: Evaluator) -> tuple[str, float | None]:
     """(the word, the number) for an elementwise operation that one of the programs has alone."""
     number = next((v for v in map(_number, leaves([node.args])) if v is not None), None)
+    if any(_is_mask(x, values) for x in node.inputs()) or node.op == "where":
+        return "mask", number
     if number is not None:
         return _reason(region, node, number, 1.0 if node.op in ("multiply", "divide") else 0.0), number
-    if any(_is_mask(x, values) for x in node.inputs()) or node.op == "where":
-        return "mask", None
     if node.op in ("multiply", "divide"):
         return "scale", None
     return {"gelu": "gelu", "add": "order"}.get(node.op, "operation"), None
@@ -395,7 +397,7 @@ def _left_out(region: Region, in_source: bool, values: Evaluator) -> Iterator[Mo
     """An operation that the other program has not."""
     where = "there" if in_source else "here"
     for node in region.source if in_source else region.target:
-        if node.op not in POINTWISE or node.op == "astype" or not node.dynamic:
+        if node.op not in POINTWISE or node.op == "astype" or not (node.dynamic or node.static):
             continue
         reason, number = word_of_operation(region, node, values)
         text = f"{node.op}{'' if number is None else f' by {number:g}'} {where} alone"
@@ -409,19 +411,16 @@ def _exchanged(region: Region) -> Iterator[Modification]:
         if n.size > 1:
             groups.setdefault((n.shape, n.dtype), []).append(n)
     for nodes in groups.values():
-        if not 1 < len(nodes) <= MOST_EXCHANGED:
+        if not 1 < len(nodes) <= 8:
             continue
         every = itertools.permutations(nodes) if len(nodes) <= 4 else _pairs_exchanged(nodes)
         for order in sorted(every, key=lambda o: sum(a is not b for a, b in zip(o, nodes, strict=True))):
-            stand = {a: b for a, b in zip(nodes, order, strict=True) if a is not b}
+            stand: dict[ValueNode, Any] = {a: b for a, b in zip(nodes, order, strict=True) if a is not b}
             users = [n for n in region.target if any(x in stand for x in operands(n))]
             if stand and users:
                 reason = word_of_operand(region, list(stand))
                 changed = {n: (computation(n)[0], *_replaced(n, stand)) for n in users}
                 yield Modification(reason, "operands in the places of each other", changed, place=selected(list(stand)))
-
-
-MOST_EXCHANGED = 8
 
 
 def _pairs_exchanged(nodes: Sequence[ValueNode]) -> Iterator[tuple[ValueNode, ...]]:
@@ -435,8 +434,8 @@ def selected(nodes: Sequence[ValueNode]) -> ValueNode | None:
     """The first node that cuts one of several values out of the same array, if they are cut out of one."""
     cuts = []
     for x in nodes:
-        while x.op in ("affine", "reshape", "permute_dims", "broadcast_to") and x.args[0].dynamic:
-            x = x.args[0]
+        while x.op != "slice" and sum(y.dynamic for y in x.inputs()) == 1 and x.op in {"affine", *MOVEMENT, *POINTWISE}:
+            x = next(y for y in x.inputs() if y.dynamic)
         if x.op != "slice":
             return None
         cuts.append(x)
@@ -473,18 +472,41 @@ def _moved_images(region: Region) -> Iterator[Modification]:
                 yield Modification(reason, text, {node: ("reshape", (x, node.shape), {})})
 
 
-def _without_factors(region: Region) -> Iterator[Modification]:
-    """Both programs without what they add to products, or without what they multiply these by: equal then, they differ
-    in where that is."""
-    for at, reason, text in ((2, "bias", "biases are added"), (1, "scale", "scales are multiplied by")):
-        both = []
-        for nodes in (region.target, region.source):
-            found = {n: n.args for n in nodes if n.op == "affine" and n.args[at] is not None}
-            both.append({n: ("affine", tuple(None if k == at else x for k, x in enumerate(args)), {})
-                         for n, args in found.items()})  # fmt: skip
-        if all(both):
-            last = max(both[0], key=lambda n: n.number)
-            yield Modification(reason, f"{text} at another place", both[0], others=both[1], place=last)
+def _without_biases(region: Region) -> Iterator[Modification]:
+    """Both programs with zeros in the place of what is added to their products: equal then, they differ in where that
+    is."""
+    shifts = [n.args[2] for n in region.target if n.op == "affine" and n.args[2] is not None]
+    every = [x for s in shifts for x in _static_ancestors(s)]
+    if any(computation(x)[0] not in ("parameter", "constant", "add", "subtract", *MOVEMENT) for x in every):
+        return
+    matcher = region.matcher
+    of_target = frozenset().union(*(s.parameters for s in shifts))
+    sums = {_total(matcher.target_values(matcher.target.parameters[n])) for n in of_target}
+    in_region = frozenset().union(*(x.parameters for n in region.source for x in n.inputs()))
+    of_source = {n for n in in_region if _total(matcher.source_values(matcher.source.parameters[n])) in sums}
+    here = _with_zeros(region.target, of_target, matcher.target_values)
+    there = _with_zeros(region.source, of_source, matcher.source_values)
+    if here and there:
+        last = max(here, key=lambda n: n.number)
+        text = f"{', '.join(sorted(of_target))} is added at another place"
+        yield Modification("bias", text, here, others=there, place=last)
+
+
+def _total(x: np.ndarray) -> float:
+    return float(f"{np.abs(x).sum():.6e}")
+
+
+def _with_zeros(
+    nodes: Sequence[ValueNode], names: Collection[str], values: Evaluator
+) -> dict[ValueNode, Computation | None]:
+    """The operations of nodes whose static operands depend on some parameters, with zeros for these."""
+    without = Evaluator(values.graph, {n: np.zeros_like(x) if n in names else x for n, x in values.parameters.items()})
+    found: dict[ValueNode, Computation | None] = {}
+    for n in nodes:
+        stand = {x: without(x) for x in n.inputs() if x.static and x.parameters & set(names)}
+        if n.dynamic and stand:
+            found[n] = (n.op, *_replaced(n, stand))
+    return found
 
 
 def _other_weights(region: Region) -> Iterator[Modification]:
@@ -504,7 +526,7 @@ def _other_weights(region: Region) -> Iterator[Modification]:
             names = [", ".join(sorted(frozenset().union(*(x.parameters for x in xs)))) for xs in (statics, of_source)]
             reason = _reason_of_weights(region, node, statics)
             text = f"{names[0]} here, and {names[1]} there"
-            first = min((n for n in region.target if n.static), key=lambda n: n.number, default=None)
+            first = next((n for n in region.target if n.static and n.op not in MOVEMENT), None)
             yield Modification(reason, _WEIGHTS[reason] + text, {node: (node.op, args, kwargs)}, place=first)
 
 

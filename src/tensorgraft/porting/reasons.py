@@ -143,8 +143,8 @@ class Explainer:
             reason = "padding"
         elif any(n.op == "astype" for n in nodes):
             reason = "dtype"
-        elif len(nodes) == 1 and pointwise:
-            reason = word_of_operation(region, nodes[0], values)[0]
+        elif len(nodes) == len(pointwise) <= 3:
+            reason = word_of_operation(region, nodes[-1], values)[0]
         else:
             reason = "operation"
         text = f"{', '.join(dict.fromkeys(n.op for n in nodes))} {where} alone"
@@ -191,6 +191,7 @@ class Lines:
 
     def __init__(self, matcher: Matcher) -> None:
         self.matcher = matcher
+        self._replaced = {d.target for d in matcher.divergences}  # by the source's values
         self._at: dict[tuple[str, str], list[ValueNode]] = {}
         for n in matcher.target.nodes:
             if n.dynamic:
@@ -207,7 +208,7 @@ class Lines:
 
     def _is_equal(self, node: ValueNode) -> bool:
         matcher = self.matcher
-        if node not in matcher.class_of or node not in matcher.target_values.values:
+        if node not in matcher.class_of or node not in matcher.target_values.values or node in self._replaced:
             return False
         positions = matcher.positions(node)
         if positions is None:
@@ -244,7 +245,8 @@ def _likeness(region: Region) -> tuple[str, str]:
         return "rotary", "rotary positions turn other pairs of elements (a likeness, not proved)"
     if every["resize"]:
         return "corners", "an image is resized in another way (a likeness, not proved)"
-    if every["reduce_window"] and (every["pad"] or of_target["reduce_window"] == of_source["reduce_window"]):
+    apart = (of_target - of_source) + (of_source - of_target)
+    if every["reduce_window"] and (every["pad"] or not apart["reduce_window"] or apart["divide"] < 2):
         return "padding", "windows are padded in another way (a likeness, not proved)"
     if every["sigmoid"] and every["tanh"]:
         return "gates", "the gates of a recurrent layer are combined in another way (a likeness, not proved)"

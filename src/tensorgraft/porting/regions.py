@@ -7,6 +7,7 @@ ends equal, all that comes after it is the same in both, and the difference is i
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,12 +16,13 @@ import numpy as np
 
 from tensorgraft.hub.recorded.block import mapped
 from tensorgraft.porting.nodes import MOVEMENT, ValueNode, evaluate, nodes_of
-from tensorgraft.porting.values import EXACT, layouts, orders, relative_difference
+from tensorgraft.porting.values import layouts, orders, relative_difference
 
 if TYPE_CHECKING:
     from tensorgraft.porting.matching import Matcher
 
 MOST_SUBSTITUTIONS = 2000  # of values, for one region
+SAME = 1.5e-7  # of the largest: one program divides by a number, the other multiplies by its reciprocal in float32
 MOST_WORK = 1e9  # elements that are computed for them
 _COMMUTATIVE = ("add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or")
 _FAILURES = (ValueError, TypeError, IndexError, StopIteration, NotImplementedError)
@@ -76,7 +78,7 @@ class KnownValues:
             y = self.value(other, not of_source)
             if (x.dtype.kind == "b") != (y.dtype.kind == "b"):
                 continue
-            if relative_difference(x.ravel(), y.ravel()) <= EXACT * 10:
+            if relative_difference(x.ravel(), y.ravel()) <= SAME:
                 return True
             if node.parameters and sorted(x.shape) == sorted(y.shape) and next(layouts(x, y), None) is not None:
                 return True
@@ -118,7 +120,7 @@ class Region:
         reached = {
             id(c)
             for n, c in self.matcher.class_of.items()
-            if n not in within and n is not target_end and self._is_equal(n)
+            if n not in within and n.number < target_end.number and self._is_equal(n)
         }
         if is_operand and target_end in self.matcher.class_of:
             reached.add(id(self.matcher.class_of[target_end]))
@@ -128,8 +130,7 @@ class Region:
                 return self.known.in_both(n, of_source=True)
             return id(self.matcher.pool.class_of.get(n)) in reached
 
-        ends_here = id(self.matcher.pool.class_of.get(source_end)) in reached and (is_operand or bool(uses))
-        self.source = [] if ends_here else _between(source_end, lambda n: n is not source_end and is_reached(n))
+        self.source = [] if source_end.dynamic and is_reached(source_end) else _between(source_end, is_reached)
         self._own: dict[ValueNode, np.ndarray] = {}
 
     def _is_equal(self, node: ValueNode) -> bool:
@@ -145,7 +146,7 @@ class Region:
         if positions is None:
             return False
         of_source = matcher.source_values(matcher.class_of[node].reference).ravel()[positions.ravel()]
-        return relative_difference(of_source, matcher.target_values(node).ravel()) <= EXACT
+        return relative_difference(of_source, matcher.target_values(node).ravel()) <= SAME
 
     # ---- values ----------------------------------------------------------------------------------------------------
 
@@ -217,26 +218,44 @@ class Region:
         return [self]
 
     def _substituted(self) -> Region | None:
-        """The smallest region of which the source's end, in the place of the target's, makes the ends of this one
-        equal."""
+        """The region of which the source's end, in the place of the target's, makes the ends of this one equal: the one
+        in which the programs' operations have most in common, and of these the smallest."""
         wanted = self.matcher.source_values(self.source_end)
         work = sum(n.size for n in self.target) + wanted.size
         left = min(MOST_SUBSTITUTIONS, int(MOST_WORK / max(work, 1)))
-        of_source = [n for n in [*_boundary(self.source), *self.source] if n is not self.source_end]
+        outside = _boundary(self.source)
+        of_source = [n for n in [*outside, *self.source] if n is not self.source_end]
+        within, best, least = set(self.target), None, (10**6, 10**6)
         for node, uses in self._places():
+            is_operand = node not in within
             for other in of_source:
+                if not (is_operand or other in outside or computation(node)[0] == computation(other)[0]):
+                    continue
                 if other.size != node.size or (other.dtype.kind == "b") != (node.dtype.kind == "b"):
                     continue
-                if node.dynamic != other.dynamic and node.size == 1:
+                if node.dynamic != other.dynamic:
                     continue
                 for value in _arranged(self.matcher.source_values(other), node.shape):
                     left -= 1
                     if left < 0:
-                        return None
+                        return best
                     if self._is_equal_where(node, uses, value, wanted):
-                        is_operand = node not in self.target
-                        return Region(self.known, node, other, is_operand=is_operand, uses=uses or self._users(node))
-        return None
+                        users = uses or self._users(node)
+                        found = Region(self.known, node, other, is_operand=is_operand, uses=users)
+                        if (cost := found.cost()) < least:
+                            best, least = found, cost
+                        break
+        return best
+
+    def cost(self) -> tuple[int, int]:
+        """(how many operations one of the programs has alone, how many both have)."""
+        of_target, of_source = (
+            Counter(n.op for n in nodes if n.dynamic and n.op not in MOVEMENT) for nodes in (self.target, self.source)
+        )
+        return (
+            sum(((of_target - of_source) + (of_source - of_target)).values()),
+            len(self.target) + len(self.source),
+        )
 
     def _places(self) -> Iterator[tuple[ValueNode, list[ValueNode]]]:
         """(a value, its uses that take another one; all where there are none), the first of the program first."""
@@ -323,7 +342,7 @@ def _changed(
 
 def main_operand(node: ValueNode) -> ValueNode:
     """The operand that an elementwise operation changes: a dynamic one of its dtype and shape, if there is one."""
-    dynamic = [x for x in node.inputs() if x.dynamic]
+    dynamic = [x for x in node.inputs() if x.dynamic] or [x for x in node.inputs() if x.static]
     return next((x for x in dynamic if x.dtype == node.dtype and x.shape == node.shape), dynamic[0])
 
 
