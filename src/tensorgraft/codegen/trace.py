@@ -21,7 +21,7 @@ class HubName(str):
     """The name that an array has in the definition of a composite: who writes a short expression may leave it out."""
 
 
-class Place(str):
+class SourceLine(str):
     """A line of the user's program, "model.py:12", with the lines that call the function which it is in."""
 
     callers: tuple[str, ...] = ()  # innermost first

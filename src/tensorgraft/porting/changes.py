@@ -10,7 +10,7 @@ import numpy as np
 
 from tensorgraft.hub.recorded.block import leaves, mapped
 from tensorgraft.porting.nodes import MOVEMENT, POINTWISE, ValueNode, evaluate
-from tensorgraft.porting.regions import Computation, Modification, Region, computation, operands
+from tensorgraft.porting.regions import Computation, Modification, Region, arranged, computation, operands
 from tensorgraft.porting.terms import PRODUCTS
 from tensorgraft.porting.values import EXACT, MASKED, Evaluator, relative_difference
 
@@ -62,15 +62,18 @@ def _other_numbers(region: Region) -> Iterator[Modification]:
     ratio = _ratio(of_source, of_target)
     for number in of_target:
         users = [n for n in region.target if _takes(n, number)]
-        counts = [number - 1, number + 1] if np.isfinite(number) and number == round(number) > 1 else []
+        is_whole = np.isfinite(number) and number == round(number) > 1
         for nodes in [users] if len(users) == 1 else [*([u] for u in users), users]:
             op = computation(nodes[0])[0] if nodes else ""
             if op in ("divide", "multiply"):
-                for count in counts:
+                for count in (number - 1, number + 1) if is_whole else ():
+                    if not any(_is_count(nodes[0], round(n)) for n in (number, count)):
+                        continue
                     text = f"a sum over {number:g} here is divided by {count:g} there"
                     yield Modification("variance", text, {n: _with_number(n, number, count) for n in nodes})
             is_factor = op in ("multiply", "divide") and number != 0
             scaled = [number * ratio, number * ratio**0.5] if is_factor and ratio > 0 else []
+            scaled += [1 / x for x in of_source if x] if is_factor else []
             for other in [*of_source, *scaled] if nodes else ():
                 if other != number and np.isfinite(other):
                     changed = {n: _with_number(n, number, other) for n in nodes}
@@ -409,18 +412,23 @@ def _exchanged(region: Region) -> Iterator[Modification]:
     groups: dict[Any, list[ValueNode]] = {}
     for n in region.boundary():
         if n.size > 1:
-            groups.setdefault((n.shape, n.dtype), []).append(n)
+            groups.setdefault((n.size, n.dtype), []).append(n)
     for nodes in groups.values():
         if not 1 < len(nodes) <= 8:
             continue
         every = itertools.permutations(nodes) if len(nodes) <= 4 else _pairs_exchanged(nodes)
         for order in sorted(every, key=lambda o: sum(a is not b for a, b in zip(o, nodes, strict=True))):
-            stand: dict[ValueNode, Any] = {a: b for a, b in zip(nodes, order, strict=True) if a is not b}
+            stand = {a: _in_shape(region, b, a) for a, b in zip(nodes, order, strict=True) if a is not b}
             users = [n for n in region.target if any(x in stand for x in operands(n))]
             if stand and users:
                 reason = word_of_operand(region, list(stand))
                 changed = {n: (computation(n)[0], *_replaced(n, stand)) for n in users}
                 yield Modification(reason, "operands in the places of each other", changed, place=selected(list(stand)))
+
+
+def _in_shape(region: Region, x: ValueNode, like: ValueNode) -> Any:
+    """A value of the target in the shape of another one."""
+    return x if x.shape == like.shape else next(arranged(region.value(x), like.shape), x)
 
 
 def _pairs_exchanged(nodes: Sequence[ValueNode]) -> Iterator[tuple[ValueNode, ...]]:
@@ -440,19 +448,21 @@ def selected(nodes: Sequence[ValueNode]) -> ValueNode | None:
             return None
         cuts.append(x)
     same = len({id(x.args[0]) for x in cuts}) == 1
-    return cuts[0] if same else None
+    return cuts[0] if same and len(set(cuts)) == len(cuts) else None
 
 
 def word_of_operand(region: Region, nodes: Sequence[ValueNode]) -> str:
     """The word for operands that are other values: gates, where they are weighted by sigmoids."""
-    operations = {n.op for n in [*region.target, *region.uses, *region.source]}
-    operations |= {x.op for n in [*region.target, *region.uses] for x in operands(n)}
-    operations |= {u.op for n in [*nodes, *region.uses] for u in n.uses}
     if any(x.op == "gather" or x.static for n in nodes for x in [n, *operands(n)] if not n.dynamic):
         return "offset"
     if any(_is_mask(x, region.matcher.target_values) for x in nodes):
         return "mask"
-    return "gates" if "sigmoid" in operations and "tanh" in operations else "order"
+    near = {*region.target, *region.uses, *nodes}
+    for _ in range(4):
+        near |= {
+            x for n in near for x in [*operands(n), *n.uses] if x.dynamic and x.op not in ("softmax", "mean", "sum")
+        }
+    return "gates" if {"sigmoid", "tanh"} <= {n.op for n in near} else "order"
 
 
 def _moved_images(region: Region) -> Iterator[Modification]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.codegen.simplification.expanding import expand
-from tensorgraft.codegen.trace import Frame, Place, SourceTrace
+from tensorgraft.codegen.trace import Frame, SourceLine, SourceTrace
 from tensorgraft.codegen.words import WORDS
 from tensorgraft.hub.operations import operations
 from tensorgraft.hub.recorded.block import Block, Var, leaves, mapped, variables
@@ -133,8 +133,8 @@ class ProgramGraph:
     def _run(self, calls: Any) -> None:
         for call in calls:
             place = getattr(call, "place", "")
-            if place and not isinstance(place, Place):
-                place = Place.of((place, *(c for c in self._callers if c != place)))
+            if place and not isinstance(place, SourceLine):
+                place = SourceLine.of((place, *(c for c in self._callers if c != place)))
             self.place = place or self.place
             args, kwargs = mapped(self._operand, call.args), mapped(self._operand, call.kwargs)
             out = self.apply(call.method, args, kwargs, call.results)

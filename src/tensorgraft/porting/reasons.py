@@ -16,6 +16,7 @@ import numpy as np
 from tensorgraft.porting.changes import changes, selected, word_of_operand, word_of_operation
 from tensorgraft.porting.nodes import MOVEMENT, POINTWISE, ValueNode
 from tensorgraft.porting.regions import KnownValues, Region, computation
+from tensorgraft.porting.terms import PRODUCTS
 from tensorgraft.porting.values import EXACT, relative_difference
 
 if TYPE_CHECKING:
@@ -124,7 +125,8 @@ class Explainer:
             else:
                 places = self._source_place(region, node), self.lines(node)
                 found = Difference(*places, change.reason, change.text, distance)
-            here, there = ([], change.nodes) if change.in_source else (change.nodes, [])
+            changed = list(change.nodes)
+            here, there = ([], changed) if change.in_source else (changed, [])
             alone = all(v is None for v in change.nodes.values())
             return Explained(found, *(self._signature(n, k == 1) if alone else () for k, n in enumerate((here, there))))
         return None
@@ -148,10 +150,24 @@ class Explainer:
         else:
             reason = "operation"
         text = f"{', '.join(dict.fromkeys(n.op for n in nodes))} {where} alone"
-        first = nodes[0] if here else region.uses[0]
+        if reason in ("operation", "") and [n.op for n in nodes] == ["affine"]:
+            reason = "scale" if nodes[0].args[2] is None else "bias" if nodes[0].args[1] is None else reason
+        elif there and self._is_used(there):
+            reason, text = "order", text.replace(where, f"at this place {where}")
+        first = nodes[0] if here else _user(region.uses[0])
+        if there and reason == "bias":
+            first = _product(region.target_end) or first
         places = nodes[0].place if there else self._source_place(region, first), self.lines(first)
         signatures = (self._signature(here, False), self._signature(there, True))
         return Explained(Difference(*places, reason, text, distance), *signatures)
+
+    def _is_used(self, there: Sequence[ValueNode]) -> bool:
+        """The target uses all parameters of some nodes of the source, at another place."""
+        names = frozenset().union(*(x.parameters for n in there for x in n.inputs() if x.static))
+        of_target = self.matcher.target
+        used = {_total(self.matcher.bound[name]) for name, p in of_target.parameters.items() if p.uses}
+        of_source = self.matcher.source
+        return bool(names) and all(_total(self.matcher.source_values(of_source.parameters[n])) in used for n in names)
 
     def _other_operand(self, region: Region, distance: float) -> Explained:
         """A value that is equal to one of the source's, where the source takes another one."""
@@ -168,7 +184,7 @@ class Explainer:
         graph = self.matcher.source if of_source else self.matcher.target
         names = sorted(frozenset().union(*(x.parameters for n in nodes for x in n.inputs() if x.static)))
         if names:
-            return tuple(sorted(float(f"{np.abs(values(graph.parameters[n])).sum():.5e}") for n in names))
+            return tuple(sorted(_total(values(graph.parameters[n])) for n in names))
         return tuple(sorted(n.op for n in nodes))
 
     def _source_place(self, region: Region, node: ValueNode) -> str:
@@ -179,7 +195,8 @@ class Explainer:
 
     def _without_proof(self, regions: Sequence[Region], distance: float) -> Explained:
         """The difference where no change was found: what the regions look like."""
-        reason, text = next((r for r in map(_likeness, regions) if r[0]), _likeness(regions[0]))
+        found = [_likeness(r) for r in regions]
+        reason, text = next((f for f in found if f[0] not in ("", "order")), next((f for f in found if f[0]), found[0]))
         first = _first(regions[0].target) or _first(regions[0].uses) or regions[0].target_end
         source = _first(regions[0].source) or regions[0].source_end
         return Explained(Difference(source.place, self.lines(first), reason, text, distance))
@@ -215,6 +232,25 @@ class Lines:
             return False
         of_source = matcher.source_values(matcher.class_of[node].reference).ravel()[positions.ravel()]
         return relative_difference(of_source, matcher.target_values(node).ravel()) <= EXACT
+
+
+def _total(x: np.ndarray) -> float:
+    return float(f"{np.abs(x).sum():.5e}")
+
+
+def _user(node: ValueNode) -> ValueNode:
+    """The node itself, or the one that uses it where it has factors that were written before."""
+    return node.uses[0] if node.op == "affine" and node.args[0].op in PRODUCTS and node.uses else node
+
+
+def _product(node: ValueNode) -> ValueNode | None:
+    """The product that a value is, or is a sum of; None for others."""
+    while node.op not in PRODUCTS:
+        inner = [x for x in node.inputs() if x.dynamic]
+        if node.op not in ("add", *MOVEMENT) or not inner:
+            return None
+        node = max(inner, key=lambda x: (x.op in PRODUCTS, x.number))
+    return node
 
 
 def _stack(node: ValueNode) -> list[str]:

@@ -229,13 +229,13 @@ class Region:
         for node, uses in self._places():
             is_operand = node not in within
             for other in of_source:
-                if not (is_operand or other in outside or computation(node)[0] == computation(other)[0]):
+                if not (is_operand or other in outside or _kind(node) == _kind(other)):
                     continue
                 if other.size != node.size or (other.dtype.kind == "b") != (node.dtype.kind == "b"):
                     continue
                 if node.dynamic != other.dynamic:
                     continue
-                for value in _arranged(self.matcher.source_values(other), node.shape):
+                for value in arranged(self.matcher.source_values(other), node.shape):
                     left -= 1
                     if left < 0:
                         return best
@@ -250,7 +250,8 @@ class Region:
     def cost(self) -> tuple[int, int]:
         """(how many operations one of the programs has alone, how many both have)."""
         of_target, of_source = (
-            Counter(n.op for n in nodes if n.dynamic and n.op not in MOVEMENT) for nodes in (self.target, self.source)
+            Counter(_kind(n) for n in nodes if n.dynamic and n.op not in MOVEMENT)
+            for nodes in (self.target, self.source)
         )
         return (
             sum(((of_target - of_source) + (of_source - of_target)).values()),
@@ -310,6 +311,12 @@ class Region:
         return (x.size == y.size) * (2 * ((x in self.target) == (y in self.source)) + (x.op == y.op) + 1)
 
 
+def _kind(node: ValueNode) -> str:
+    """The operation of a node; one word for those that are each other's with an inverse."""
+    op = computation(node)[0]
+    return {"divide": "multiply", "subtract": "add"}.get(op, op)
+
+
 def _result(node: ValueNode, call: tuple[str, Any, Any]) -> np.ndarray:
     out = evaluate(*call)
     return np.asarray(out[node.output] if isinstance(out, tuple | list) else out)
@@ -352,7 +359,7 @@ def _with_value(node: ValueNode, operand: ValueNode, value: Any) -> Computation:
     return op, args, kwargs
 
 
-def _arranged(x: np.ndarray, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
+def arranged(x: np.ndarray, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
     """An array in the layouts that have a shape."""
     if x.shape == shape:
         yield x

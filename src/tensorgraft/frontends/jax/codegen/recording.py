@@ -18,7 +18,7 @@ from jax.extend import core
 
 from tensorgraft.codegen.recorders.frames import Called
 from tensorgraft.codegen.recorders.recording import Scope, ScopedRecorder
-from tensorgraft.codegen.trace import Place
+from tensorgraft.codegen.trace import SourceLine
 from tensorgraft.frontends.jax import (
     releases,
     rules,  # noqa: F401  (they register themselves)
@@ -218,4 +218,4 @@ def place_of(equation: Any) -> str:
     frames = [(f.file_name, f.line_num) for f in traceback.frames]
     of_user = [(file, line) for file, line in frames if "/site-packages/" not in file and is_users(file)]
     outside = [(file, line) for file, line in frames if not file.startswith(_LIBRARIES)][:1]
-    return Place.of([f"{file.rpartition('/')[2]}:{line}" for file, line in of_user or outside])
+    return SourceLine.of([f"{file.rpartition('/')[2]}:{line}" for file, line in of_user or outside])
