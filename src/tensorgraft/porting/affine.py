@@ -9,12 +9,12 @@ import numpy as np
 
 from tensorgraft.porting.binding import Alternative, Binding, Bound
 from tensorgraft.porting.labels import RANGE, ElementLabels, take
+from tensorgraft.porting.masks import MASKED
 from tensorgraft.porting.nodes import ValueNode
 from tensorgraft.porting.state import State
 from tensorgraft.porting.values import Evaluator, relative_difference
 
 MOST = 5040  # assignments of parameters that are tried at one place
-MASKED = 1e4  # shifts beyond it are masks, which programs write in several ways
 EQUAL = 1e-7  # of the largest: factors are computed in float64 from the same numbers
 
 

@@ -16,6 +16,7 @@ from tensorgraft.porting.comparison import ProgramAtSizes, common, compared, com
 from tensorgraft.porting.graph import ProgramGraph
 from tensorgraft.porting.mapping import Entry, Mapping
 from tensorgraft.porting.matching import UNKNOWN, Matcher
+from tensorgraft.porting.proof import unproved
 from tensorgraft.porting.recognition import Origin, Recognizer
 from tensorgraft.porting.report import PortReport, report_of
 from tensorgraft.transforms.source import source_program
@@ -92,10 +93,7 @@ def port(
     mapping = _mapping(matcher, of_source, of_target)
     _compare(report, mapping, of_source, of_target, weights)
     report.settle()
-    if not report.ok:
-        for name in sorted(matcher.unproved() & mapping.entries.keys()):
-            entry = mapping.entries[name]
-            mapping.entries[name] = replace(entry, expression=None, note=f"not proved: perhaps {entry.steps}")
+    _require_proof(report, mapping, matcher)
     known = {n: w for n, w in of_source.weights.items() if n in of_source.graph.parameters}
     now = {e.target: e.expression(known.__getitem__) for e in mapping if e.expression is not None}
     return Port(mapping, report, now)
@@ -168,9 +166,9 @@ def _mapping(matcher: Matcher, of_source: ProgramAtSizes, of_target: ProgramAtSi
         note = f"{extended} of {node.size} elements are beyond the example" if extended else ""
         if expression is None:
             unknown = int((labels == UNKNOWN).sum())
-            note = (
-                "the example does not use it" if unknown == node.size else f"{unknown} of {node.size} elements unknown"
-            )
+            note = f"{unknown} of {node.size} elements unknown"
+            if unknown == node.size:
+                note = f"nothing that is computed with it is known of {matcher.source.name}"
         entries[name] = Entry(name, node.shape, expression, note)
     used = {s for e in entries.values() for s in e.sources}
     unused = [n for n in of_source.graph.parameters if n not in used]
@@ -179,6 +177,24 @@ def _mapping(matcher: Matcher, of_source: ProgramAtSizes, of_target: ProgramAtSi
     ]
     names = matcher.source.name, matcher.target.name
     return Mapping(entries, unused, ignored, of_source.aliases, of_target.aliases, *names, idle)
+
+
+def _require_proof(report: PortReport, mapping: Mapping, matcher: Matcher) -> None:
+    """Take back the entries that no value proves, unless the results do."""
+    if report.ok and report.comparisons:
+        return
+    found = unproved(matcher)
+    if not report.differences and any(not c.ok for c in report.comparisons if c.what == "results"):  # of all of them
+        found = set(mapping.entries)
+    doubtful = sorted(n for n in found if n in mapping.entries and mapping.entries[n].expression is not None)
+    for name in doubtful:
+        entry = mapping.entries[name]
+        if matcher.hints.get(name) in entry.sources:
+            mapping.entries[name] = replace(entry, note="by a hint, not proved")
+        else:
+            mapping.entries[name] = replace(entry, expression=None, note=f"not proved: perhaps {entry.steps}")
+    if doubtful:
+        report.notes.append(f"{len(doubtful)} parameters are not proved: what they lead to differs, without a reason")
 
 
 def _compare(

@@ -339,14 +339,17 @@ def expected_site(matcher: State, node: ValueNode, blocked: ValueNode) -> ValueN
     known = [c for n, c in matcher.class_of.items() if n.number < blocked.number]
     last = max((c.members[0].number for c in known), default=-1)
     found = []
+    matched = {id(c) for n, c in matcher.class_of.items() if n.number < blocked.number}
     statics = [p for x in node.inputs() if x.static and (p := _print(matcher.target_values(x))) is not None]
     for other in matcher.source.nodes:
         if matcher.used[other] > 0 or not other.dynamic or not any(x.static for x in other.inputs()):
             continue
         of_target = next(x for x in other.inputs() if x.dynamic)
         if of_target.size == blocked.size and _is_of_kind(node, other):
-            found.append((not _has(matcher, other, statics), other.number < last, other.number, of_target))
-    return min(found, key=lambda f: f[:3])[3] if found else None
+            has = _has(matcher, other, statics)
+            is_matched = not has and id(matcher.pool.class_of.get(of_target)) in matched
+            found.append((not has, is_matched, other.number < last, other.number, of_target))
+    return min(found, key=lambda f: f[:4])[4] if found else None
 
 
 def _print(x: np.ndarray) -> np.ndarray | None:

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.hub.recorded.block import leaves, mapped
+from tensorgraft.porting.masks import MASKED
 from tensorgraft.porting.nodes import MOVEMENT, POINTWISE, ValueNode, evaluate
-from tensorgraft.porting.regions import Computation, Modification, Region, arranged, computation, operands
+from tensorgraft.porting.regions import Computation, Modification, RegionPair, arranged, computation, operands
 from tensorgraft.porting.terms import PRODUCTS
-from tensorgraft.porting.values import EXACT, MASKED, Evaluator, relative_difference
+from tensorgraft.porting.values import EXACT, Evaluator, relative_difference
 
 _PADDED = frozenset({"convolution", "reduce_window", "pad"})
 
 
-def changes(region: Region) -> Iterator[Modification]:
+def changes(region: RegionPair) -> Iterator[Modification]:
     """The changes that are tried, the simplest first."""
     matcher = region.matcher
     yield from _other_numbers(region)
@@ -55,7 +56,7 @@ def _takes(node: ValueNode, number: float) -> bool:
     return op in POINTWISE and number in map(_number, leaves([args, kwargs]))
 
 
-def _other_numbers(region: Region) -> Iterator[Modification]:
+def _other_numbers(region: RegionPair) -> Iterator[Modification]:
     """A number of the source in the place of one of the target."""
     nearby = [x for n in region.source for x in operands(n) if x.dynamic and x.op in POINTWISE]
     of_source, of_target = _numbers([*region.source, *nearby]), _numbers(region.target)
@@ -100,7 +101,7 @@ def _with_number(node: ValueNode, number: float, other: float) -> Computation:
     return op, args, kwargs
 
 
-def _reason(region: Region, node: ValueNode, number: float, other: float) -> str:
+def _reason(region: RegionPair, node: ValueNode, number: float, other: float) -> str:
     """The word for a number that differs."""
     op = computation(node)[0]
     if op in ("add", "maximum", "clip") and min(number, other) >= 0 and max(number, other) < 0.05:
@@ -122,7 +123,7 @@ def _reason(region: Region, node: ValueNode, number: float, other: float) -> str
     return _word_of_sum(region, node)
 
 
-def _word_of_sum(region: Region, node: ValueNode) -> str:
+def _word_of_sum(region: RegionPair, node: ValueNode) -> str:
     """The word for a number that is added: to a mask, to a scale, to a product or its bias, or to something else."""
     if _is_of_mask(region, node):
         return "mask"
@@ -140,8 +141,8 @@ def _word_of_sum(region: Region, node: ValueNode) -> str:
     return "offset"
 
 
-def _is_of_mask(region: Region, node: ValueNode) -> bool:
-    """What depends on the node within the region has been masked, or is a mask itself."""
+def _is_of_mask(region: RegionPair, node: ValueNode) -> bool:
+    """The node is a part of a mask: it takes one, or a value within the region that depends on it becomes one."""
     values = region.matcher.target_values
     within = [x for x in operands(node) if x.dynamic and x.size > 1]
     if any(_is_mask(x, values) for x in within):
@@ -157,7 +158,7 @@ def _is_of_mask(region: Region, node: ValueNode) -> bool:
     return False
 
 
-def word_of_constant(region: Region, node: ValueNode) -> str:
+def word_of_constant(region: RegionPair, node: ValueNode) -> str:
     """The word for an array of constants, by what it is computed with and used for; "" where that says nothing."""
     before, waiting = {node}, [node]
     while waiting:
@@ -195,7 +196,7 @@ def _is_count(node: ValueNode, n: int) -> bool:
 # ---- operations ------------------------------------------------------------------------------------------------------
 
 
-def _other_settings(region: Region) -> Iterator[Modification]:
+def _other_settings(region: RegionPair) -> Iterator[Modification]:
     """The static arguments of a source's operation in one of the target of the same name."""
     for node in region.target:
         for other in region.source:
@@ -228,7 +229,7 @@ def _settings(node: ValueNode) -> str:
     return ", ".join([*static, *(f"{k}={v!r}" for k, v in node.kwargs.items())]) or "its defaults"
 
 
-def _other_functions(region: Region) -> Iterator[Modification]:
+def _other_functions(region: RegionPair) -> Iterator[Modification]:
     """A function of the source in the place of one of the target."""
     of_source = {(n.op, repr(n.kwargs)): n for n in region.source if _is_function(n)}
     for node in region.target:
@@ -242,7 +243,7 @@ def _other_functions(region: Region) -> Iterator[Modification]:
                 yield Modification(reason, f"{node.op} here, {other.op} there", {node: (other.op, args, other.kwargs)})
 
 
-def _other_activations(region: Region) -> Iterator[Modification]:
+def _other_activations(region: RegionPair) -> Iterator[Modification]:
     """A known function in the place of another, whichever operations it is written with."""
     for node in region.target:
         operand = next((x for x in node.inputs() if x.dynamic and x not in region.target), None)
@@ -296,7 +297,7 @@ def _is_function(node: ValueNode) -> bool:
 # ---- arrays ----------------------------------------------------------------------------------------------------------
 
 
-def _other_constants(region: Region) -> Iterator[Modification]:
+def _other_constants(region: RegionPair) -> Iterator[Modification]:
     """An array of constants of the source, or its negation, in the place of one of the target: masks, positions."""
     of_source = list(dict.fromkeys(c for n in region.source for c in _constants(n)))
     for constant in dict.fromkeys(c for n in region.target for c in _constants(n)):
@@ -327,7 +328,7 @@ def _like(x: np.ndarray, constant: ValueNode) -> np.ndarray | None:
     return None
 
 
-def _all_constants(region: Region) -> Iterator[Modification]:
+def _all_constants(region: RegionPair) -> Iterator[Modification]:
     """All arrays of constants of the source in the places of the target's: cosines and sines of positions."""
     of_target, of_source = (
         list(dict.fromkeys(c for n in nodes for c in _constants(n) if c.dtype.kind == "f"))
@@ -365,7 +366,7 @@ def _constants(node: ValueNode) -> list[ValueNode]:
     return [x for x in operands(node) if x.value is not None and not x.dynamic and x.size > 1]
 
 
-def _narrower(region: Region) -> Iterator[Modification]:
+def _narrower(region: RegionPair) -> Iterator[Modification]:
     """One of the programs rounds to 16 bits, or to other narrow dtypes."""
     for nodes, in_source in ((region.target, False), (region.source, True)):
         casts = [n for n in nodes if n.op == "astype" and n.dynamic]
@@ -384,7 +385,7 @@ def _is_mask(x: ValueNode, values: Evaluator) -> bool:
     return bool(np.isin(values(x), (0, 1)).all())
 
 
-def word_of_operation(region: Region, node: ValueNode, values: Evaluator) -> tuple[str, float | None]:
+def word_of_operation(region: RegionPair, node: ValueNode, values: Evaluator) -> tuple[str, float | None]:
     """(the word, the number) for an elementwise operation that one of the programs has alone."""
     number = next((v for v in map(_number, leaves([node.args])) if v is not None), None)
     if any(_is_mask(x, values) for x in node.inputs()) or node.op == "where":
@@ -396,7 +397,7 @@ def word_of_operation(region: Region, node: ValueNode, values: Evaluator) -> tup
     return {"gelu": "gelu", "add": "order"}.get(node.op, "operation"), None
 
 
-def _left_out(region: Region, in_source: bool, values: Evaluator) -> Iterator[Modification]:
+def _left_out(region: RegionPair, in_source: bool, values: Evaluator) -> Iterator[Modification]:
     """An operation that the other program has not."""
     where = "there" if in_source else "here"
     for node in region.source if in_source else region.target:
@@ -407,7 +408,7 @@ def _left_out(region: Region, in_source: bool, values: Evaluator) -> Iterator[Mo
         yield Modification(reason, text, {node: None}, in_source)
 
 
-def _exchanged(region: Region) -> Iterator[Modification]:
+def _exchanged(region: RegionPair) -> Iterator[Modification]:
     """The values that a region takes, in the places of each other: gates."""
     groups: dict[Any, list[ValueNode]] = {}
     for n in region.boundary():
@@ -423,10 +424,11 @@ def _exchanged(region: Region) -> Iterator[Modification]:
             if stand and users:
                 reason = word_of_operand(region, list(stand))
                 changed = {n: (computation(n)[0], *_replaced(n, stand)) for n in users}
-                yield Modification(reason, "operands in the places of each other", changed, place=selected(list(stand)))
+                text, place = "operands in the places of each other", selected(list(stand))
+                yield Modification(reason, text, changed, place=place, of_weights=True)
 
 
-def _in_shape(region: Region, x: ValueNode, like: ValueNode) -> Any:
+def _in_shape(region: RegionPair, x: ValueNode, like: ValueNode) -> Any:
     """A value of the target in the shape of another one."""
     return x if x.shape == like.shape else next(arranged(region.value(x), like.shape), x)
 
@@ -451,7 +453,7 @@ def selected(nodes: Sequence[ValueNode]) -> ValueNode | None:
     return cuts[0] if same and len(set(cuts)) == len(cuts) else None
 
 
-def word_of_operand(region: Region, nodes: Sequence[ValueNode]) -> str:
+def word_of_operand(region: RegionPair, nodes: Sequence[ValueNode]) -> str:
     """The word for operands that are other values: gates, where they are weighted by sigmoids."""
     if any(x.op == "gather" or x.static for n in nodes for x in [n, *operands(n)] if not n.dynamic):
         return "offset"
@@ -465,7 +467,7 @@ def word_of_operand(region: Region, nodes: Sequence[ValueNode]) -> str:
     return "gates" if {"sigmoid", "tanh"} <= {n.op for n in near} else "order"
 
 
-def _moved_images(region: Region) -> Iterator[Modification]:
+def _moved_images(region: RegionPair) -> Iterator[Modification]:
     """Zeros that are added at one side and elements that are cut off at the other, left out."""
     for node in region.target:
         if node.op not in ("slice", "pad", "concat") or not node.dynamic:
@@ -482,7 +484,7 @@ def _moved_images(region: Region) -> Iterator[Modification]:
                 yield Modification(reason, text, {node: ("reshape", (x, node.shape), {})})
 
 
-def _without_biases(region: Region) -> Iterator[Modification]:
+def _without_biases(region: RegionPair) -> Iterator[Modification]:
     """Both programs with zeros in the place of what is added to their products: equal then, they differ in where that
     is."""
     shifts = [n.args[2] for n in region.target if n.op == "affine" and n.args[2] is not None]
@@ -494,12 +496,12 @@ def _without_biases(region: Region) -> Iterator[Modification]:
     sums = {_total(matcher.target_values(matcher.target.parameters[n])) for n in of_target}
     in_region = frozenset().union(*(x.parameters for n in region.source for x in n.inputs()))
     of_source = {n for n in in_region if _total(matcher.source_values(matcher.source.parameters[n])) in sums}
-    here = _with_zeros(region.target, of_target, matcher.target_values)
-    there = _with_zeros(region.source, of_source, matcher.source_values)
-    if here and there:
-        last = max(here, key=lambda n: n.number)
+    zeros_of_target = _with_zeros(region.target, of_target, matcher.target_values)
+    zeros_of_source = _with_zeros(region.source, of_source, matcher.source_values)
+    if zeros_of_target and zeros_of_source:
+        last = max(zeros_of_target, key=lambda n: n.number)
         text = f"{', '.join(sorted(of_target))} is added at another place"
-        yield Modification("bias", text, here, others=there, place=last)
+        yield Modification("bias", text, zeros_of_target, others=zeros_of_source, place=last, of_weights=True)
 
 
 def _total(x: np.ndarray) -> float:
@@ -519,7 +521,7 @@ def _with_zeros(
     return found
 
 
-def _other_weights(region: Region) -> Iterator[Modification]:
+def _other_weights(region: RegionPair) -> Iterator[Modification]:
     """A weight that is another one's in the target: a tied head; or that has other values."""
     for node in region.target:
         statics = [x for x in node.inputs() if x.static]
@@ -537,7 +539,9 @@ def _other_weights(region: Region) -> Iterator[Modification]:
             reason = _reason_of_weights(region, node, statics)
             text = f"{names[0]} here, and {names[1]} there"
             first = next((n for n in region.target if n.static and n.op not in MOVEMENT), None)
-            yield Modification(reason, _WEIGHTS[reason] + text, {node: (node.op, args, kwargs)}, place=first)
+            yield Modification(
+                reason, _WEIGHTS[reason] + text, {node: (node.op, args, kwargs)}, place=first, of_weights=True
+            )
 
 
 _WEIGHTS = {
@@ -556,7 +560,7 @@ def _static_ancestors(node: ValueNode) -> Iterator[ValueNode]:
             yield from _static_ancestors(x)
 
 
-def _reason_of_weights(region: Region, node: ValueNode, statics: Sequence[ValueNode]) -> str:
+def _reason_of_weights(region: RegionPair, node: ValueNode, statics: Sequence[ValueNode]) -> str:
     """The word for static operands that differ: rows at other positions, a weight that has another use, or values."""
     differ = [n for x in statics for n in _static_ancestors(x) if n in region.target]
     operations = {n.op for n in differ}

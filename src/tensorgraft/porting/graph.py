@@ -21,6 +21,7 @@ from tensorgraft.codegen.trace import Frame, SourceLine, SourceTrace
 from tensorgraft.codegen.words import WORDS
 from tensorgraft.hub.operations import operations
 from tensorgraft.hub.recorded.block import Block, Var, leaves, mapped, variables
+from tensorgraft.porting.masks import is_mask, known_value
 from tensorgraft.porting.nodes import MOVEMENT, Lazy, ValueNode, evaluate, nodes_of, widened
 
 # What is written as the operations that it is made of: where one program has a layer, the other may have its parts.
@@ -43,6 +44,7 @@ class ProgramGraph:
         self.nodes: list[ValueNode] = []
         self.pieces: dict[ValueNode, list[np.ndarray]] = {}  # channels of products, as they are cut
         self.name = trace.name
+        self.known: dict[ValueNode, np.ndarray | None] = {}  # computed from inputs alone
         self.place = ""
         self._callers: tuple[str, ...] = ()
         self._env: dict[Var, Any] = {}
@@ -357,7 +359,26 @@ def _add(graph: ProgramGraph, result: Var, a: Any, b: Any) -> Any:
     if not (_is_static(b) or (_pending(a) and a.shift is not None and _scalar(b))):
         return None
     core, scale, shift = _parts(a)
+    if scale is None and shift is None and _is_static(b):
+        value = known_value(core, graph.known)
+        if is_mask(value):
+            return graph.static("add", b, graph.constant(value))
+        if core.op == "add":  # of a value that is masked already
+            for x, y in (core.args[:2], core.args[1::-1]):
+                value = known_value(y, graph.known) if type(y) is ValueNode else None
+                if type(x) is ValueNode and x.dynamic and x.shape == core.shape and is_mask(value):
+                    return Lazy(x, None, graph.static("add", b, graph.constant(value)), place=graph.place)
     return Lazy(core, scale, _plus(graph, shift, b), place=graph.place)
+
+
+def _where(graph: ProgramGraph, result: Var, condition: Any, a: Any, b: Any) -> Any:
+    """A selection among parameters and constants by a mask that inputs alone decide."""
+    if type(condition) is not Lazy or Lazy in (type(a), type(b)) or not (_is_static(a) or _is_static(b)):
+        return None
+    value = known_value(graph.node(condition), graph.known)
+    if value is None:
+        return None
+    return graph._new("where", (graph.constant(value), a, b), {}, result.shape, widened(np.dtype(result.dtype)))
 
 
 def _subtract(graph: ProgramGraph, result: Var, a: Any, b: Any) -> Any:
@@ -547,4 +568,5 @@ _RULES: dict[str, Callable[..., Any]] = {
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
     "astype": _astype,
+    "where": _where,
 }

@@ -19,7 +19,7 @@ from tensorgraft.porting import candidates
 from tensorgraft.porting.binding import Alternative
 from tensorgraft.porting.graph import ProgramGraph
 from tensorgraft.porting.labels import RANGE
-from tensorgraft.porting.nodes import MOVEMENT, POINTWISE, ValueNode, evaluate
+from tensorgraft.porting.nodes import ValueNode, evaluate
 from tensorgraft.porting.state import UNKNOWN, State
 from tensorgraft.porting.terms import PRODUCTS
 from tensorgraft.porting.values import ValueClass, fingerprint, orders
@@ -50,6 +50,7 @@ class Divergence:
     target: ValueNode
     source: ValueNode | None
     site: ValueNode | None  # the node of the target that needed it; None for an output
+    explained: bool = False  # a change of the operations makes the values equal
 
 
 @dataclass(eq=False)
@@ -345,6 +346,10 @@ class Matcher(State):
         self._forced[base] = (self.source_values(source).ravel()[positions], value_class, within)
         return base
 
+    def is_forced(self, node: ValueNode) -> bool:
+        """Its value was taken from the source, where the programs differ."""
+        return node in self._forced
+
     def _take_forced(self, node: ValueNode) -> None:
         value, value_class, positions = self._forced[node]
         self.target_values.values[node] = value
@@ -357,22 +362,6 @@ class Matcher(State):
         outputs = self.source.outputs
         self.divergences.append(Divergence(node, outputs[where] if where < len(outputs) else None, None))
         self._given_up.add(node)
-
-    # ---- results ---------------------------------------------------------------------------------------------------
-
-    def unproved(self) -> set[str]:
-        """Parameters that a choice has given, of which no later value shows that it was right: none that depends on it
-        and mixes its elements is equal."""
-        confirmed: set[ValueNode] = set()
-        for node in self.target.nodes:
-            mixes = node.op not in POINTWISE and node.op not in ("affine", "concat", *MOVEMENT)
-            if node.dynamic and mixes and node in self.class_of and node not in self._forced:
-                confirmed |= self._ancestors(node) - {node}
-        found: set[str] = set()
-        for decision in self.decisions:
-            if len(decision.alternatives) > 1 and decision.node not in confirmed:
-                found.update(name for name, _ in decision.applied)
-        return found
 
 
 def _by_shape(x: tuple[int, ...], y: tuple[int, ...]) -> np.ndarray | None:

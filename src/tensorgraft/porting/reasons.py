@@ -15,9 +15,8 @@ import numpy as np
 
 from tensorgraft.porting.changes import changes, selected, word_of_operand, word_of_operation
 from tensorgraft.porting.nodes import MOVEMENT, POINTWISE, ValueNode
-from tensorgraft.porting.regions import KnownValues, Region, computation
+from tensorgraft.porting.regions import RegionPair, StaticArrays, computation
 from tensorgraft.porting.terms import PRODUCTS
-from tensorgraft.porting.values import EXACT, relative_difference
 
 if TYPE_CHECKING:
     from tensorgraft.porting.matching import Divergence, Matcher
@@ -46,8 +45,9 @@ class Explained:
     """A difference, and the operations that one of the programs has alone there, as a signature."""
 
     difference: Difference
-    here: Signature = ()
-    there: Signature = ()
+    of_target: Signature = ()
+    of_source: Signature = ()
+    proves: bool = False  # a change of the operations' settings makes the values equal
 
 
 Signature = tuple[float | str, ...]
@@ -75,9 +75,11 @@ def _reordered(found: Sequence[Explained]) -> Iterator[Difference]:
             continue
         for other in range(k + 1, len(found)):
             f = found[other]
-            if other not in taken and ((e.here and e.here == f.there) or (e.there and e.there == f.here)):
+            if other not in taken and (
+                (e.of_target and e.of_target == f.of_source) or (e.of_source and e.of_source == f.of_target)
+            ):
                 taken.add(other)
-                where = ("earlier here", "there") if e.here else ("later here", "there")
+                where = ("earlier here", "there") if e.of_target else ("later here", "there")
                 text = f"the same operations, {where[0]} than {where[1]}: {e.difference.text}"
                 e = replace(e, difference=replace(e.difference, reason="order", text=text))
                 break
@@ -88,7 +90,7 @@ class Explainer:
     """Finds the reasons of the differences of a search."""
 
     def __init__(self, matcher: Matcher) -> None:
-        self.matcher, self.known = matcher, KnownValues(matcher)
+        self.matcher, self.known = matcher, StaticArrays(matcher)
         self.lines = Lines(matcher)
 
     def __call__(self, divergence: Divergence) -> list[Explained]:
@@ -96,22 +98,24 @@ class Explainer:
         if source is None:
             text = f"nothing of {self.matcher.source.name} corresponds to this {target.op}"
             return [Explained(Difference("", self.lines(target), "", text, float("nan")))]
-        whole = Region(self.known, target, source)
+        whole = RegionPair(self.known, target, source)
         distance = whole.distance()
         if np.isnan(distance) or whole.target == []:
             return [self._without_proof([whole], distance)]
         parts = whole.smallest()
         if len(parts) > 1 and (found := self._proved(whole, distance)) is not None:
+            divergence.explained = found.proves
             return [found]
         out = []
         for part in parts:
-            explained = self._alone(part, distance) or self._proved(part, distance)
+            explained = self._of_one_program(part, distance) or self._proved(part, distance)
             if explained is None and len(parts) == 1 and part is not whole:
                 explained = self._proved(whole, distance)
             out.append(explained or self._without_proof([part, whole], distance))
+        divergence.explained = all(e.proves for e in out)
         return out
 
-    def _proved(self, region: Region, distance: float) -> Explained | None:
+    def _proved(self, region: RegionPair, distance: float) -> Explained | None:
         for k, change in enumerate(changes(region)):
             if k >= MOST_TRIALS:
                 break
@@ -126,20 +130,22 @@ class Explainer:
                 places = self._source_place(region, node), self.lines(node)
                 found = Difference(*places, change.reason, change.text, distance)
             changed = list(change.nodes)
-            here, there = ([], changed) if change.in_source else (changed, [])
-            alone = all(v is None for v in change.nodes.values())
-            return Explained(found, *(self._signature(n, k == 1) if alone else () for k, n in enumerate((here, there))))
+            of_target, of_source = ([], changed) if change.in_source else (changed, [])
+            left_out = all(v is None for v in change.nodes.values())
+            signatures = [self._signature(n, k == 1) if left_out else () for k, n in enumerate((of_target, of_source))]
+            return Explained(found, signatures[0], signatures[1], change.proves)
         return None
 
-    def _alone(self, region: Region, distance: float) -> Explained | None:
+    def _of_one_program(self, region: RegionPair, distance: float) -> Explained | None:
         """A difference that is all that one of the programs computes at a place, or another operand."""
-        here, there = (_computing(nodes) for nodes in (region.target, region.source))
-        if (here and there) or not region.uses:
+        of_target, of_source = (_computing(nodes) for nodes in (region.target, region.source))
+        if (of_target and of_source) or not region.uses:
             return None
-        if not here and not there:
+        is_other = not of_target and region.target_end.op == region.source_end.op not in MOVEMENT
+        if is_other or (not of_target and not of_source):
             return self._other_operand(region, distance)
-        nodes, where = (here, "here") if here else (there, "there")
-        values = self.matcher.target_values if here else self.matcher.source_values
+        nodes, where = (of_target, "here") if of_target else (of_source, "there")
+        values = self.matcher.target_values if of_target else self.matcher.source_values
         pointwise = [n for n in nodes if n.op in POINTWISE and n.dynamic]
         if {computation(n)[0] for n in nodes} & {"reduce_window", "pad", "convolution"}:
             reason = "padding"
@@ -152,24 +158,23 @@ class Explainer:
         text = f"{', '.join(dict.fromkeys(n.op for n in nodes))} {where} alone"
         if reason in ("operation", "") and [n.op for n in nodes] == ["affine"]:
             reason = "scale" if nodes[0].args[2] is None else "bias" if nodes[0].args[1] is None else reason
-        elif there and self._is_used(there):
+        elif of_source and self._is_used(of_source):
             reason, text = "order", text.replace(where, f"at this place {where}")
-        first = nodes[0] if here else _user(region.uses[0])
-        if there and reason == "bias":
+        first = nodes[0] if of_target else _user(region.uses[0])
+        if of_source and reason == "bias":
             first = _product(region.target_end) or first
-        places = nodes[0].place if there else self._source_place(region, first), self.lines(first)
-        signatures = (self._signature(here, False), self._signature(there, True))
+        places = nodes[0].place if of_source else self._source_place(region, first), self.lines(first)
+        signatures = (self._signature(of_target, False), self._signature(of_source, True))
         return Explained(Difference(*places, reason, text, distance), *signatures)
 
-    def _is_used(self, there: Sequence[ValueNode]) -> bool:
+    def _is_used(self, nodes: Sequence[ValueNode]) -> bool:
         """The target uses all parameters of some nodes of the source, at another place."""
-        names = frozenset().union(*(x.parameters for n in there for x in n.inputs() if x.static))
-        of_target = self.matcher.target
-        used = {_total(self.matcher.bound[name]) for name, p in of_target.parameters.items() if p.uses}
-        of_source = self.matcher.source
-        return bool(names) and all(_total(self.matcher.source_values(of_source.parameters[n])) in used for n in names)
+        names = frozenset().union(*(x.parameters for n in nodes for x in n.inputs() if x.static))
+        used = {_total(self.matcher.bound[name]) for name, p in self.matcher.target.parameters.items() if p.uses}
+        values, parameters = self.matcher.source_values, self.matcher.source.parameters
+        return bool(names) and all(_total(values(parameters[n])) in used for n in names)
 
-    def _other_operand(self, region: Region, distance: float) -> Explained:
+    def _other_operand(self, region: RegionPair, distance: float) -> Explained:
         """A value that is equal to one of the source's, where the source takes another one."""
         taken = region.target_end
         reason = word_of_operand(region, [taken])
@@ -187,13 +192,13 @@ class Explainer:
             return tuple(sorted(_total(values(graph.parameters[n])) for n in names))
         return tuple(sorted(n.op for n in nodes))
 
-    def _source_place(self, region: Region, node: ValueNode) -> str:
+    def _source_place(self, region: RegionPair, node: ValueNode) -> str:
         """The line of the source's node of the same operation."""
         op = computation(node)[0]
         first = next((n for n in region.source if computation(n)[0] == op), _first(region.source))
         return region.source_end.place if first is None else first.place
 
-    def _without_proof(self, regions: Sequence[Region], distance: float) -> Explained:
+    def _without_proof(self, regions: Sequence[RegionPair], distance: float) -> Explained:
         """The difference where no change was found: what the regions look like."""
         found = [_likeness(r) for r in regions]
         reason, text = next((f for f in found if f[0] not in ("", "order")), next((f for f in found if f[0]), found[0]))
@@ -208,7 +213,6 @@ class Lines:
 
     def __init__(self, matcher: Matcher) -> None:
         self.matcher = matcher
-        self._replaced = {d.target for d in matcher.divergences}  # by the source's values
         self._at: dict[tuple[str, str], list[ValueNode]] = {}
         for n in matcher.target.nodes:
             if n.dynamic:
@@ -225,13 +229,9 @@ class Lines:
 
     def _is_equal(self, node: ValueNode) -> bool:
         matcher = self.matcher
-        if node not in matcher.class_of or node not in matcher.target_values.values or node in self._replaced:
+        if node not in matcher.class_of or node not in matcher.target_values.values or matcher.is_forced(node):
             return False
-        positions = matcher.positions(node)
-        if positions is None:
-            return False
-        of_source = matcher.source_values(matcher.class_of[node].reference).ravel()[positions.ravel()]
-        return relative_difference(of_source, matcher.target_values(node).ravel()) <= EXACT
+        return matcher.positions(node) is not None
 
 
 def _total(x: np.ndarray) -> float:
@@ -267,10 +267,12 @@ def _first(nodes: Sequence[ValueNode]) -> ValueNode | None:
     return computing[0] if computing else nodes[0] if nodes else None
 
 
-def _likeness(region: Region) -> tuple[str, str]:
+def _likeness(region: RegionPair) -> tuple[str, str]:
     """(a reason, a sentence) where no single change makes the values equal."""
     skipped = ("reshape", "permute_dims", "broadcast_to", "affine")
-    of_target, of_source = (Counter(n.op for n in r if n.op not in skipped) for r in (region.target, region.source))
+    of_target, of_source = (
+        Counter(op for n in r if (op := computation(n)[0]) not in skipped) for r in (region.target, region.source)
+    )
     every = of_target | of_source
     constants = (
         np.asarray(c.value) for n in region.target for c in n.inputs()
@@ -281,8 +283,8 @@ def _likeness(region: Region) -> tuple[str, str]:
         return "rotary", "rotary positions turn other pairs of elements (a likeness, not proved)"
     if every["resize"]:
         return "corners", "an image is resized in another way (a likeness, not proved)"
-    apart = (of_target - of_source) + (of_source - of_target)
-    if every["reduce_window"] and (every["pad"] or not apart["reduce_window"] or apart["divide"] < 2):
+    unmatched = (of_target - of_source) + (of_source - of_target)
+    if every["reduce_window"] and (every["pad"] or not unmatched["reduce_window"] or unmatched["divide"] < 2):
         return "padding", "windows are padded in another way (a likeness, not proved)"
     if every["sigmoid"] and every["tanh"]:
         return "gates", "the gates of a recurrent layer are combined in another way (a likeness, not proved)"

@@ -50,9 +50,15 @@ class Modification:
     in_source: bool = False
     others: Mapping[ValueNode, Computation | None] = field(default_factory=dict)  # of the source, at the same time
     place: ValueNode | None = None  # the node whose line is named, where it is not the first that is changed
+    of_weights: bool = False  # other weights, or operands that other weights may have given
+
+    @property
+    def proves(self) -> bool:
+        """Only the operations' settings are changed: values are equal then for no other reason than these."""
+        return not self.of_weights and all(c is not None or n.op == "astype" for n, c in self.nodes.items())
 
 
-class KnownValues:
+class StaticArrays:
     """Arrays of constants and parameters of both programs, to tell whether the other program has the same."""
 
     def __init__(self, matcher: Matcher) -> None:
@@ -61,7 +67,7 @@ class KnownValues:
         self._found: dict[tuple[ValueNode, bool], bool] = {}
 
     def in_both(self, node: ValueNode, of_source: bool) -> bool:
-        """Whether the other program has an array of these values; True where they are not known."""
+        """The other program has an array of these values; True where they are not known."""
         key = node, of_source
         if key not in self._found:
             self._found[key] = self._search(node, of_source)
@@ -100,12 +106,12 @@ def _without_inputs(nodes: Sequence[ValueNode]) -> dict[int, list[ValueNode]]:
     return by_size
 
 
-class Region:
+class RegionPair:
     """The computations of both programs between equal values and a pair that differs."""
 
     def __init__(
         self,
-        known: KnownValues,
+        known: StaticArrays,
         target_end: ValueNode,
         source_end: ValueNode,
         *,
@@ -153,14 +159,14 @@ class Region:
     def value(self, node: ValueNode) -> np.ndarray:
         """The target's own value of a node."""
         if node not in self._own:
-            inside = set(self.target)
+            within = set(self.target)
 
             def own(x: Any) -> Any:
                 if type(x) is not ValueNode:
                     return x
-                return self.value(x) if x in inside else self.matcher.target_values(x)
+                return self.value(x) if x in within else self.matcher.target_values(x)
 
-            if node not in inside or node.value is not None:
+            if node not in within or node.value is not None:
                 return self.matcher.target_values(node)
             self._own[node] = _result(node, (node.op, *mapped(own, (node.args, node.kwargs))))
         return self._own[node]
@@ -201,7 +207,7 @@ class Region:
         """The dynamic values that the target's region is computed from."""
         return _boundary(self.target)
 
-    def smallest(self, depth: int = 0) -> list[Region]:
+    def smallest(self, depth: int = 0) -> list[RegionPair]:
         """The regions that differ at the ends of which nothing else does: this one where there are none."""
         if not self.target:
             return [self]
@@ -217,7 +223,7 @@ class Region:
                 return [leaf for part in parts for leaf in part.smallest(depth + 1)]
         return [self]
 
-    def _substituted(self) -> Region | None:
+    def _substituted(self) -> RegionPair | None:
         """The region of which the source's end, in the place of the target's, makes the ends of this one equal: the one
         in which the programs' operations have most in common, and of these the smallest."""
         wanted = self.matcher.source_values(self.source_end)
@@ -241,7 +247,7 @@ class Region:
                         return best
                     if self._is_equal_where(node, uses, value, wanted):
                         users = uses or self._users(node)
-                        found = Region(self.known, node, other, is_operand=is_operand, uses=users)
+                        found = RegionPair(self.known, node, other, is_operand=is_operand, uses=users)
                         if (cost := found.cost()) < least:
                             best, least = found, cost
                         break
@@ -286,15 +292,15 @@ class Region:
             return False
         return bool(np.isfinite(x).any()) and next(layouts(x, wanted), None) is not None
 
-    def _operands(self) -> list[Region]:
+    def _operands(self) -> list[RegionPair]:
         """Regions of the operands that differ, where both ends are one operation."""
         a, b = self.target_end, self.source_end
         of_a, of_b = computation(a)[0], computation(b)[0]
         xs, ys = list(operands(a)), list(operands(b))
         if of_a in ("reshape", "permute_dims", "broadcast_to") and not a.static:
-            return [Region(self.known, xs[0], b)] if xs[0] in self.target else []
+            return [RegionPair(self.known, xs[0], b)] if xs[0] in self.target else []
         if of_b in ("reshape", "permute_dims", "broadcast_to") and not b.static:
-            return [Region(self.known, a, ys[0])] if ys[0] in self.source else []
+            return [RegionPair(self.known, a, ys[0])] if ys[0] in self.source else []
         if of_a != of_b or len(xs) != len(ys):
             return []
         if of_a in _COMMUTATIVE and self._likeness(xs[0], ys[0]) + self._likeness(xs[-1], ys[-1]) < (
@@ -304,10 +310,11 @@ class Region:
         pairs = [(x, y) for x, y in zip(xs, ys, strict=True) if x in self.target and y in self.source]
         if len(pairs) < 2 or any(x.size != y.size for x, y in pairs):
             return []
-        return [Region(self.known, x, y) for x, y in pairs]
+        return [RegionPair(self.known, x, y) for x, y in pairs]
 
     def _likeness(self, x: ValueNode, y: ValueNode) -> int:
-        """How much two operands have in common: whether they are equal to the other program's, and their operation."""
+        """A number for what two operands have in common: the size, the operation, being equal to a value of the other
+        program."""
         return (x.size == y.size) * (2 * ((x in self.target) == (y in self.source)) + (x.op == y.op) + 1)
 
 

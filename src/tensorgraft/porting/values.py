@@ -10,10 +10,10 @@ import numpy as np
 
 from tensorgraft.hub.recorded.block import mapped
 from tensorgraft.porting.graph import ProgramGraph
+from tensorgraft.porting.masks import MASKED
 from tensorgraft.porting.nodes import ValueNode, evaluate
 
 TOLERANCE = 3e-7  # of the largest value: tables are computed in float32 in one program and in float64 in the other
-MASKED = 1e4  # what is larger, among smaller values, has been masked
 EXACT = 1e-8  # where both compute the same in float64
 
 
@@ -76,7 +76,7 @@ def fingerprint(x: np.ndarray) -> np.ndarray | None:
 
 
 def masked(x: np.ndarray) -> np.ndarray:
-    """Which elements a mask has made so large that the others would be lost among their rounding."""
+    """Tell the elements that a mask has made so large that the others are lost among their rounding."""
     if x.dtype.kind != "f":
         return np.zeros(x.shape, bool)
     with np.errstate(all="ignore"):
