@@ -41,6 +41,7 @@ FRONT_ENDS = " ".join(
         *TORCH,
         *ARRAYS,
         "array_api frontends.array_api.extensions frontends.jax frontends.jax.interop frontends.tensorflow",
+        "frontends.onnx",
     ]
 )
 # A layer -> what it may import, besides itself; what is built on what, from below. "a()" is the package's own __init__,
@@ -79,6 +80,7 @@ LAYERS = {
     "frontends.jax.interop": f"{UNDER_FRONT_ENDS} frontends.jax frontends.torch.core",
     **dict.fromkeys(["frontends.jax.among_tensors", "frontends.jax.among_keras"], "frontends.jax.interop"),
     "frontends.tensorflow": "errors interrupts hub precision compiled codegen",
+    "frontends.onnx": "errors importing hub compiled codegen",
     "random": "frontends.array_api.extensions",
     "devices": "hub storage frontends.torch.core",
     "updates": f"hub arrays {FRONT_ENDS}",
@@ -88,11 +90,12 @@ LAYERS = {
     "transforms": f"{UNDER_FRONT_ENDS} codegen {FRONT_ENDS} frontends.array_api frontends.torch.codegen"
     " frontends.array_api.codegen",
     "porting": "errors files hub codegen transforms",
+    "exporting": "errors files importing hub arrays codegen frontends.tensorflow transforms",
     "nn": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api random transforms",
     "operators": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api random transforms",
     "parallel": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} devices",
-    "()": " ".join(["errors hub precision quantization() random devices updates transforms porting nn operators",
-                    "parallel array_api backends() frontends.torch frontends.array_api.extensions"]),
+    "()": " ".join(["errors hub precision quantization() random devices updates transforms porting exporting nn",
+                    "operators parallel array_api backends() frontends.torch frontends.array_api.extensions"]),
     "cli": "errors files private importing hub porting frontends.torch_entry frontends.torch.device frontends.torch"
     " frontends.tensorflow array_api transforms ()",
     # by name: PyTorch's import loads the front end, and the command in processes that `tensorgraft run` has started
@@ -102,6 +105,7 @@ LAYERS = {
 # Backends are entry points, those of this package as those of others: names in a table.
 ENTRY_POINTS = {
     "hub.registry": "backends", "codegen.targets": "codegen.targets", "codegen.styles": "codegen.styles",
+    "exporting.formats": "exporting.formats",
 }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from tensorgraft.codegen.words import WORDS
 from tensorgraft.hub.operations import operations
 from tensorgraft.hub.recorded.block import Block, Var, leaves, mapped, variables
 from tensorgraft.porting.masks import is_mask, known_value
-from tensorgraft.porting.nodes import MOVEMENT, Lazy, ValueNode, evaluate, nodes_of, widened
+from tensorgraft.porting.nodes import MOVEMENT, POINTWISE, Lazy, ValueNode, evaluate, nodes_of, widened
 
 # What is written as the operations that it is made of: where one program has a layer, the other may have its parts.
 EXPANDED = frozenset({
@@ -305,6 +305,11 @@ def _movement(op: str) -> Callable[..., Any]:
             return x
         if type(x) is not Lazy:
             return graph.moved(op, x, *args, shape=result.shape)
+        if op == "slice" and _is_gate(x, args):
+            inner = x.core.args[0]  # a function of channels is one of each piece of them
+            gates = Lazy(*inner.args) if inner.op == "affine" else Lazy(inner)
+            piece = graph.apply("slice", (gates, *args), {}, Var(result.shape, inner.dtype))
+            return graph.apply(x.core.op, (piece, *x.core.args[1:]), x.core.kwargs, result)
         if x.node is not None:
             return Lazy(graph.moved(op, x.node, *args, shape=result.shape))
         shape = np.broadcast_shapes(*(n.shape for n in (x.core, x.scale, x.shift) if n is not None))
@@ -320,6 +325,16 @@ def _movement(op: str) -> Callable[..., Any]:
     return rule
 
 
+def _is_gate(x: Lazy, cut: Sequence[Any]) -> bool:
+    """A function of a product, of which some channels, the last axis, are cut out."""
+    if _pending(x) or x.core.op not in POINTWISE or not x.core.dynamic or len(list(x.core.inputs())) != 1:
+        return False
+    shape = x.core.shape
+    inner = x.core.args[0]
+    changed = [a for a, n in enumerate(shape) if (cut[0][a], cut[1][a]) != (0, n)]
+    return changed == [len(shape) - 1] and type(inner) is ValueNode and inner.shape == shape and inner.op != "input"
+
+
 def _is_static(x: Any) -> bool:
     """It holds parameters, or an array of constants."""
     return type(x) is ValueNode and not x.dynamic and bool(x.parameters)
@@ -327,10 +342,6 @@ def _is_static(x: Any) -> bool:
 
 def _pending(x: Any) -> bool:
     return type(x) is Lazy and x.node is None and (x.scale is not None or x.shift is not None)
-
-
-def _scalar(x: Any) -> bool:
-    return isinstance(x, int | float | np.generic) or (type(x) is ValueNode and x.value is not None and x.size == 1)
 
 
 def _parts(x: Lazy) -> tuple[ValueNode, ValueNode | None, ValueNode | None]:
@@ -356,10 +367,10 @@ def _add(graph: ProgramGraph, result: Var, a: Any, b: Any) -> Any:
             return None
         total = graph.plain("add", (Lazy(x), Lazy(y)), {}, Var(np.broadcast_shapes(x.shape, y.shape), result.dtype))
         return Lazy(total.core, s, _plus(graph, t, v), place=graph.place)
-    if not (_is_static(b) or (_pending(a) and a.shift is not None and _scalar(b))):
+    if not _is_static(b):
         return None
     core, scale, shift = _parts(a)
-    if scale is None and shift is None and _is_static(b):
+    if scale is None and shift is None:
         value = known_value(core, graph.known)
         if is_mask(value):
             return graph.static("add", b, graph.constant(value))
@@ -382,8 +393,8 @@ def _where(graph: ProgramGraph, result: Var, condition: Any, a: Any, b: Any) -> 
 
 
 def _subtract(graph: ProgramGraph, result: Var, a: Any, b: Any) -> Any:
-    if type(a) is Lazy and (_is_static(b) or (_pending(a) and a.shift is not None and _scalar(b))):
-        return _add(graph, result, a, graph.static("negative", b) if type(b) is ValueNode else -b)
+    if type(a) is Lazy and _is_static(b):
+        return _add(graph, result, a, graph.static("negative", b))
     return None
 
 
@@ -392,6 +403,8 @@ def _multiply(graph: ProgramGraph, result: Var, a: Any, b: Any) -> Any:
         a, b = b, a
     if type(a) is not Lazy:
         return None
+    if type(b) is ValueNode and b.size > 1 and _is_zero(b):  # a gate of the first state of a recurrent layer
+        return graph.constant(np.zeros(result.shape, widened(np.dtype(result.dtype))))
     if type(b) is Lazy:
         for x, y in ((a, b), (b, a)):
             if _pending(y) and y.shift is None and not _pending(x):

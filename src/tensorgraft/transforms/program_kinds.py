@@ -31,6 +31,20 @@ def _graft_torch_module(program: Any, onto: str) -> Any:
     return graft_module(program, onto)
 
 
+def is_onnx_model(program: Any) -> bool:
+    """Return True if an ONNX model, or the path of its file."""
+    if isinstance(program, str | os.PathLike):
+        return os.fspath(program).endswith(".onnx")
+    onnx = sys.modules.get("onnx")
+    return onnx is not None and isinstance(program, onnx.ModelProto)
+
+
+def _graft_onnx(program: Any, onto: str) -> Any:
+    from tensorgraft.frontends.onnx import graft_onnx
+
+    return graft_onnx(program, registry.get(onto))
+
+
 def _is_saved_model(program: Any) -> bool:
     """Return True if a SavedModel's folder, or the file of a frozen graph."""
     if not isinstance(program, str | os.PathLike):
@@ -103,6 +117,7 @@ def unknown_program(program: Any, onto: str) -> TypeError:
 # the first that matches is taken
 PROGRAM_KINDS = (
     ProgramKind(_is_torch_module, _graft_torch_module),
+    ProgramKind(is_onnx_model, _graft_onnx),
     ProgramKind(_is_saved_model, _graft_tensorflow),
     ProgramKind(_is_tensorflow_program, _graft_tensorflow),
     ProgramKind(lambda program: callable(program) and not isinstance(program, type), _graft_jax_function),

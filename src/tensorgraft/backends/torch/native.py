@@ -58,6 +58,12 @@ class Part(torch.nn.Module):
             self._buffers[name] = self._buffers[name].view(dtype)  # type: ignore[union-attr]
 
 
+def _attribute_path(name: str) -> str:
+    """Return a path of attributes for a name with dots: a part that every module has as an attribute (`half`, `type`)
+    gets an underscore."""
+    return ".".join(part + "_" if hasattr(Part, part) else part for part in name.split("."))
+
+
 class Module(Part):
     """A program of another framework with its parameters. If it is stateful, a call writes its buffers; if the program
     has training modes of its own, they are those of the submodules."""
@@ -73,13 +79,13 @@ class Module(Part):
     ) -> None:
         super().__init__()
         self._call, self._stateful = call, stateful
-        self._names = [*parameters, *constants]
+        self._paths = {name: _attribute_path(name) for name in (*parameters, *constants)}
         self._modes: dict[str, bool] = getattr(call, "training", {})
-        for path, x in parameters.items():
-            owner, _, last = path.rpartition(".")
+        for name, x in parameters.items():
+            owner, _, last = self._paths[name].rpartition(".")
             self._owner(owner).register_parameter(last, torch.nn.Parameter(x))
-        for path, x in constants.items():
-            owner, _, last = path.rpartition(".")
+        for name, x in constants.items():
+            owner, _, last = self._paths[name].rpartition(".")
             self._owner(owner).register_buffer(last, x)
         for path, description in {"": (name or "Module", ""), **described}.items():
             self._owner(path)._described = description
@@ -100,9 +106,9 @@ class Module(Part):
         buffers = dict(self.named_buffers(remove_duplicate=False))
         state = {**parameters, **buffers}
         if not self._stateful:
-            return self._call({name: state[name] for name in self._names}, *args, **kwargs)
+            return self._call({name: state[path] for name, path in self._paths.items()}, *args, **kwargs)
         # a buffer that is written is not what the backward pass has kept of it
-        values = {name: state[name] if name in parameters else state[name].clone() for name in self._names}
+        values = {n: state[path] if path in parameters else state[path].clone() for n, path in self._paths.items()}
         if self._modes:
             training = {path: self._owner(path).training for path in self._modes}
             results, new_state = self._call.in_modes(training, values, args, kwargs)  # type: ignore[attr-defined]
@@ -110,7 +116,7 @@ class Module(Part):
             results, new_state = self._call(values, *args, **kwargs)
         with torch.no_grad():
             for name, x in new_state.items():
-                state[name].copy_(x)
+                state[self._paths[name]].copy_(x)
         return results
 
     def __prepare_scriptable__(self) -> NoReturn:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tensorgraft.compiled.pure_model import PureModel
 from tensorgraft.frontends.tensorflow.grafted import GraftedGraph, GraphSignature, as_array, value_of, writing
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
@@ -19,25 +20,6 @@ from tensorgraft.hub.recorded.tracing import program_backend
 from tensorgraft.precision import current
 
 Arrays = Mapping[str, Array]
-
-
-class PureModel(NamedTuple):
-    """A model as a pure function: `out, buffers = apply(params, buffers, *args, **kwargs)`. `params` are the variables
-    that are trained, `buffers` the others; names are those of the model, with dots."""
-
-    apply: Callable[..., tuple[Any, dict[str, Array]]]
-    params: dict[str, Array]
-    buffers: dict[str, Array]
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the model with its own values. Raises ValueError where it writes buffers, which only `apply` returns."""
-        out, buffers = self.apply(self.params, self.buffers, *args, **kwargs)
-        written_names = [name for name, x in buffers.items() if x is not self.buffers[name]]
-        if written_names:
-            raise ValueError(
-                f"the model writes {', '.join(written_names)}: call .apply(params, buffers, ...), which returns them"
-            )
-        return out
 
 
 def graft_model(model: Any, xp: Backend) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf import (  # type: ignore[import-untyped]
+from google.protobuf import (
     descriptor_pool,
     message,
     message_factory,

@@ -1,0 +1,277 @@
+"""Rules for `ai.onnx.ml`: linear models, kernel machines, encoders and scalers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.onnx.rule import rule
+from tensorgraft.frontends.onnx.rules.scores import classified, labelled, transformed
+from tensorgraft.hub import dtypes
+
+DOMAIN = "ai.onnx.ml"
+
+
+def _floats(xp: Any, x: Any) -> Any:
+    return x if xp.dtype_of(x) in dtypes.FLOATING else xp.astype(x, dtypes.float32)
+
+
+def _row(xp: Any, values: Any, like: Any) -> Any:
+    return xp.asarray(np.asarray(values, xp.dtype_of(like)))
+
+
+@rule("LinearRegressor", domain=DOMAIN)
+def linear_regressor(
+    xp: Any, x: Any, *, coefficients: tuple[float, ...], intercepts: tuple[float, ...] = (),
+    post_transform: str = "NONE", targets: int = 1,
+) -> Any:  # fmt: skip
+    x = _floats(xp, x)
+    scores = xp.matmul(x, _row(xp, np.reshape(coefficients, (targets, -1)).T, x))
+    if intercepts:
+        scores = xp.add(scores, _row(xp, intercepts, x))
+    return transformed(xp, scores, post_transform)
+
+
+@rule("LinearClassifier", domain=DOMAIN)
+def linear_classifier(
+    xp: Any, x: Any, *, coefficients: tuple[float, ...], intercepts: tuple[float, ...] = (), multi_class: int = 0,
+    classlabels_ints: tuple[int, ...] = (), classlabels_strings: tuple[str, ...] = (), post_transform: str = "NONE",
+) -> Any:  # fmt: skip
+    x = _floats(xp, x)
+    labels: Any = classlabels_ints or classlabels_strings
+    count = len(coefficients) // x.shape[-1]
+    rows = x if len(x.shape) > 1 else xp.expand_dims(x, 0)
+    scores = xp.matmul(rows, _row(xp, np.reshape(coefficients, (count, -1)).T, x))
+    if intercepts:
+        scores = xp.add(scores, _row(xp, intercepts, x))
+    if count > 1:
+        return classified(xp, scores, labels, post_transform, False)
+    return classified(xp, scores, labels, post_transform, True)
+
+
+@rule("Scaler", domain=DOMAIN)
+def scaler(xp: Any, x: Any, *, offset: tuple[float, ...], scale: tuple[float, ...]) -> Any:
+    x = _floats(xp, x)
+    centred = xp.subtract(x, _row(xp, offset, x))
+    return xp.multiply(centred, _row(xp, scale, x))
+
+
+@rule("Normalizer", domain=DOMAIN)
+def normalizer(xp: Any, x: Any, *, norm: str = "MAX") -> Any:
+    x = _floats(xp, x)
+    if norm == "MAX":
+        size = xp.max(xp.abs(x), -1, True)
+    elif norm == "L1":
+        size = xp.sum(xp.abs(x), -1, True)
+    else:
+        size = xp.sqrt(xp.sum(xp.square(x), -1, True))
+    return xp.divide(x, xp.where(xp.equal(size, 0), xp.ones_like(size), size))
+
+
+@rule("Binarizer", domain=DOMAIN)
+def binarizer(xp: Any, x: Any, *, threshold: float = 0.0) -> Any:
+    return xp.astype(xp.greater(x, threshold), xp.dtype_of(x))
+
+
+@rule("Imputer", domain=DOMAIN)
+def imputer(
+    xp: Any, x: Any, *, imputed_value_floats: tuple[float, ...] = (), imputed_value_int64s: tuple[int, ...] = (),
+    replaced_value_float: float = 0.0, replaced_value_int64: int = 0,
+) -> Any:  # fmt: skip
+    if dtypes.is_inexact(xp.dtype_of(x)):
+        values: Any = imputed_value_floats
+        missing = xp.isnan(x) if np.isnan(replaced_value_float) else xp.equal(x, replaced_value_float)
+    else:
+        values, missing = imputed_value_int64s, xp.equal(x, replaced_value_int64)
+    return xp.where(missing, _row(xp, values, x), x)
+
+
+@rule("FeatureVectorizer", domain=DOMAIN)
+def feature_vectorizer(xp: Any, *inputs: Any, inputdimensions: tuple[int, ...] = ()) -> Any:
+    parts = []
+    for i, x in enumerate(inputs):
+        rows = xp.astype(x if len(x.shape) > 1 else xp.expand_dims(x, 0), dtypes.float32)
+        width = inputdimensions[i] if inputdimensions else rows.shape[1]
+        short = width - rows.shape[1]
+        parts.append(xp.pad(rows, 0, [(0, 0, 0), (0, short, 0)]) if short else rows)
+    return xp.concat(parts, axis=1)
+
+
+@rule("OneHotEncoder", domain=DOMAIN)
+def one_hot_encoder(
+    xp: Any, x: Any, *, cats_int64s: tuple[int, ...] = (), cats_strings: tuple[str, ...] = (), zeros: int = 1
+) -> Any:
+    if cats_strings:
+        found = np.asarray(x, object)[..., None] == np.array(cats_strings, object)
+        return xp.asarray(found.astype(np.float32))
+    whole = xp.astype(x, dtypes.int64)
+    hot = xp.equal(xp.expand_dims(whole, -1), xp.asarray(np.array(cats_int64s, np.int64)))
+    return xp.astype(hot, dtypes.float32)
+
+
+KINDS = {"int64s": np.int64, "floats": np.float32, "strings": object, "tensor": None}
+
+
+def _given(attributes: dict[str, Any], prefix: str) -> np.ndarray:
+    for suffix, kind in KINDS.items():
+        values = attributes.get(f"{prefix}_{suffix}")
+        if values is not None and np.size(values):
+            return np.asarray(values, kind)
+    raise ValueError(f"LabelEncoder has no {prefix}")
+
+
+DEFAULTS: dict[str, tuple[str, Any]] = {
+    "i": ("default_int64", -1), "f": ("default_float", -0.0), "O": ("default_string", "_Unused"),
+}  # fmt: skip
+
+
+@rule("LabelEncoder", domain=DOMAIN)
+def label_encoder(xp: Any, x: Any, *, node: Any) -> Any:
+    """Replace keys by values; what is no key by the default. Numbers are searched among sorted keys."""
+    attributes = node.attributes
+    if "classes_strings" in attributes:  # opset 1: strings to their positions, or back
+        names = np.array(attributes["classes_strings"], object)
+        if isinstance(x, np.ndarray) and x.dtype == object:
+            keys, values = names, np.arange(len(names))
+        else:
+            keys, values = np.arange(len(names)), names
+    else:
+        keys, values = _given(attributes, "keys"), _given(attributes, "values")
+    tensor = attributes.get("default_tensor")
+    name, usual = DEFAULTS.get(values.dtype.kind, ("default_int64", -1))
+    default = tensor.ravel()[0] if tensor is not None else attributes.get(name, usual)
+    if keys.dtype == object or values.dtype == object:
+        table = dict(zip(keys.tolist(), values.tolist(), strict=True))
+        host = np.asarray(x if isinstance(x, np.ndarray) else xp.to_numpy(x))
+        found = [table.get(v, default) for v in host.ravel().tolist()]
+        return np.array(found, values.dtype).reshape(host.shape)
+    order = np.argsort(keys, kind="stable")
+    keys, values = keys[order], values[order]
+    dtype = xp.dtype_of(x)
+    at = xp.minimum(xp.searchsorted(xp.asarray(keys.astype(dtype)), x), len(keys) - 1)
+    found = xp.take(xp.asarray(values), at, 0)
+    same = xp.equal(xp.take(xp.asarray(keys.astype(dtype)), at, 0), x)
+    if dtypes.is_inexact(dtype) and np.isnan(keys).any():
+        same = xp.logical_or(same, xp.logical_and(xp.isnan(x), xp.isnan(xp.take(xp.asarray(keys), at, 0))))
+    return xp.where(same, found, xp.full((), default, values.dtype))
+
+
+@rule("CategoryMapper", domain=DOMAIN, host=True)
+def category_mapper(
+    xp: Any, x: Any, *, cats_int64s: tuple[int, ...], cats_strings: tuple[str, ...], default_int64: int = -1,
+    default_string: str = "_Unused",
+) -> Any:  # fmt: skip
+    if x.dtype == object:
+        table: dict[Any, Any] = dict(zip(cats_strings, cats_int64s, strict=True))
+        return np.array([table.get(v, default_int64) for v in x.ravel()], np.int64).reshape(x.shape)
+    table = dict(zip(cats_int64s, cats_strings, strict=True))
+    return np.array([table.get(v, default_string) for v in x.ravel().tolist()], object).reshape(x.shape)
+
+
+@rule("ZipMap", domain=DOMAIN, host=True)
+def zip_map(
+    xp: Any, x: Any, *, classlabels_int64s: tuple[int, ...] = (), classlabels_strings: tuple[str, ...] = ()
+) -> Any:
+    """Return a dictionary a row, of labels and scores."""
+    labels: Any = classlabels_int64s or classlabels_strings
+    rows = x if x.ndim > 1 else x[None]
+    return tuple(dict(zip(labels, map(float, row), strict=True)) for row in rows)
+
+
+@rule("DictVectorizer", domain=DOMAIN, host=True)
+def dict_vectorizer(
+    xp: Any, x: Any, *, int64_vocabulary: tuple[int, ...] = (), string_vocabulary: tuple[str, ...] = ()
+) -> Any:
+    words: Any = int64_vocabulary or string_vocabulary
+    row = [x.get(w, 0) for w in words]
+    return np.array([row], np.int64 if all(isinstance(v, int) for v in row) else np.float32)
+
+
+@rule("CastMap", domain=DOMAIN, host=True)
+def cast_map(xp: Any, x: Any, *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: int = 1) -> Any:
+    kind: Any = {"TO_FLOAT": np.float32, "TO_INT64": np.int64, "TO_STRING": object}[cast_to]
+    keys = sorted(x)
+    if map_form == "DENSE":
+        return np.array([[x[k] for k in keys]]).astype(kind)
+    row = np.zeros((1, max_map), kind)
+    row[0, keys] = [x[k] for k in keys]
+    return row
+
+
+# ---- kernel machines -------------------------------------------------------------------------------------------------
+
+
+def _kernel(xp: Any, x: Any, support: np.ndarray, kind: str, parameters: tuple[float, ...]) -> Any:
+    """Return the kernel of rows of x (N, F) and of support vectors (M, F): (N, M)."""
+    gamma, coefficient, degree = (*parameters, 0.0, 0.0, 3.0)[:3] if parameters else (0.0, 0.0, 3.0)
+    vectors = _row(xp, support, x)
+    if kind == "RBF":
+        difference = xp.subtract(xp.expand_dims(x, 1), vectors)
+        return xp.exp(xp.multiply(xp.sum(xp.square(difference), -1), -gamma))
+    product = xp.matmul(x, xp.matrix_transpose(vectors))
+    if kind == "LINEAR":
+        return product
+    scaled = xp.add(xp.multiply(product, gamma), coefficient)
+    return xp.pow(scaled, degree) if kind == "POLY" else xp.tanh(scaled)
+
+
+@rule("SVMRegressor", domain=DOMAIN)
+def svm_regressor(
+    xp: Any, x: Any, *, coefficients: tuple[float, ...], kernel_params: tuple[float, ...] = (),
+    kernel_type: str = "LINEAR", n_supports: int = 0, one_class: int = 0, post_transform: str = "NONE",
+    rho: tuple[float, ...] = (0.0,), support_vectors: tuple[float, ...] = (),
+) -> Any:  # fmt: skip
+    x = _floats(xp, x)
+    if n_supports:
+        kernel = _kernel(xp, x, np.reshape(support_vectors, (n_supports, -1)), kernel_type, kernel_params)
+        scores = xp.matmul(kernel, _row(xp, np.reshape(coefficients, (-1, 1)), x))
+    else:
+        scores = _kernel(xp, x, np.reshape(coefficients, (1, -1)), "LINEAR", ())
+    scores = xp.add(scores, float(rho[0]))
+    if one_class:
+        scores = xp.where(xp.greater(scores, 0), xp.ones_like(scores), xp.full_like(scores, -1))
+    return transformed(xp, scores, post_transform)
+
+
+@rule("SVMClassifier", domain=DOMAIN)
+def svm_classifier(
+    xp: Any, x: Any, *, classlabels_ints: tuple[int, ...] = (), classlabels_strings: tuple[str, ...] = (),
+    coefficients: tuple[float, ...], kernel_params: tuple[float, ...] = (), kernel_type: str = "LINEAR",
+    post_transform: str = "NONE", prob_a: tuple[float, ...] = (), prob_b: tuple[float, ...] = (),
+    rho: tuple[float, ...], support_vectors: tuple[float, ...] = (), vectors_per_class: tuple[int, ...] = (),
+) -> Any:  # fmt: skip
+    """Each pair of classes has a machine; the class that wins most of them is the label."""
+    x = _floats(xp, x)
+    labels: Any = classlabels_ints or classlabels_strings
+    if not vectors_per_class:
+        scores = xp.matmul(x, _row(xp, np.reshape(coefficients, (len(labels), -1)).T, x))
+        return classified(xp, xp.add(scores, float(rho[0])), labels, post_transform, False)
+    if prob_a:
+        raise NotImplementedError("probabilities of a kernel machine (prob_a, prob_b) are not computed here")
+    count, total = len(vectors_per_class), sum(vectors_per_class)
+    kernel = _kernel(xp, x, np.reshape(support_vectors, (total, -1)), kernel_type, kernel_params)
+    alphas = np.reshape(coefficients, (count - 1, total))
+    starts = np.concatenate([[0], np.cumsum(vectors_per_class)])
+    columns, wins = [], []
+    pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
+    for k, (i, j) in enumerate(pairs):
+        weights = np.zeros(total)
+        weights[starts[i] : starts[i + 1]] = alphas[j - 1, starts[i] : starts[i + 1]]
+        weights[starts[j] : starts[j + 1]] = alphas[i, starts[j] : starts[j + 1]]
+        columns.append(xp.add(xp.matmul(kernel, _row(xp, weights, x)), float(rho[k])))
+        wins.append(xp.greater(columns[-1], 0))
+    votes = []
+    for c in range(count):
+        parts = [
+            xp.astype(w if i == c else xp.logical_not(w), dtypes.float32)
+            for w, (i, j) in zip(wins, pairs, strict=True)
+            if c in (i, j)
+        ]
+        votes.append(xp.sum(xp.stack(parts, axis=0), 0))
+    scores = xp.stack(columns, axis=1)
+    if count == 2:
+        scores = xp.concat([xp.negative(scores), scores], axis=1) if len(pairs) == 1 else scores
+        scores = xp.flip(scores, (1,))
+    label = labelled(xp, xp.argmax(xp.stack(votes, axis=1), 1), labels)
+    return [label, transformed(xp, scores, post_transform)]

@@ -1,0 +1,152 @@
+"""Rules for reductions, scans, sorting and softmax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.frontends.onnx.rule import rule
+from tensorgraft.frontends.onnx.rules.shape import axes_of
+from tensorgraft.hub import dtypes
+
+
+def _log_sum(xp: Any, x: Any, axes: Any, keepdims: bool) -> Any:
+    return xp.log(xp.sum(x, axes, keepdims))
+
+
+def _mean(xp: Any, x: Any, axes: Any, keepdims: bool) -> Any:
+    if dtypes.is_inexact(xp.dtype_of(x)):
+        return xp.mean(x, axes, keepdims)
+    return xp.integer_floor_divide(xp.sum(x, axes, keepdims), math.prod(x.shape[a] for a in axes))
+
+
+def _logsumexp(xp: Any, x: Any, axes: Any, keepdims: bool) -> Any:
+    return xp.logsumexp(x, axes, keepdims) if axes else x
+
+
+REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "ReduceSum": lambda xp, x, axes, keep: xp.sum(x, axes, keep),
+    "ReduceProd": lambda xp, x, axes, keep: xp.prod(x, axes, keep),
+    "ReduceMax": lambda xp, x, axes, keep: xp.max(x, axes, keep),
+    "ReduceMin": lambda xp, x, axes, keep: xp.min(x, axes, keep),
+    "ReduceMean": _mean,
+    "ReduceL1": lambda xp, x, axes, keep: xp.sum(xp.abs(x), axes, keep),
+    "ReduceL2": lambda xp, x, axes, keep: xp.sqrt(xp.sum(xp.square(x), axes, keep)),
+    "ReduceSumSquare": lambda xp, x, axes, keep: xp.sum(xp.square(x), axes, keep),
+    "ReduceLogSum": _log_sum,
+    "ReduceLogSumExp": _logsumexp,
+}
+
+
+def _reduction(reduce: Callable[..., Any]) -> Callable[..., Any]:
+    def fn(xp: Any, data: Any, axes: Any = None, *, keepdims: int, noop_with_empty_axes: int = 0) -> Any:
+        rank = len(data.shape)
+        if axes is not None and np.size(axes):
+            along = axes_of(axes, rank)
+        else:
+            along = () if noop_with_empty_axes else tuple(range(rank))
+        return reduce(xp, data, along, bool(keepdims))
+
+    return fn
+
+
+for _op, _reduce in REDUCTIONS.items():
+    rule(_op, known=("axes",))(_reduction(_reduce))
+
+
+def _arg(name: str) -> Callable[..., Any]:
+    def fn(xp: Any, x: Any, *, axis: int, keepdims: int, select_last_index: int = 0) -> Any:
+        axis = axes_of(axis, len(x.shape))[0]
+        if not select_last_index:
+            return getattr(xp, name)(x, axis, bool(keepdims))
+        at = getattr(xp, name)(xp.flip(x, (axis,)), axis, bool(keepdims))
+        return xp.subtract(x.shape[axis] - 1, at)
+
+    return fn
+
+
+rule("ArgMax")(_arg("argmax"))
+rule("ArgMin")(_arg("argmin"))
+
+
+def _scan(name: str, identity: int) -> Callable[..., Any]:
+    def fn(xp: Any, x: Any, axis: Any, *, exclusive: int, reverse: int) -> Any:
+        along = axes_of(axis, len(x.shape))[0]
+        x = xp.flip(x, (along,)) if reverse else x
+        if exclusive:
+            config = [(1, -1, 0) if i == along else (0, 0, 0) for i in range(len(x.shape))]
+            x = xp.pad(x, identity, config)
+        x = getattr(xp, name)(x, axis=along)
+        return xp.flip(x, (along,)) if reverse else x
+
+    return fn
+
+
+rule("CumSum", known=("axis",))(_scan("cumsum", 0))
+rule("CumProd", known=("axis",))(_scan("cumprod", 1))
+
+
+@rule("TopK", known=("k",))
+def top_k(xp: Any, x: Any, k: Any, *, axis: int, largest: int = 1, sorted_: int = 1) -> Any:
+    n = int(np.reshape(k, ()))
+    if n > x.shape[axis]:
+        raise ValueError(f"k is {n}, axis {axis} of {tuple(x.shape)} has fewer elements")
+    if largest:  # of equal values the first, which is not what a descending stable sort takes first
+        return list(xp.top_k(x, n, axis, True))
+    values, at = xp.sort_with_indices(x, axis)
+    return [xp.take_slice(values, axis, 0, n), xp.take_slice(at, axis, 0, n)]
+
+
+def _softmax(name: str) -> Callable[..., Any]:
+    def fn(xp: Any, x: Any, *, axis: int, opset: int) -> Any:
+        if opset >= 13:
+            return getattr(xp, name)(x, axis)
+        rows = xp.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))) if axis else x
+        if not axis:
+            rows = xp.reshape(x, (1, math.prod(x.shape)))
+        return xp.reshape(getattr(xp, name)(rows, 1), tuple(x.shape))
+
+    return fn
+
+
+rule("Softmax")(_softmax("softmax"))
+rule("LogSoftmax")(_softmax("log_softmax"))
+
+
+@rule("Hardmax")
+def hardmax(xp: Any, x: Any, *, axis: int, opset: int) -> Any:
+    shape = tuple(x.shape)
+    if opset < 13:
+        x, axis = xp.reshape(x, (math.prod(shape[:axis]), math.prod(shape[axis:]))), 1
+    axis %= len(x.shape)
+    hot = xp.one_hot(xp.argmax(x, axis), x.shape[axis], xp.dtype_of(x))
+    return xp.reshape(xp.moveaxis(hot, -1, axis), shape)
+
+
+@rule("LpNormalization")
+def lp_normalization(xp: Any, x: Any, *, axis: int, p: int) -> Any:
+    norm = xp.sum(xp.abs(x), axis, True) if p == 1 else xp.sqrt(xp.sum(xp.square(x), axis, True))
+    is_zero = xp.equal(norm, 0)
+    return xp.where(is_zero, xp.zeros_like(x), xp.divide(x, xp.where(is_zero, xp.ones_like(norm), norm)))
+
+
+@rule("GlobalLpPool")
+def global_lp_pool(xp: Any, x: Any, *, p: int = 2) -> Any:
+    return _lp_norm(xp, x, tuple(range(2, len(x.shape))), p)
+
+
+def _lp_norm(xp: Any, x: Any, axes: tuple[int, ...], p: int) -> Any:
+    return xp.pow(xp.sum(xp.pow(xp.abs(x), p), axes, True), 1 / p)
+
+
+@rule("GlobalAveragePool")
+def global_average_pool(xp: Any, x: Any) -> Any:
+    return xp.mean(x, tuple(range(2, len(x.shape))), True)
+
+
+@rule("GlobalMaxPool")
+def global_max_pool(xp: Any, x: Any) -> Any:
+    return xp.max(x, tuple(range(2, len(x.shape))), True)

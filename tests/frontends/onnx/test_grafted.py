@@ -1,0 +1,265 @@
+"""ONNX models on each backend: values, weights, gradients, compiled calls, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnx
+import pytest
+import tensorflow as tf
+import torch
+from onnx import helper
+from tests.frontends.onnx.models import BOOL, FLOAT, INT64, branching, flattened, looping, model, perceptron
+
+import tensorgraft as tg
+from tensorgraft.errors import TracedValueError
+from tensorgraft.frontends.onnx.planning import UnsupportedOperatorError
+from tensorgraft.frontends.onnx.reading import InvalidModelError
+
+ONTO = ("numpy", "jax", "torch", "tensorflow")
+
+
+def native(x: Any, onto: str) -> Any:
+    if isinstance(x, np.ndarray):
+        return {"torch": torch.from_numpy, "jax": jnp.asarray, "tensorflow": tf.constant}.get(onto, np.asarray)(x)
+    return x
+
+
+def called(program: Any, onto: str, *args: Any, **kwargs: Any) -> Any:
+    out = tg.graft(program, onto=onto)(*(native(a, onto) for a in args), **kwargs)
+    return [to_numpy(x) for x in out] if isinstance(out, tuple | list) else to_numpy(out)
+
+
+def to_numpy(x: Any) -> np.ndarray:
+    return x.detach().numpy() if isinstance(x, torch.Tensor) else np.asarray(x)
+
+
+def jitted(net: Any) -> Any:
+    pure = tg.graft(net, onto="jax")
+    return jax.jit(lambda *args: pure(*args))
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(1).normal(size=shape).astype(np.float32)
+
+
+def by_hand(x: np.ndarray) -> np.ndarray:
+    w1, b1, w2 = (onnx.numpy_helper.to_array(t) for t in perceptron().graph.initializer)
+    return np.maximum(x @ w1 + b1, 0) @ w2
+
+
+@pytest.mark.parametrize("onto", ONTO)
+def test_values_and_sizes(onto: str, tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    onnx.save(perceptron(), path)
+    for n in (4, 1):
+        x = numbers(n, 3)
+        np.testing.assert_allclose(called(path, onto, x), by_hand(x), rtol=1e-5, atol=1e-6)
+    x = numbers(2, 3, 2)
+    np.testing.assert_array_equal(called(flattened(), onto, x), x.reshape(2, 6))
+
+
+def test_weights_have_the_names_of_the_model() -> None:
+    pure = tg.graft(perceptron(), onto="jax")
+    assert set(pure.params) == {"layers.0.weight", "layers.0.bias", "onnx::MatMul_7"}
+    module = tg.graft(perceptron(), onto="torch")
+    assert {n: tuple(p.shape) for n, p in module.named_parameters()} == {
+        "layers.0.weight": (3, 5), "layers.0.bias": (5,), "onnx.MatMul_7": (5, 2),
+    }  # fmt: skip
+    variables = tg.graft(perceptron(), onto="tensorflow").trainable_variables
+    assert sorted(tuple(v.shape) for v in variables) == [(3, 5), (5,), (5, 2)]
+
+
+def test_numbers_of_one_element_and_statistics_are_not_trained() -> None:
+    nodes = [
+        helper.make_node("Mul", ["x", "half"], ["a"]),
+        helper.make_node("BatchNormalization", ["a", "scale", "shift", "mean", "variance"], ["y"]),
+    ]
+    weights = {n: np.ones(2, np.float32) for n in ("scale", "shift", "mean", "variance")}
+    weights["half"] = np.array(0.5, np.float32)
+    net = model(nodes, {"x": (FLOAT, ["n", 2])}, {"y": (FLOAT, ["n", 2])}, weights)
+    module = tg.graft(net, onto="torch")
+    assert {n for n, _ in module.named_parameters()} == {"scale", "shift"}
+    assert {n for n, _ in module.named_buffers()} == {"mean", "variance", "half_"}  # modules have `half`
+
+
+def test_gradients_are_those_of_the_same_network_in_pytorch() -> None:
+    x = numbers(4, 3)
+    weights = {t.name: torch.tensor(onnx.numpy_helper.to_array(t), requires_grad=True)
+               for t in perceptron().graph.initializer}  # fmt: skip
+    w1, b1, w2 = weights.values()
+    (torch.relu(torch.from_numpy(x) @ w1 + b1) @ w2).square().sum().backward()
+
+    module = tg.graft(perceptron(), onto="torch")
+    module(torch.from_numpy(x)).square().sum().backward()
+    for p, w in zip(module.parameters(), weights.values(), strict=True):
+        torch.testing.assert_close(p.grad, w.grad)
+
+    apply, params, buffers = tg.graft(perceptron(), onto="jax")
+    gradients = jax.jit(jax.grad(lambda p: jnp.square(apply(p, buffers, jnp.asarray(x))[0]).sum()))(params)
+    for name, w in weights.items():
+        np.testing.assert_allclose(gradients[name], w.grad, rtol=1e-5)
+
+    net = tg.graft(perceptron(), onto="tensorflow")
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.square(net(tf.constant(x))))
+    for v, g in zip(net.trainable_variables, tape.gradient(loss, net.trainable_variables), strict=True):
+        wanted = next(w.grad for w in weights.values() if tuple(w.shape) == tuple(v.shape))
+        np.testing.assert_allclose(g, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("onto", ONTO)
+def test_branches_and_loops_read_values(onto: str) -> None:
+    for x in (numbers(3), -np.abs(numbers(3))):
+        np.testing.assert_allclose(called(branching(), onto, x), x + 1 if x.sum() > 0 else x - 1)
+    x = np.ones(3, np.float32)
+    np.testing.assert_array_equal(called(looping(None), onto, x), x * 64)  # 3 * 64 is the first over 100
+    np.testing.assert_array_equal(called(looping(2), onto, x), x * 4)
+
+
+def test_branches_and_loops_in_compiled_functions() -> None:
+    for net in (branching(), looping(None), looping(2), looping(50)):
+        for x in (np.ones(3, np.float32), -np.ones(3, np.float32) / 4):
+            if "Loop" in str(net) and x[0] < 0 and not any(t.name == "trips" for t in net.graph.initializer):
+                continue  # it would not end
+            wanted = called(net, "numpy", x)
+            np.testing.assert_allclose(jitted(net)(jnp.asarray(x)), wanted)
+            graph = tf.function(tg.graft(net, onto="tensorflow"))
+            np.testing.assert_allclose(graph(tf.constant(x)), wanted)
+
+
+def test_a_saved_function_needs_no_onnx(tmp_path: Path) -> None:
+    net = tg.graft(perceptron(), onto="numpy")
+    x = numbers(4, 3)
+    wanted = net(x)
+    net.save(tmp_path)
+    np.testing.assert_array_equal(tg.load(tmp_path)(x), wanted)
+
+
+def test_external_data_is_read_from_the_folder_alone(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    net = perceptron()
+    onnx.save(net, path, save_as_external_data=True, location="data.bin", size_threshold=0)
+    x = numbers(2, 3)
+    np.testing.assert_allclose(called(path, "numpy", x), by_hand(x), rtol=1e-5)
+
+    data = tmp_path / "data.bin"
+    content = data.read_bytes()
+    data.write_bytes(content[:-4])
+    with pytest.raises(InvalidModelError, match=r"net\.onnx.*onnx::MatMul_7.*takes 40 bytes"):
+        tg.graft(path, onto="numpy")
+    data.unlink()
+    with pytest.raises(FileNotFoundError, match=r"data\.bin"):
+        tg.graft(path, onto="numpy")
+    elsewhere = tmp_path / "models"
+    elsewhere.mkdir()
+    data.write_bytes(content)
+    outside = onnx.load(path, load_external_data=False)
+    for t in outside.graph.initializer:
+        next(e for e in t.external_data if e.key == "location").value = "../data.bin"
+    (elsewhere / "net.onnx").write_bytes(outside.SerializeToString())
+    with pytest.raises(InvalidModelError, match="not in the model's folder"):
+        tg.graft(elsewhere / "net.onnx", onto="numpy")
+
+
+def test_arguments_are_checked_against_the_inputs() -> None:
+    net = tg.graft(perceptron(), onto="numpy")
+    with pytest.raises(TypeError, match=r"'x'.*x: float32\(batch, 3\).*is float64\(4, 3\)"):
+        net(numbers(4, 3).astype(np.float64))
+    with pytest.raises(ValueError, match=r"has shape \(4, 2\)"):
+        net(numbers(4, 2))
+    with pytest.raises(TypeError, match="lacks its input 'x'"):
+        net()
+    with pytest.raises(TypeError, match="'z' that it does not have"):
+        net(z=numbers(4, 3))
+    two = model(
+        [helper.make_node("Add", ["a", "b"], ["y"])], {"a": (FLOAT, ["n"]), "b": (FLOAT, ["n"])}, {"y": (FLOAT, ["n"])}
+    )
+    with pytest.raises(ValueError, match="'n' is 3 in 'a'"):
+        tg.graft(two, onto="numpy")(numbers(3), numbers(4))
+
+
+def test_what_is_not_known_is_refused_before_anything_is_run(tmp_path: Path) -> None:
+    def net(op: str, domain: str = "", opset: int = 20) -> Any:
+        nodes = [helper.make_node(op, ["x"], ["y"], name="the_node", domain=domain)]
+        domains = {domain: 1} if domain else {}
+        return model(nodes, {"x": (FLOAT, [2])}, {"y": (FLOAT, [2])}, opset=opset, domains=domains)
+
+    with pytest.raises(UnsupportedOperatorError, match=r"acme\.Frobnicate 'the_node'(.|\n)*make_function"):
+        tg.graft(net("Frobnicate", "acme"), onto="numpy")
+    with pytest.raises(UnsupportedOperatorError, match=r"Frobnicate 'the_node'.*does not know it"):
+        tg.graft(net("Frobnicate"), onto="numpy")
+    with pytest.raises(InvalidModelError, match=r"opset 99.*install a newer onnx"):
+        tg.graft(net("Relu", opset=99), onto="numpy")
+    with pytest.raises(FileNotFoundError):
+        tg.graft(tmp_path / "none.onnx", onto="numpy")
+    (tmp_path / "no.onnx").write_bytes(b"\x00\x01 no model")
+    with pytest.raises(InvalidModelError, match=r"no\.onnx"):
+        tg.graft(tmp_path / "no.onnx", onto="numpy")
+    unordered = perceptron()
+    unordered.graph.node.reverse()
+    with pytest.raises(InvalidModelError, match="reads 'c', which is no input"):
+        tg.graft(unordered, onto="numpy")
+
+
+def test_a_function_of_the_model_is_taken_as_it_is() -> None:
+    double = helper.make_function(
+        "acme", "Scale", ["x"], ["y"],
+        [_with_reference(helper.make_node("Constant", [], ["c"]), "value_float", "factor"),
+         helper.make_node("Mul", ["x", "c"], ["y"])],
+        [helper.make_opsetid("", 20)], ["factor"],
+    )  # fmt: skip
+    nodes = [helper.make_node("Scale", ["x"], ["y"], domain="acme", factor=3.0)]
+    net = model(nodes, {"x": (FLOAT, [2])}, {"y": (FLOAT, [2])}, functions=[double], domains={"acme": 1})
+    for onto in ONTO:
+        np.testing.assert_array_equal(called(net, onto, np.ones(2, np.float32)), [3, 3])
+
+
+def _with_reference(node: Any, name: str, reference: str) -> Any:
+    node.attribute.append(onnx.AttributeProto(name=name, ref_attr_name=reference, type=onnx.AttributeProto.FLOAT))
+    return node
+
+
+def test_shapes_that_depend_on_values_are_errors_in_compiled_functions() -> None:
+    net = model([helper.make_node("NonZero", ["x"], ["y"])], {"x": (FLOAT, [3])}, {"y": (INT64, [1, "n"])})
+    x = np.array([0, 2, 3], np.float32)
+    for onto in ONTO:
+        np.testing.assert_array_equal(called(net, onto, x), [[1, 2]])
+    with pytest.raises(TracedValueError):
+        jitted(net)(jnp.asarray(x))
+    nodes = [helper.make_node("Expand", ["x", "shape"], ["y"])]
+    given = model(nodes, {"x": (FLOAT, [1]), "shape": (INT64, [1])}, {"y": (FLOAT, ["n"])})
+    for onto in ONTO:
+        assert called(given, onto, np.ones(1, np.float32), np.array([3])).shape == (3,)
+    with pytest.raises(TracedValueError, match="'shape', which a compiled program computes only later"):
+        jitted(given)(jnp.ones(1), jnp.array([3]))
+
+
+def test_random_numbers_come_from_the_seed_of_the_call() -> None:
+    nodes = [helper.make_node("RandomNormalLike", ["x"], ["y"])]
+    net = model(nodes, {"x": (FLOAT, [8])}, {"y": (FLOAT, [8])})
+    x = np.zeros(8, np.float32)
+    first = called(net, "numpy", x, seed=3)
+    for onto in ONTO:
+        np.testing.assert_allclose(called(net, onto, x, seed=3), first, rtol=1e-5)
+        assert not np.array_equal(called(net, onto, x), called(net, onto, x))
+    with pytest.raises(TracedValueError, match="pass seed="):
+        jitted(net)(jnp.asarray(x))
+
+
+def test_results_have_memory_of_their_own() -> None:
+    net = model([helper.make_node("Identity", ["x"], ["y"])], {"x": (FLOAT, [2])}, {"y": (FLOAT, [2])})
+    x = torch.ones(2)
+    tg.graft(net, onto="torch")(x).zero_()
+    assert x.tolist() == [1, 1]
+    returned = model(
+        [helper.make_node("Identity", ["w"], ["y"])], {"c": (BOOL, [])}, {"y": (FLOAT, [2])},
+        {"w": np.ones(2, np.float32)},
+    )  # fmt: skip
+    module = tg.graft(returned, onto="torch")
+    module(torch.tensor(True)).detach().zero_()
+    assert module.w.tolist() == [1, 1]
