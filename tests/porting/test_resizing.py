@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 import tensorgraft as tg
-from tensorgraft.porting.mapping import Mapping
+from tensorgraft.porting.expressions import View
+from tensorgraft.porting.mapping import Entry, Mapping
 
 RNG = np.random.default_rng(0)
 
@@ -154,45 +155,26 @@ def test_arrays_of_the_checkpoint_that_no_row_takes(small):
         small.resized(state, shapes(weights(**LARGE)))
 
 
+def row(name, source, shape, split, order, target, index=None):
+    index = index or tuple((0, n, 1) for n in split)
+    return Entry(name, target, View(source, shape, split, index, order, (), target))
+
+
 def test_sizes_that_shapes_do_not_show():
-    """The target has the halves of each head exchanged, and no axis of heads."""
-
-    def function(p, x):
-        heads = jnp.reshape(jnp.tanh(x @ p["kernel"]), (-1, 3, 2, 5))
-        return jnp.reshape(heads[:, :, ::-1], (-1, 30)) @ p["out"]
-
-    class Linear(nn.Module):
-        def __init__(self, width, size):
-            super().__init__()
-            self.one, self.two = nn.Linear(width, size, bias=False), nn.Linear(size, 4, bias=False)
-
-        def forward(self, x):
-            return self.two(torch.tanh(self.one(x)))
-
-    tree = {"kernel": np.ones((7, 30), "f"), "out": np.ones((30, 4), "f")}
-    hints = {"kernel": "one.weight", "out": "two.weight"}
-    mapping = tg.port(Linear(7, 30), (function, tree), RNG.standard_normal((9, 7)).astype("f"), hints=hints).mapping
-    split = mapping["out"].expression.split if mapping["out"].expression is not None else ()
-    if 5 not in split:
-        pytest.skip(f"found without parts: {mapping}")
-    state = Linear(9, 48).state_dict()
-    wanted = {"kernel": (9, 48), "out": (48, 4)}
-    with pytest.raises(ValueError, match=r"sizes=\{"):
-        mapping.resized(state, wanted)
-    found = mapping.resized(state, wanted, sizes={3: 6, 2: 2, 5: 4}).convert(state)["out"]
-    expected = state["two.weight"].numpy().T.reshape(6, 2, 4, 4)[:, ::-1].reshape(48, 4)
+    """The halves of each head are exchanged, and there is no axis of heads."""
+    index = ((0, 3, 1), (1, 2, -1), (0, 5, 1), (0, 7, 1))
+    entry = row("kernel", "w", (30, 7), (3, 2, 5, 7), (3, 0, 1, 2), (7, 30), index)
+    mapping = Mapping({"kernel": entry})
+    state = {"w": RNG.standard_normal((48, 9)).astype("f")}
+    with pytest.raises(ValueError, match=r"kernel: no axis has the size 3 of a step: .* sizes=\{3: ...\}"):
+        mapping.resized(state, {"kernel": (9, 48)})
+    found = mapping.resized(state, {"kernel": (9, 48)}, sizes={3: 6, 2: 2, 5: 4}).convert(state)["kernel"]
+    expected = state["w"].reshape(6, 2, 4, 9)[:, ::-1].reshape(48, 9).T
     np.testing.assert_array_equal(found, expected)
 
 
 def test_a_size_that_is_two():
     """Width and heads times size are one number in the small network: where it matters, the error says so."""
-    from tensorgraft.porting.expressions import View
-    from tensorgraft.porting.mapping import Entry
-
-    def row(name, source, shape, split, order, target):
-        index = tuple((0, n, 1) for n in split)
-        return Entry(name, target, View(source, shape, split, index, order, (), target))
-
     rows = [
         row("wide", "a", (4, 8), (4, 8), (1, 0), (8, 4)),
         row("turned", "b", (32,), (4, 8), (1, 0), (32,)),  # neither size is an axis

@@ -13,7 +13,7 @@ import numpy as np
 
 from tensorgraft.porting import affine
 from tensorgraft.porting.binding import Alternative, Binding, Bound
-from tensorgraft.porting.nodes import ValueNode
+from tensorgraft.porting.nodes import MOVEMENT, ValueNode
 from tensorgraft.porting.pieces import complements, pieces
 from tensorgraft.porting.state import State
 from tensorgraft.porting.terms import PRODUCTS, Rows, rows
@@ -300,6 +300,8 @@ def expected_site(matcher: State, node: ValueNode, blocked: ValueNode) -> ValueN
     known = [c for n, c in matcher.class_of.items() if n.number < blocked.number]
     last = max((c.members[0].number for c in known), default=-1)
     found = []
+    whole = _whole(blocked)
+    part_of = matcher.class_of.get(whole) if whole is not blocked else None
     matched = {id(c) for n, c in matcher.class_of.items() if n.number < blocked.number}
     statics = [p for x in node.inputs() if x.static and (p := _print(matcher.target_values(x))) is not None]
     for other in matcher.source.nodes:
@@ -307,10 +309,18 @@ def expected_site(matcher: State, node: ValueNode, blocked: ValueNode) -> ValueN
             continue
         of_target = next(x for x in other.inputs() if x.dynamic)
         if of_target.size == blocked.size and _is_of_kind(node, other):
+            same = part_of is not None and matcher.pool.class_of.get(_whole(of_target)) is part_of
             has = _has(matcher, other, statics)
-            is_matched = not has and id(matcher.pool.class_of.get(of_target)) in matched
-            found.append((not has, is_matched, other.number < last, other.number, of_target))
-    return min(found, key=lambda f: f[:4])[4] if found else None
+            is_matched = (same or not has) and id(matcher.pool.class_of.get(of_target)) in matched
+            found.append((not same, not has, is_matched, other.number < last, other.number, of_target))
+    return min(found, key=lambda f: f[:5])[5] if found else None
+
+
+def _whole(node: ValueNode) -> ValueNode:
+    """The value that a node is a part or an order of."""
+    while node.op in MOVEMENT and node.args[0].dynamic:
+        node = node.args[0]
+    return node
 
 
 def _print(x: np.ndarray) -> np.ndarray | None:

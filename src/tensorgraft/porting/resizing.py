@@ -1,8 +1,8 @@
 """Mappings at another size: that of a small configuration of a network, for a large one.
 
-The steps of each row are written anew for the shapes of the large arrays. Sizes are solved for, never guessed: an axis
-of a step is a product or a quotient of axes whose sizes both networks show, or a size that is the same everywhere else.
-The numbers in names are those of layers where they differ between both configurations.
+The steps of each row are written anew for the shapes of the large arrays. Their sizes are solved for, never guessed: an
+axis of a step is a product or a quotient of axes whose sizes both networks show, or a size that is the same everywhere
+else. The numbers in names are those of layers where they differ between both configurations.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tensorgraft.porting.checkpoints import Checkpoint
-from tensorgraft.porting.expressions import Concatenation, Constant, Expression, Sum, View, views
+from tensorgraft.porting.checkpoints import Checkpoint, StoredArray
+from tensorgraft.porting.expressions import Concatenation, Constant, Expression, Negative, Sum, View, views
 
 Shape = tuple[int, ...]
 Partial = Sequence[int | None]  # a shape of which not every size is known
@@ -31,14 +31,18 @@ def shapes_of(arrays: Any) -> dict[str, Shape]:
     """The shapes of arrays by name: of a mapping of arrays or shapes, a checkpoint that is not read, or a JSON file of
     shapes."""
     if isinstance(arrays, Mapping):
-        return {n: tuple(getattr(x, "shape", x)) for n, x in arrays.items()}
+        return {n: _ints(getattr(x, "shape", x)) for n, x in arrays.items()}
     if str(arrays).endswith(".json"):
         found = json.loads(Path(arrays).read_text())
         if not isinstance(found, dict):
             raise ValueError(f"{arrays} has no shapes by name: expected an object of names and lists of sizes")
-        return {n: tuple(x) for n, x in found.items()}
+        return {n: _ints(x) for n, x in found.items()}
     slots: Mapping[str, Any] = Checkpoint(arrays)
-    return {n: tuple((x if hasattr(x, "shape") else x()).shape) for n, x in slots.items()}
+    return {n: _ints(x.shape if isinstance(x, StoredArray) else x().shape) for n, x in slots.items()}
+
+
+def _ints(sizes: Any) -> Shape:
+    return tuple(int(n) for n in sizes)
 
 
 # ---- names -----------------------------------------------------------------------------------------------------------
@@ -134,7 +138,7 @@ def groups(a: Sequence[int], b: Sequence[int]) -> Iterator[tuple[list[int], list
 
 
 @dataclass
-class Sizes:
+class SizeTable:
     """The sizes of the small network, and those that they are in the large one."""
 
     known: dict[int, set[int]] = field(default_factory=dict)
@@ -159,7 +163,7 @@ class Sizes:
 class Equations:
     """Sizes that are solved for: products of unknown ones that are known."""
 
-    def __init__(self, sizes: Sizes, small: Sequence[int]) -> None:
+    def __init__(self, sizes: SizeTable, small: Sequence[int]) -> None:
         self.sizes, self.small = sizes, list(small)
         self.large: list[int | None] = [1 if n == 1 else None for n in small]
         self._products: list[tuple[list[int], int]] = []
@@ -207,7 +211,7 @@ class Equations:
 class Resizer:
     """Writes expressions for other shapes. `small` and `large` are the pieces that rows cut out of arrays."""
 
-    def __init__(self, sizes: Sizes, shapes: Mapping[str, Shape], rows: Sequence[Expression]) -> None:
+    def __init__(self, sizes: SizeTable, shapes: Mapping[str, Shape], rows: Sequence[Expression]) -> None:
         self.sizes, self.shapes = sizes, shapes
         self._cuts: dict[tuple[str, Shape, int], set[tuple[int, int]]] = {}
         for v in (v for e in rows for v in views(e)):
@@ -221,6 +225,8 @@ class Resizer:
             return self._view(e, rename, shape)
         if isinstance(e, Sum):
             return Sum(tuple(self(t, rename, shape) for t in e.terms))
+        if isinstance(e, Negative):
+            return Negative(self(e.term, rename, shape))
         if isinstance(e, Constant):
             return Constant(
                 e.value, tuple(self.sizes(n) if m is None else m for n, m in zip(e.shape, shape, strict=True))
@@ -256,8 +262,11 @@ class Resizer:
                 if step == 1
                 else _stepped(v, k, split[k], (start, count, step))
             )
-        made = [math.prod(found[which[a]] for a in axes) if m is None else m for axes, m in _made(dims, v.shape, shape)]
-        return View(name, whole, split, tuple(index), v.order, tuple(found[repeats:]), tuple(made))
+        result = [
+            math.prod(found[which[a]] for a in axes) if m is None else m
+            for axes, m in _result_axes(dims, v.shape, shape)
+        ]
+        return View(name, whole, split, tuple(index), v.order, tuple(found[repeats:]), tuple(result))
 
     def _cut(self, v: View, name: str, axis: int, n: int, count: int) -> tuple[int, int, int]:
         """The part of an axis; where it begins is settled by `settled`, once the pieces before it are known."""
@@ -273,6 +282,8 @@ class Resizer:
             return replace(e, index=tuple(index))
         if isinstance(e, Concatenation) and isinstance(small, Concatenation):
             return replace(e, parts=tuple(map(self.settled, e.parts, small.parts)))
+        if isinstance(e, Negative) and isinstance(small, Negative):
+            return Negative(self.settled(e.term, small.term))
         if isinstance(e, Sum) and isinstance(small, Sum):
             return Sum(tuple(map(self.settled, e.terms, small.terms)))
         return e
@@ -321,13 +332,12 @@ class Resizer:
         length = sum(p.shape[c.axis] for p in whole)
         if total is not None and length != total:
             raise Unresolved(f"parts have {length} elements along an axis of {total}")
-        made = [m for m in shape if m is not None]
-        if len(made) != len(shape):
+        if None in shape:
             raise Unresolved("a concatenation of concatenations whose size is not known")
-        return Concatenation(tuple(whole), c.axis, tuple(made))
+        return Concatenation(tuple(whole), c.axis, tuple(n or 0 for n in shape))
 
 
-def _made(dims: Sequence[int], small: Shape, shape: Partial) -> Iterator[tuple[list[int], int | None]]:
+def _result_axes(dims: Sequence[int], small: Shape, shape: Partial) -> Iterator[tuple[list[int], int | None]]:
     """(axes of the steps' result, the known size) for each axis of a shape, in order."""
     for of_dims, of_shape in groups(dims, small):
         for n, a in enumerate(of_shape):
@@ -361,7 +371,7 @@ class _Resizing:
         self.layers = Layers([*mapping.entries, *mapping.idle, *mapping.target_aliases], list(target))
         small = {v.source: v.source_shape for e in mapping for v in views(e.expression)}
         self.of_source = Layers([*small, *mapping.unused, *mapping.ignored, *mapping.aliases], list(source))
-        self.sizes = Sizes()
+        self.sizes = SizeTable()
         for layers, of_small, large in (
             (self.layers, {n: e.shape for n, e in mapping.entries.items()}, target),
             (self.of_source, small, source),
@@ -405,13 +415,13 @@ class _Resizing:
                 failure = Unresolved(f"shape {self.target[name]} here, {entry.shape} in the mapping")
                 continue
             try:
-                made = self.resizer(entry.expression, self._names(name, small, like), self.target[name])
+                result = self.resizer(entry.expression, self._names(name, small, like), self.target[name])
             except Unresolved as error:
                 failure = error
                 continue
             note = "of another size" if not entry.note else f"of another size; there {entry.note}"
-            row = replace(entry, target=name, shape=self.target[name], expression=made, note=note)
-            found.setdefault(made, (row, entry.expression))
+            row = replace(entry, target=name, shape=self.target[name], expression=result, note=note)
+            found.setdefault(result, (row, entry.expression))
         if len(found) > 1:
             raise Unresolved(f"rows of other layers fit in {len(found)} ways: {', '.join(like)}")
         if not found:
