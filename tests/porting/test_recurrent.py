@@ -85,6 +85,28 @@ def test_a_sum_of_biases_of_the_other_sign():
     np.testing.assert_allclose(ported.weights["bz"], -bias, rtol=1e-6)
 
 
+def test_both_directions_of_two_layers():
+    keras = pytest.importorskip("keras")
+    layers = keras.layers
+    target = keras.Sequential([layers.Input((5, 4))])
+    for _ in range(2):
+        target.add(layers.Bidirectional(layers.LSTM(6, return_sequences=True)))
+
+    class Layers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.LSTM(4, 6, 2, batch_first=True, bidirectional=True)
+
+        def forward(self, x):
+            return self.layers(x)[0]
+
+    ported = tg.port(Layers().eval(), target, X)
+    assert ported.ok and not ported.mapping.unmatched, str(ported)
+    for entry in ported.mapping:
+        assert len({n.rpartition("_l")[2] for n in entry.sources}) == 1
+        assert all(("backward" in entry.target) == n.endswith("reverse") for n in entry.sources)
+
+
 def test_highway():
     class Highway(nn.Module):
         def __init__(self, complement):

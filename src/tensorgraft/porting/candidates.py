@@ -60,7 +60,8 @@ def ordered(matcher: State, node: ValueNode, found: Sequence[ValueNode]) -> list
 
     def key(other: ValueNode) -> tuple[Any, ...]:
         names = parameter_names(other)
-        return (not hinted & names, matcher.used[other] > 0, -likeness(of_target, names), other.number)
+        is_used = matcher.used[other] > 0 or all(matcher.used_names[n] > 0 for n in names)  # by a step of a loop
+        return (not hinted & names, is_used, -likeness(of_target, names), other.number)
 
     return sorted(found, key=key)
 
@@ -71,7 +72,7 @@ def parameter_names(node: ValueNode) -> frozenset[str]:
 
 _WORDS = {"kernel": "weight", "gamma": "scale", "beta": "bias", "offset": "bias", "w": "weight", "b": "bias",
           "embeddings": "embedding", "q": "query", "k": "key", "v": "value", "wq": "query", "wk": "key",
-          "wv": "value", "moving": "running", "variance": "var"}  # fmt: skip
+          "wv": "value", "moving": "running", "variance": "var", "backward": "reverse"}  # fmt: skip
 
 
 def likeness(a: frozenset[str], b: frozenset[str]) -> float:

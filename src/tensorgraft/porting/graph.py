@@ -232,14 +232,11 @@ def _scan(graph: ProgramGraph, body: Block, init: Any, xs: Any, length: int, rev
 
 
 def _row(graph: ProgramGraph, i: int, x: Any) -> Any:
-    """The i-th row of an array; of a product, the product of the i-th row of its operand."""
+    """The i-th row of an array; of a product, or a sum of products, that of the i-th rows of the operands."""
     node = x.core if type(x) is Lazy else x
     shape = node.shape if type(x) is not Lazy or x.node is None else x.node.shape
     if type(x) is Lazy and x.node is None and _has_rows(node, x):
-        operand, weight, (ca, cb), batch = node.args
-        row = _row(graph, i, Lazy(operand) if operand.dynamic else operand)
-        of_rows = (tuple(a - 1 for a in ca), cb)
-        core = graph.apply("dot_general", (row, weight, of_rows, batch), {}, Var(node.shape[1:], node.dtype))
+        core = _row_of_product(graph, i, node)
         scale, shift = (None if n is None else graph.node(_row(graph, i, _wide(graph, n, node))) for n in _parts(x)[1:])
         return Lazy(core.core, scale, shift, place=x.place)
     if type(x) is Lazy and node.op == "concat" and not _pending(x):
@@ -252,10 +249,27 @@ def _row(graph: ProgramGraph, i: int, x: Any) -> Any:
     return graph.apply("reshape", (cut, shape[1:]), {}, Var(shape[1:], node.dtype))
 
 
+def _row_of_product(graph: ProgramGraph, i: int, node: ValueNode) -> Lazy:
+    result = Var(node.shape[1:], node.dtype)
+    if node.op == "add":
+        return graph.apply("add", tuple(_row_of_product(graph, i, n) for n in node.args), {}, result)
+    operand, weight, (ca, cb), batch = node.args
+    row = _row(graph, i, Lazy(operand) if operand.dynamic else operand)
+    return graph.apply("dot_general", (row, weight, (tuple(a - 1 for a in ca), cb), batch), {}, result)
+
+
 def _has_rows(node: ValueNode, x: Lazy) -> bool:
-    if node.op != "dot_general" or not node.args[1].static or any(node.args[3]) or 0 in node.args[2][0]:
+    factors = [n for n in (x.scale, x.shift) if n is not None]
+    return _is_product(node) and all(np.broadcast_shapes(n.shape, node.shape) == node.shape for n in factors)
+
+
+def _is_product(node: Any) -> bool:
+    """A product of rows with a weight, or a sum of such."""
+    if type(node) is not ValueNode or node.op not in ("add", "dot_general"):
         return False
-    return all(n is None or np.broadcast_shapes(n.shape, node.shape) == node.shape for n in (x.scale, x.shift))
+    if node.op == "add":
+        return all(_is_product(n) and n.shape == node.shape for n in node.args)
+    return node.args[1].static and not any(node.args[3]) and 0 not in node.args[2][0]
 
 
 def _wide(graph: ProgramGraph, x: ValueNode, like: ValueNode) -> ValueNode:
@@ -466,7 +480,7 @@ def _parted(graph: ProgramGraph, x: ValueNode) -> tuple[list[ValueNode], int]:
     """The arrays that one is a concatenation of, and the axis, also where its axes were ordered or cut afterwards."""
     if x.op == "concat":
         return list(x.args[0]), x.kwargs.get("axis", x.args[-1]) % len(x.shape)
-    if x.op not in ("permute_dims", "slice", "reshape") or not x.dynamic:
+    if x.op not in ("permute_dims", "slice", "reshape", "flip") or not x.dynamic:
         return [x], 0
     inner = x.args[0]
     parts, axis = _parted(graph, inner)
@@ -476,6 +490,10 @@ def _parted(graph: ProgramGraph, x: ValueNode) -> tuple[list[ValueNode], int]:
         order = x.args[1]
         moved = [graph.moved("permute_dims", p, order, shape=[p.shape[a] for a in order]) for p in parts]
         return moved, list(order).index(axis)
+    if x.op == "flip":
+        flipped = [a % len(x.shape) for a in np.atleast_1d(x.args[1]).tolist()]
+        moved = [graph.moved("flip", p, x.args[1], shape=p.shape) for p in parts]
+        return (moved[::-1] if axis in flipped else moved), axis
     if x.op == "slice":
         start, stop, step = x.args[1:4]
         if (start[axis], stop[axis], step[axis]) != (0, inner.shape[axis], 1):

@@ -244,6 +244,7 @@ class Matcher(State):
                 decision.applied.append((name, fresh))
                 self._outdated(name)
         self.used.update(chosen.sites)
+        self.used_names.update(n for s in chosen.sites for n in candidates.parameter_names(s))
 
     def _undo(self, decision: Decision) -> None:
         for name, positions in decision.applied:
@@ -259,6 +260,7 @@ class Matcher(State):
         decision.applied = []
         self._decided.discard(decision.node)
         self.used.subtract(decision.chosen.sites)
+        self.used_names.subtract(n for s in decision.chosen.sites for n in candidates.parameter_names(s))
 
     def _outdated(self, name: str) -> None:
         for node in self._statics.get(name, ()):

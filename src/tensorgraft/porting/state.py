@@ -36,9 +36,8 @@ class State:
         self.target_values.in_order = True
         self.class_of: dict[ValueNode, ValueClass] = {}
         self.negated: dict[ValueNode, tuple[ValueClass, np.ndarray]] = {}  # values of the other sign, with positions
-        self.used: Counter[ValueNode] = (
-            Counter()
-        )  # how many parameters of the target each node of the source has explained
+        self.used: Counter[ValueNode] = Counter()  # how many choices each node of the source has been part of
+        self.used_names: Counter[str] = Counter()  # and each of its parameters
         self.aligned: dict[Any, list[Any]] = {}  # by pairs of products
         self._positions: dict[ValueNode, np.ndarray | None] = {}
 
