@@ -161,12 +161,23 @@ IsTable = Annotated[bool, typer.Option("--table", help="Print every pair of valu
 
 @app.command()
 def convert(
-    program: Annotated[str, typer.Argument(metavar="PROGRAM", help="The model, as module:Model or file.py:Model.")],
+    program: Annotated[
+        str,
+        typer.Argument(
+            metavar="PROGRAM", help="The model, as module:Model or file.py:Model, or a file .onnx, .pt2 or .stablehlo."
+        ),
+    ],
     to: Annotated[
-        str, typer.Option("--to", metavar="TARGET", help="The framework: jax, torch, tensorflow, numpy or array_api.")
+        str,
+        typer.Option(
+            "--to",
+            metavar="TARGET",
+            help="A framework, for its source: jax, torch, tensorflow, numpy or array_api; or a format: stablehlo,"
+            " onnx, saved_model, pt2 or litert.",
+        ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", metavar="FILE.py", help="The file; weights are written to FILE.safetensors.")
+        Path, typer.Option("--out", metavar="PATH", help="The file; weights of source are written to FILE.safetensors.")
     ],
     inputs: Annotated[
         list[str] | None,
@@ -191,7 +202,8 @@ def convert(
     ] = False,
     check: Annotated[bool, typer.Option("--check", help="Write a test next to FILE.py.")] = False,
 ) -> None:
-    """Convert a program to readable source of another framework, with its weights, and report the differences."""
+    """Convert a program to readable source of another framework, with its weights, or to a file of another runtime, and
+    report the differences."""
     from tensorgraft.cli.convert import convert as run_convert
 
     raise typer.Exit(
@@ -229,6 +241,16 @@ def run_model(
     from tensorgraft.cli.run_model import run_model as run
 
     raise typer.Exit(run(path, on=on, inputs=inputs or [], out=out, seed=seed))
+
+
+@app.command()
+def inspect(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="A file .onnx, .pt2, .stablehlo, or a SavedModel.")],
+) -> None:
+    """List inputs, results, parameters and operators of a file, and what backends lack."""
+    from tensorgraft.cli.convert import inspect_file
+
+    raise typer.Exit(inspect_file(str(path)))
 
 
 @app.command()
