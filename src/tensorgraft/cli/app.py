@@ -287,11 +287,21 @@ def convert_weights(
     mapping: Annotated[Path, typer.Argument(metavar="MAPPING.json", help="What `port --save` wrote.")],
     checkpoint: Annotated[Path, typer.Argument(metavar="IN", help="A checkpoint: a file, or a folder of them.")],
     out: Annotated[Path, typer.Option("--out", metavar="OUT.safetensors", help="The converted checkpoint.")],
+    shapes: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SHAPES",
+            help="For a mapping of smaller networks: the target's shapes, in a checkpoint of it or a JSON file.",
+        ),
+    ] = None,
+    sizes: Annotated[
+        list[str] | None, typer.Option("--size", metavar="SMALL=LARGE", help="A size that --shapes does not show.")
+    ] = None,
 ) -> None:
     """Convert a checkpoint by a mapping, one array at a time."""
     from tensorgraft.cli.port import convert_weights as run_conversion
 
-    raise typer.Exit(run_conversion(mapping, checkpoint, out))
+    raise typer.Exit(run_conversion(mapping, checkpoint, out, shapes, sizes or []))
 
 
 @app.command(context_settings={"allow_interspersed_args": True})
