@@ -63,7 +63,7 @@ class ProgramGraph:
         self._run(steps(trace.root))
         self.result = mapped(lambda x: self.node(self._operand(x)) if type(x) is Var else x, trace.result)
         self.outputs = list(dict.fromkeys(nodes_of(self.result)))
-        self._prune()
+        self.prune()
 
     # ---- construction ----------------------------------------------------------------------------------------------
 
@@ -181,7 +181,8 @@ class ProgramGraph:
         self._run(block.calls)
         return mapped(self._operand, block.result)
 
-    def _prune(self) -> None:
+    def prune(self) -> None:
+        """Leave out what no result needs, number the nodes, and note their uses."""
         used: set[ValueNode] = set(self.outputs)
         for node in reversed(self.nodes):
             if node in used:
