@@ -16,7 +16,7 @@ from onnx import helper
 from tests.frontends.onnx.models import BOOL, FLOAT, INT64, branching, flattened, looping, model, perceptron
 
 import tensorgraft as tg
-from tensorgraft.errors import TracedValueError
+from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.onnx.planning import UnsupportedOperatorError
 from tensorgraft.frontends.onnx.reading import InvalidModelError
 
@@ -237,6 +237,23 @@ def test_shapes_that_depend_on_values_are_errors_in_compiled_functions() -> None
         assert called(given, onto, np.ones(1, np.float32), np.array([3])).shape == (3,)
     with pytest.raises(TracedValueError, match="'shape', which a compiled program computes only later"):
         jitted(given)(jnp.ones(1), jnp.array([3]))
+
+
+def test_extents_that_are_not_known_are_refused_and_exported() -> None:
+    net = tg.graft(perceptron(), onto="tensorflow")
+    with pytest.raises(ShapeError, match=r"'x' of net.* has shape \(None, 3\).*tg.export"):
+        tf.function(lambda x: net(x)).get_concrete_function(tf.TensorSpec((None, 3), tf.float32))
+    module = tg.graft(perceptron(), onto="torch")
+    sizes = {"args": ({0: torch.export.Dim("batch")},)}
+    program = torch.export.export(module, (torch.ones(4, 3),), dynamic_shapes=sizes)
+    x = numbers(7, 3)
+    np.testing.assert_allclose(to_numpy(program.module()(torch.from_numpy(x))), by_hand(x), rtol=1e-5, atol=1e-6)
+
+
+def test_weights_may_be_passed_in_a_call() -> None:
+    w = np.zeros((5, 2), np.float32)
+    for onto in ONTO:
+        assert not called(perceptron(), onto, numbers(4, 3), **{"onnx::MatMul_7": native(w, onto)}).any()
 
 
 def test_random_numbers_come_from_the_seed_of_the_call() -> None:

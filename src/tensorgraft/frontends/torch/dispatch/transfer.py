@@ -353,12 +353,15 @@ def empty_strided(
 @direct("arange")
 def arange(end: Any, **options: Any) -> Tensor:
     """Count from 0. PyTorch makes an empty tensor for any device, which it resizes."""
-    return torch.ops.aten.arange.start_step(0, end, 1, **options)
+    return _arange(0, end, 1, **options)
 
 
 @direct("arange.start")
 def arange_from(start: Any, end: Any, **options: Any) -> Tensor:
-    return torch.ops.aten.arange.start_step(start, end, 1, **options)
+    return _arange(start, end, 1, **options)
+
+
+_arange = torch.ops.aten.arange.start_step
 
 
 def _unwritten(dtype: torch.dtype) -> float | int:
