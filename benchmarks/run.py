@@ -36,6 +36,7 @@ TIERED = (
     "first_calls",
     "decoding",
     "positions",
+    "operators",
     "tensorflow_programs",
 )  # take what --eager says; the others ask what a backend takes
 

@@ -207,15 +207,18 @@ def _call(operator: Operator) -> Callable[..., Any]:
 
 
 def _when_called(op: schema.Overload) -> Callable[..., Any]:
-    """Return the decomposition of an operator, looked up at the first call: PyTorch's decompositions are slow to
-    import."""
+    """Return the decomposition of an operator, made at the first call, and looked up when it is traced: PyTorch's
+    decompositions are slow to import."""
     call: Callable[..., Any] | None = None
+
+    def decomposition(*args: Any, **kwargs: Any) -> Any:
+        return fallback.decompositions()[op](*args, **kwargs)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         nonlocal call
         if call is None:
             operator = _derived(op)
-            call = _call(operator or Operator(op, decomposed.decomposed_spec(op, fallback.decompositions()[op])))
+            call = _call(operator or Operator(op, decomposed.decomposed_spec(op, decomposition)))
         return call(*args, **kwargs)
 
     return kernel

@@ -380,9 +380,9 @@ class ColdOperator:
         try:
             sizes = sum(map(elements, cells))
             sizes += sum(math.prod(r[1]) for r in plan.results or () if r is not None)
-            # NumPy draws one random number in the time that it takes to copy eight others
+            # NumPy draws one random number in the time that it takes to copy thirty others
             copies = 0 if backend.host_visible else sum(cell.__class__ is not ColdStorage for cell in cells)
-            if known.heat.spent(sizes if operator.spec.random else sizes // 8, copies):
+            if known.heat.spent(4 * sizes if operator.spec.random else sizes // 8, copies):
                 known.plan = None
                 return MISS
             for at in known.written:
