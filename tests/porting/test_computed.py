@@ -52,7 +52,11 @@ def test_weight_norm(kind, names, tmp_path):
     ported.mapping.save(tmp_path / "m.json")
     namespace = {"__name__": "converter"}
     exec(ported.source(), namespace)
-    for arrays in (ported.convert(state), Mapping.load(tmp_path / "m.json").convert(state), namespace["convert"](state)):
+    for arrays in (
+        ported.convert(state),
+        Mapping.load(tmp_path / "m.json").convert(state),
+        namespace["convert"](state),
+    ):
         found = loaded(target, arrays)(torch.from_numpy(x)).detach()
         torch.testing.assert_close(found, source(torch.from_numpy(x)).detach(), rtol=1e-5, atol=1e-5)
     if names == "computed computed":

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from tensorgraft.hub.recorded.block import mapped
-from tensorgraft.porting.expressions import COMPUTED, Computed, Expression, View, replaced
+from tensorgraft.porting.expressions import COMPUTED, ArrayOperation, Expression, View, replaced
 from tensorgraft.porting.graph import ProgramGraph
 from tensorgraft.porting.labels import ElementLabels
 from tensorgraft.porting.mapping import Entry
@@ -91,7 +91,7 @@ def expression_of(node: ValueNode, most: int = MOST_OPERATIONS) -> Expression | 
         axis = node.kwargs.get("axis", settings[0] if settings else None)
         axes = range(len(node.args[0].shape)) if axis is None else np.atleast_1d(axis).tolist()
         settings = [list(axes), bool(node.kwargs.get("keepdims", False))]
-    return Computed(node.op, tuple(operands), _plain(settings), node.shape)  # type: ignore[arg-type]
+    return ArrayOperation(node.op, tuple(operands), _plain(settings), node.shape)  # type: ignore[arg-type]
 
 
 def _plain(x: object) -> object:
@@ -101,14 +101,14 @@ def _plain(x: object) -> object:
 # ---- mappings of parameters ------------------------------------------------------------------------------------------
 
 
-class Program(Protocol):
+class FoldedProgram(Protocol):
     """A program with the names of its parameters, and the weights that it computes of them."""
 
     names: list[str]
     computed: Computations
 
 
-def of_parameters(mapping: Table, source: Program, target: Program) -> Table:
+def of_parameters(mapping: Table, source: FoldedProgram, target: FoldedProgram) -> Table:
     """A mapping of the weights that are used as one of the programs' parameters."""
     entries: dict[str, Entry] = {}
     for entry in mapping:
@@ -174,10 +174,10 @@ def _length(
                 continue
             found = computation({direction: example, length: lengths.reshape(shape)}.__getitem__)
             if np.allclose(found, example, rtol=1e-6, atol=0):
-                squares = Computed("square", (weight,), (), weight.shape)
-                total = Computed("sum", (squares,), (over, False), lengths.shape)
-                roots = Computed("sqrt", (total,), (), lengths.shape)
-                return roots if lengths.shape == shape else Computed("reshape", (roots,), (shape,), shape)
+                squares = ArrayOperation("square", (weight,), (), weight.shape)
+                total = ArrayOperation("sum", (squares,), (over, False), lengths.shape)
+                roots = ArrayOperation("sqrt", (total,), (), lengths.shape)
+                return roots if lengths.shape == shape else ArrayOperation("reshape", (roots,), (shape,), shape)
     return None
 
 
@@ -185,7 +185,7 @@ def _alike(a: Expression | float, b: Expression | float, found: dict[str, Expres
     """Both are computed in the same way; `found` gets what each parameter of the first is."""
     if isinstance(a, View) and isinstance(b, View):
         return a.source_shape == b.source_shape and found.setdefault(a.source, b) == b
-    if isinstance(a, Computed) and isinstance(b, Computed):
+    if isinstance(a, ArrayOperation) and isinstance(b, ArrayOperation):
         if (a.name, a.settings, len(a.operands)) != (b.name, b.settings, len(b.operands)):
             return False
         return all(_alike(x, y, found) for x, y in zip(a.operands, b.operands, strict=True))

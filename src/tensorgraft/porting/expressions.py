@@ -189,7 +189,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Computed:
+class ArrayOperation:
     """An operation on arrays and numbers, computed in float64."""
 
     name: str  # as the hub calls it
@@ -251,7 +251,7 @@ COMPUTED = frozenset(_COMPUTED)
 
 
 def _is_infix(x: Expression | float) -> bool:
-    if isinstance(x, Computed):
+    if isinstance(x, ArrayOperation):
         return " " in _COMPUTED[x.name][0].partition("(")[0]
     return x < 0 if isinstance(x, float) else isinstance(x, Sum | Negative)
 
@@ -284,7 +284,7 @@ class Moved:
         return {"op": "moved", "of": self.of.json(), "view": self.view.json()}
 
 
-Expression = View | Concatenation | Sum | Negative | Constant | Computed | Moved
+Expression = View | Concatenation | Sum | Negative | Constant | ArrayOperation | Moved
 
 
 def replaced(expression: Expression, computed: Mapping[str, Expression]) -> Expression:
@@ -319,7 +319,7 @@ def from_json(data: Mapping[str, Any]) -> Expression:
         return Sum(tuple(from_json(t) for t in data["terms"]))
     if op == "computed":
         operands = tuple(float(x) if isinstance(x, int | float) else from_json(x) for x in data["operands"])
-        return Computed(data["name"], operands, _tuples(data["settings"]), tuple(data["shape"]))
+        return ArrayOperation(data["name"], operands, _tuples(data["settings"]), tuple(data["shape"]))
     if op == "moved":
         view = from_json(data["view"])
         assert isinstance(view, View)
