@@ -30,7 +30,8 @@ def source(
     Args:
         program: a `torch.nn.Module` (in its current mode, training or evaluation); a function of JAX, a model of
             Equinox, Flax (linen or nnx) or Haiku's `apply`; a function of TensorFlow, a `tf.Module`, a layer or model
-            of Keras; a function of arrays that have `__array_namespace__`; an ONNX model, or the path of its file; the folder of a SavedModel.
+            of Keras; a function of arrays that have `__array_namespace__`; an ONNX model, or the path of its file; the
+            folder of a SavedModel.
         *args, **kwargs: example arguments of a call.
         onto: "jax", "torch", "tensorflow", "numpy" or "array_api".
         style: how parameters are stored; None is the first of: "functions" of a nested dictionary, "equinox" and "flax"
