@@ -256,6 +256,25 @@ def test_weights_may_be_passed_in_a_call() -> None:
         assert not called(perceptron(), onto, numbers(4, 3), **{"onnx::MatMul_7": native(w, onto)}).any()
 
 
+def test_quantised_weights_are_not_dense_without_a_count() -> None:
+    rng = np.random.default_rng(0)
+    weights = {"fc.weight": rng.normal(size=(64, 8)).astype(np.float32)}
+    nodes = [helper.make_node("MatMul", ["x", "fc.weight"], ["y"])]
+    net = model(nodes, {"x": (FLOAT, ["n", 64])}, {"y": (FLOAT, ["n", 8])}, weights)
+    x = numbers(4, 64)
+    apply, params, buffers = tg.graft(net, onto="jax")
+    codes = {"fc.weight": tg.quantize(params["fc.weight"], "int8_per_channel")}
+    expected = x @ np.asarray(tg.dequantize(codes["fc.weight"]))
+    by_codes = tg.graft(lambda p, x: apply(p, buffers, x)[0], onto="jax")
+    module = tg.quantize_(tg.graft(net, onto="torch"), "int8_per_channel", filter=lambda *_: True)
+    with tg.quantization.on_missing("error"):
+        np.testing.assert_allclose(by_codes(codes, jnp.asarray(x)), expected, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(to_numpy(module(torch.from_numpy(x))), expected, rtol=1e-3, atol=1e-3)
+        with pytest.raises(Exception, match="quantised"):
+            apply(codes, buffers, jnp.asarray(x))
+    np.testing.assert_allclose(apply(codes, buffers, jnp.asarray(x))[0], expected, rtol=1e-3, atol=1e-3)
+
+
 def test_random_numbers_come_from_the_seed_of_the_call() -> None:
     nodes = [helper.make_node("RandomNormalLike", ["x"], ["y"])]
     net = model(nodes, {"x": (FLOAT, [8])}, {"y": (FLOAT, [8])})

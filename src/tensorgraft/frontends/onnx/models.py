@@ -169,8 +169,9 @@ class OnnxCall:
 
     def _weight(self, name: str, x: Any) -> Array:
         array = self.xp.operand(x)
-        if array is None:
-            array = self.xp.asarray(np.asarray(x))
+        if array is None:  # a quantised array of JAX gives its numbers, which is counted
+            numbers = getattr(x, "__jax_array__", None)
+            array = self.xp.asarray(np.asarray(x)) if numbers is None else numbers()
         wanted = self.planned.weights[name].shape
         if tuple(self.xp.shape(array)) != tuple(wanted):
             raise ValueError(f"the weight {name!r} of {self.name} is {wanted}, actual {tuple(self.xp.shape(array))}")
