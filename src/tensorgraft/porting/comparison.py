@@ -10,6 +10,7 @@ import numpy as np
 from tensorgraft.codegen.program import SourceProgram, by_path
 from tensorgraft.codegen.trace import SourceTrace, Var, variables
 from tensorgraft.hub.recorded.block import mapped
+from tensorgraft.porting.computed import Computations, fold
 from tensorgraft.porting.expressions import Concatenation, Expression, Negative, Sum, View
 from tensorgraft.porting.graph import ProgramGraph
 from tensorgraft.porting.nodes import ValueNode, evaluate, numpy_backend
@@ -22,9 +23,14 @@ FORWARD, GRADIENT = 1e-5, 1e-4  # of the largest value, as for generated source
 class ProgramAtSizes:
     """A program with an example of its arguments, and graphs of it at several sizes."""
 
-    def __init__(self, program: SourceProgram, args: tuple[Any, ...], takes_weights: bool = False) -> None:
-        """`takes_weights`: the first argument is a pytree of the weights."""
-        self.program, self._takes_weights = program, takes_weights
+    def __init__(
+        self, program: SourceProgram, args: tuple[Any, ...], takes_weights: bool = False, folds: bool = False
+    ) -> None:
+        """`takes_weights`: the first argument is a pytree of the weights. `folds`: weights that the program computes of
+        its parameters are parameters of the graph."""
+        self.program, self._takes_weights, self._folds = program, takes_weights, folds
+        self.names: list[str] = []  # of the program's parameters
+        self.computed: Computations = {}  # those of the graph that the program computes
         self._arrays, self._rebuild = program.flatten(args, {})
         self.trace = program.trace(args, {})
         self.graph = self._graph(self.trace, self._arrays)
@@ -40,7 +46,15 @@ class ProgramAtSizes:
             trace.parameters = {named[id(var)]: var for var in leaves}
             trace.weights = {named[id(var)]: x for var, x in zip(leaves, values, strict=False)}
             values = values[len(leaves) :]
-        return ProgramGraph(trace, values)
+        graph = ProgramGraph(trace, values)
+        self.names = list(graph.parameters)
+        if self._folds:
+            self.computed = fold(graph)
+        return graph
+
+    def with_computed(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Weights by name, and those that the program computes of them."""
+        return {**weights, **{name: e(weights.__getitem__) for name, e in self.computed.items()}}
 
     def with_batch(self, more: int) -> tuple[ProgramGraph, int] | None:
         """The program with a batch of so many more, and its size; None for a program without a batch."""
