@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from tensorgraft.frontends.onnx.rule import rule
 from tensorgraft.frontends.onnx.rules.scores import labelled, of_two_classes, regressed, transformed
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.value import Value, with_operators
 
 DOMAIN = "ai.onnx.ml"
 
@@ -257,7 +257,8 @@ def svm_classifier(
     kernel = _kernel(xp, x, np.reshape(support_vectors, (total, -1)), kernel_type, kernel_params)
     pairs = _pairs(len(vectors_per_class))
     weights = _pair_weights(vectors_per_class, np.reshape(coefficients, (-1, total)))
-    scores = xp.add(xp.matmul(kernel, _row(xp, weights, x)), _row(xp, rho[: len(pairs)], x))
+    scores = xp.matmul(kernel, _row(xp, weights, x))
+    scores = xp.add(scores, _row(xp, rho[: len(pairs)], x))
     wins = xp.greater(scores, 0)
     votes = np.zeros((2, len(pairs), len(vectors_per_class)), np.float32)
     for k, (i, j) in enumerate(pairs):
@@ -289,42 +290,40 @@ def _pair_weights(counts: tuple[int, ...], alphas: np.ndarray) -> np.ndarray:
     return weights
 
 
-def _coupled(xp: Any, scores: Any, a: Any, b: Any, count: int) -> Any:
+@with_operators
+def _coupled(xp: Any, scores: Value, a: Value, b: Value, count: int) -> Value:
     """Return probabilities of the classes (N, C) by those of the pairs (Wu, Lin and Weng 2004, second approach).
 
     The iteration ends for each row at its own tolerance, as libsvm's does: what it returns depends on where it ends.
     """
-    first = xp.clip(xp.sigmoid(xp.negative(xp.add(xp.multiply(scores, a), b))), 1e-7, 1 - 1e-7)
-    r: list[list[Any]] = [[None] * count for _ in range(count)]
+    first = xp.clip(xp.sigmoid(-(scores * a + b)), 1e-7, 1 - 1e-7)
+    r: dict[tuple[int, int], Value] = {}
     for k, (i, j) in enumerate(_pairs(count)):
-        r[i][j] = xp.squeeze(xp.take_slice(first, 1, k, k + 1), 1)
-        r[j][i] = xp.subtract(1.0, r[i][j])
-    q = [[xp.negative(xp.multiply(r[j][i], r[i][j])) if i != j else None for j in range(count)] for i in range(count)]
-    for i in range(count):
-        squares = [xp.square(r[j][i]) for j in range(count) if j != i]
-        q[i][i] = functools.reduce(xp.add, squares)
-    matrix = xp.stack([xp.stack(row, axis=1) for row in q], axis=1)
-    p = xp.full((scores.shape[0], count), 1 / count, xp.dtype_of(scores))
+        r[i, j] = xp.squeeze(xp.take_slice(first, 1, k, k + 1), 1)
+        r[j, i] = 1.0 - r[i, j]
+
+    def entry(i: int, j: int) -> Value:
+        return -r[j, i] * r[i, j] if i != j else sum(xp.square(r[k, i]) for k in range(count) if k != i)
+
+    matrix = xp.stack([xp.stack([entry(i, j) for j in range(count)], axis=1) for i in range(count)], axis=1)
+    p = xp.full((scores.shape[0], count), 1 / count, scores.dtype)
     for _ in range(100):
-        product = xp.sum(xp.multiply(matrix, xp.expand_dims(p, 1)), 2)
-        total = xp.sum(xp.multiply(p, product), 1, True)
-        error = xp.max(xp.abs(xp.subtract(product, total)), 1, True)
-        is_open = xp.greater_equal(error, 0.005 / count)
+        product = xp.sum(matrix * xp.expand_dims(p, 1), 2)
+        total = xp.sum(p * product, 1, True)
+        is_open = xp.max(abs(product - total), 1, True) >= 0.005 / count
         if not xp.is_traced(is_open) and not xp.to_numpy(is_open).any():
             break
         p = xp.where(is_open, _coupling_step(xp, matrix, p, product, total, count), p)
     return p
 
 
-def _coupling_step(xp: Any, matrix: Any, p: Any, product: Any, total: Any, count: int) -> Any:
+def _coupling_step(xp: Any, matrix: Value, p: Value, product: Value, total: Value, count: int) -> Value:
     """Return the probabilities after each was moved once, in turn."""
     for i in range(count):
         row = xp.squeeze(xp.take_slice(matrix, 1, i, i + 1), 1)
         own, at = xp.take_slice(row, 1, i, i + 1), xp.take_slice(product, 1, i, i + 1)
-        step = xp.divide(xp.subtract(total, at), own)
-        scale = xp.add(step, 1.0)
-        moved = xp.multiply(step, xp.add(xp.multiply(step, own), xp.multiply(at, 2.0)))
-        total = xp.divide(xp.add(total, moved), xp.square(scale))
-        product = xp.divide(xp.add(product, xp.multiply(step, row)), scale)
-        p = xp.divide(xp.add(p, xp.multiply(step, xp.asarray(np.eye(count, dtype=np.float32)[i]))), scale)
+        step = (total - at) / own
+        total = (total + step * (step * own + at * 2.0)) / xp.square(step + 1.0)
+        product = (product + step * row) / (step + 1.0)
+        p = (p + step * xp.asarray(np.eye(count, dtype=np.float32)[i])) / (step + 1.0)
     return p
