@@ -43,6 +43,7 @@ _HOMES = {
     "error_if": "tensorgraft.transforms.error_if",
     "diff": "tensorgraft.porting.api",
     "explain": "tensorgraft.transforms.explain",
+    "export": "tensorgraft.exporting.api",
     "fori_loop": "tensorgraft.transforms.control_flow",
     "from_backend_array": "tensorgraft.devices",
     "graft": "tensorgraft.transforms.graft",
@@ -107,6 +108,7 @@ __all__ = [
     "eager",
     "error_if",
     "explain",
+    "export",
     "fori_loop",
     "from_backend_array",
     "grad",
@@ -153,6 +155,7 @@ if TYPE_CHECKING:
         ShapeError,
         TracedValueError,
     )
+    from tensorgraft.exporting.api import export
     from tensorgraft.frontends import torch
     from tensorgraft.frontends.array_api.extensions.quantized import QuantizedArray
     from tensorgraft.hub.backend import Backend

@@ -90,11 +90,12 @@ LAYERS = {
     "transforms": f"{UNDER_FRONT_ENDS} codegen {FRONT_ENDS} frontends.array_api frontends.torch.codegen"
     " frontends.array_api.codegen",
     "porting": "errors files hub codegen transforms",
+    "exporting": "errors files importing hub arrays codegen frontends.tensorflow transforms",
     "nn": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api random transforms",
     "operators": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api random transforms",
     "parallel": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} devices",
-    "()": " ".join(["errors hub precision quantization() random devices updates transforms porting nn operators",
-                    "parallel array_api backends() frontends.torch frontends.array_api.extensions"]),
+    "()": " ".join(["errors hub precision quantization() random devices updates transforms porting exporting nn",
+                    "operators parallel array_api backends() frontends.torch frontends.array_api.extensions"]),
     "cli": "errors files private importing hub porting frontends.torch_entry frontends.torch.device frontends.torch"
     " frontends.tensorflow array_api transforms ()",
     # by name: PyTorch's import loads the front end, and the command in processes that `tensorgraft run` has started
@@ -104,6 +105,7 @@ LAYERS = {
 # Backends are entry points, those of this package as those of others: names in a table.
 ENTRY_POINTS = {
     "hub.registry": "backends", "codegen.targets": "codegen.targets", "codegen.styles": "codegen.styles",
+    "exporting.formats": "exporting.formats",
 }  # fmt: skip
 
 

@@ -100,3 +100,69 @@ def test_networks_of_another_structure():
     assert not found.ok
     with pytest.raises(ValueError, match="no array of Residual is known for"):
         found.convert(Residual().state_dict())
+
+
+def test_a_number_that_is_added_to_what_is_normalized():
+    """The 3 of a hard swish: it is of no statistics, though scale and shift with it are as many numbers."""
+
+    class Swish(nn.Module):
+        def __init__(self, written):
+            super().__init__()
+            self.conv, self.norm, self.squeeze = nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 1)
+            self.out, self.written = nn.Conv2d(8, 5, 1), written
+
+        def forward(self, x):
+            x = self.norm(self.conv(x))
+            if self.written:
+                x = nn.functional.relu6(x + 3) * (1 / 6) * x
+                return self.out(x * (nn.functional.relu6(3 + self.squeeze(x)) / 6))
+            x = nn.functional.hardswish(x)
+            return self.out(x * nn.functional.hardsigmoid(self.squeeze(x)))
+
+    x = RNG.standard_normal((2, 3, 6, 6)).astype("f")
+    for source, target in ((False, True), (True, False), (True, True)):
+        found = tg.port(Swish(source).eval(), Swish(target).eval(), x)
+        assert found.ok, found
+        for entry in found.mapping:
+            assert entry.sources == [entry.target], found
+
+
+def test_a_number_that_is_of_a_bias():
+    """The 1 of a forget gate, in either program."""
+
+    class Gate(nn.Module):
+        def __init__(self, number):
+            super().__init__()
+            self.gate, self.value, self.out = nn.Linear(4, 6), nn.Linear(4, 6), nn.Linear(6, 2)
+            self.number = number
+
+        def forward(self, x):
+            gate = self.gate(x)
+            gate = gate + self.number if self.number else gate
+            return self.out(torch.sigmoid(gate) * torch.tanh(self.value(x)))
+
+    x = RNG.standard_normal((5, 4)).astype("f")
+    for source, target in ((0, 1), (1, 0), (2, 1)):
+        found = tg.port(Gate(source).eval(), Gate(target).eval(), x)
+        assert found.ok, found
+        assert f"{float(source - target)!r}" in found.mapping["gate.bias"].steps
+        assert found.mapping["value.bias"].sources == ["value.bias"]
+
+
+def test_rounding_does_not_add_up():
+    """A constant of float32 in each of many layers: every step is equal to rounding."""
+
+    class Deep(nn.Module):
+        def __init__(self, constant):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(24))
+            self.constant = constant
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = torch.tanh(layer(x)) * (x / self.constant if self.constant > 1 else x * self.constant)
+            return x
+
+    x = RNG.standard_normal((4, 16)).astype("f")
+    found = tg.port(Deep(6.0).eval(), Deep(float(np.float32(1 / 6))).eval(), x)
+    assert found.ok, found

@@ -97,6 +97,29 @@ def test_layers_that_only_their_order_tells_apart():
     assert ported.ok and ported.mapping["a"].sources == ["b"], str(ported)
 
 
+def test_parallel_layers_of_several_products():
+    """Each is a sum of two products, which are a sum of the source's for either layer."""
+
+    def network(p, x, end):
+        h = jnp.concatenate([jnp.tanh(x @ p["a"]), jnp.sin(x @ p["b"])], -1)
+        return end(h @ p["left"] + p["of_left"], h @ p["right"] + p["of_right"]) @ p["out"]
+
+    def shapes():
+        sizes = {"a": (8, 8), "b": (8, 8), "left": (16, 8), "right": (16, 8), "of_left": (8,), "of_right": (8,)}
+        return {n: dense(*s) for n, s in (sizes | {"out": (8, 3)}).items()}
+
+    def source(p, x):
+        return network(p, x, lambda left, right: jnp.tanh(left) / (2 + jnp.sin(right)))
+
+    def other(p, x):
+        return network(p, x, lambda left, right: unexplained(jnp.tanh(right)) * jnp.cos(unexplained(left)))
+
+    ported = tg.port((source, shapes()), (other, shapes()), X)
+    assert {"left", "right", "of_left", "of_right"} <= set(ported.mapping.unmatched), str(ported)
+    assert not {"a", "b"} & set(wrong(ported))
+    assert tg.port((source, shapes()), (source, shapes()), X).ok
+
+
 # ---- masks -----------------------------------------------------------------------------------------------------------
 
 

@@ -27,7 +27,7 @@ def framework_of(program: Any, examples: Any) -> str | None:
     """Return the framework of a program: "jax", "tensorflow" or "array_api"; None if it is not callable."""
     if not callable(program):
         return None
-    for x in (program, getattr(program, "__self__", None)):
+    for x in (program, getattr(program, "__self__", None), inspect.unwrap(program)):  # `jax.vmap(model)` is around one
         of_class = _of_class(type(x))
         if of_class not in (None, "array_api"):
             return of_class

@@ -50,16 +50,8 @@ class SourceReport:
 
     def __str__(self) -> str:
         lines = [f"{self.program} in {self.onto}: {self.lines} lines, {self.functions} functions"]
-        for g in self.groups:
-            traced_at = ", ".join(map(str, g.checked_sizes))
-            generality = f"others, too (traced at {traced_at})" if g.checked_sizes else f"{g.size} only ({g.reason})"
-            lines.append(f"  size {g.size} ({g.title}): {generality}")
-        for row in self.rows:
-            outcome = "equal" if row.ok else f"DIFFERS: {row.detail}"
-            lines.append(
-                f"  {row.what:<10} {row.sizes:<28} {row.arrays:>4} arrays  {row.error:.1e} (limit {row.limit:.0e})"
-                f"  {outcome}"
-            )
+        lines += [str(group) for group in self.groups]
+        lines += [str(row) for row in self.rows]
         lines += [f"  note: {note}" for note in self.notes]
         return "\n".join(lines)
 
@@ -171,6 +163,16 @@ class Generation:
         if not fixed:
             raise error
         self._sized.without(fixed, str(error))
+
+    @property
+    def stateful(self) -> bool:
+        """The program writes its buffers."""
+        return self._formed.stateful
+
+    @property
+    def draws(self) -> bool:
+        """The program draws random numbers."""
+        return self._formed.random
 
     def result(self, target_name: str) -> GeneratedSource:
         """Return the file, its weights and a report, in which nothing is checked yet."""

@@ -79,6 +79,11 @@ class SizeGroup:
     checked_sizes: list[int] = field(default_factory=list)  # sizes at which the program is the same
     reason: str = ""  # the reason for which it is not changed
 
+    def __str__(self) -> str:
+        traced_at = ", ".join(map(str, self.checked_sizes))
+        generality = f"others, too (traced at {traced_at})" if traced_at else f"{self.size} only ({self.reason})"
+        return f"  size {self.size} ({self.title}): {generality}"
+
 
 @dataclass
 class TracedSizes:
@@ -132,7 +137,7 @@ class _SizeSearch:
     ) -> None:
         self._program, self._prepare = program, prepare
         self._arrays, self._rebuild = program.flatten(args, kwargs)
-        self.groups = _groups([tuple(x.shape) for x in self._arrays]) if dynamic else []
+        self.groups = size_groups([tuple(x.shape) for x in self._arrays]) if dynamic else []
         self._base = {g: 2 for g, group in enumerate(self.groups) if group.size == 1}
         first: SourceTrace | None = None
         if self._base:
@@ -165,7 +170,7 @@ class _SizeSearch:
     def attempt(self, g: int) -> None:
         """Trace the program at other sizes of a group."""
         group = self.groups[g]
-        for candidate in _candidates(self._base.get(g, group.size), group):
+        for candidate in candidate_sizes(self._base.get(g, group.size), group):
             try:
                 other = self._trace({**self._base, g: candidate})
                 merge([self._traces[0], other])
@@ -206,13 +211,14 @@ class _SizeSearch:
         return TracedSizes(self._traces, owners, self.groups, self._arguments)
 
 
-def _candidates(size: int, group: SizeGroup) -> list[int]:
+def candidate_sizes(size: int, group: SizeGroup) -> list[int]:
+    """Return other sizes of a group to try."""
     return [size + 1, size + 2] if group.title == "batch" else [2 * size, size + 1, size + 4]
 
 
-def _groups(shapes: Sequence[tuple[int, ...]]) -> list[SizeGroup]:
-    """Extents that are likely to be one: the first axis, and equal extents of other axes. What has one axis (labels)
-    goes with the first axis of the others, where that has its extent and no other axis has."""
+def size_groups(shapes: Sequence[tuple[int, ...]]) -> list[SizeGroup]:
+    """Return extents of arrays that are likely to be one: the first axis, and equal extents of other axes. What has one
+    axis (labels) goes with the first axis of the others, where that has its extent and no other axis has."""
     groups: dict[tuple[bool, int], SizeGroup] = {}
     batches, extents = {s[0] for s in shapes if len(s) > 1}, {n for s in shapes for n in s[1:]}
     for k, shape in enumerate(shapes):

@@ -51,7 +51,7 @@ class Frame:
 class SourceTrace:
     """A program at one size of its arguments. Arrays in it are `Var`s; constants have their values."""
 
-    framework: str  # "torch", "jax", "tensorflow", "array_api"
+    framework: str  # "torch", "jax", "tensorflow", "array_api", "onnx"
     name: str  # the name of the class or function
     root: Frame
     arguments: list[tuple[str, Tree]]  # (name, Vars and static values), as the program takes them

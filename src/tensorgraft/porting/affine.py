@@ -10,7 +10,7 @@ import numpy as np
 from tensorgraft.porting.binding import Alternative, Binding, Bound
 from tensorgraft.porting.labels import RANGE, ElementLabels, take
 from tensorgraft.porting.masks import MASKED
-from tensorgraft.porting.nodes import ValueNode
+from tensorgraft.porting.nodes import ValueNode, number_of
 from tensorgraft.porting.state import State
 from tensorgraft.porting.values import Evaluator, relative_difference
 
@@ -53,31 +53,52 @@ class _Side:
 
 
 def alternatives(matcher: State, node: ValueNode, sites: Sequence[ValueNode]) -> list[Alternative]:
-    """The assignments for which scale and shift are those of a site of the source."""
-    exact: list[tuple[float, Alternative]] = []
+    """The assignments for which scale and shift are those of a site of the source, or with a number that is added to
+    one of both values later: a forget gate's 1 may be of the bias."""
+    exact: list[Alternative] = []
+    with_number: list[Alternative] = []
     rough: list[tuple[float, Alternative]] = []
+    of_target, after = _added_numbers(node), {x.op for use in node.uses for x in use.uses}
     for site in sites:
         sides = _sides(matcher, node, site)
         if sides is None:
             continue
         for error, bindings in _assignments(matcher, *sides):
-            (exact if error <= EQUAL else rough).append((error, Bound([site], bindings)))
+            choice = Bound([site], bindings)
             if error <= EQUAL:
+                exact.append(choice)
                 break
-    nearest = [a for _, a in sorted(rough, key=lambda r: r[0])[:1]]
-    if not exact:
-        return nearest
-    # a number that is added may be of what follows (the 3 of a hard sigmoid), and none of the parameter's
-    is_shifted = any(np.any(b.offset) for _, a in exact for b in a.bindings())
-    return [a for _, a in exact] + (nearest if is_shifted else [])
+            rough.append((error, choice))
+        numbers = {y - x for x in (0.0, *of_target) for y in (0.0, *_added_numbers(site))}
+        for number in sorted(numbers - {0.0}):
+            found = _assignments(matcher, *sides, number)
+            with_number += [Bound([site], bindings) for error, bindings in found[-1:] if error <= EQUAL]
+    if len(of_target) == len(node.uses) and after & {x.op for site in sites for x in site.uses}:
+        exact, with_number = with_number, exact  # a gate takes the sum
+    return [*exact, *with_number] or [a for _, a in sorted(rough, key=lambda r: r[0])[:1]]
+
+
+def _added_numbers(node: ValueNode) -> list[float]:
+    """The numbers that are added to a value where it is used."""
+    found = []
+    for use in node.uses:
+        if use.op in ("add", "subtract") and len(use.args) == 2:
+            numbers = [number_of(x) for x in use.args]
+            if use.op == "add" and numbers != [None, None]:
+                found.append(next(x for x in numbers if x is not None))
+            elif use.op == "subtract" and numbers[1] is not None:
+                found.append(-numbers[1])
+    return found
 
 
 def _sides(matcher: State, node: ValueNode, site: ValueNode) -> tuple[_Side, _Side] | None:
     """Both, with elements in the order of the target's, one for each combination of labels."""
     if node.size != site.size or node.args[0].size != node.size or site.args[0].size != site.size:
         return None
-    if node.args[0] in matcher.class_of:
-        of_target, of_source = matcher.positions(node.args[0]), matcher.pool.positions(site.args[0])
+    core = node.args[0]
+    if core in matcher.class_of or core in matcher.negated:
+        of_target = matcher.positions(core) if core in matcher.class_of else matcher.negated[core][1]
+        of_source = matcher.pool.positions(site.args[0])
         if of_target is None or of_source is None:
             return None
         where = np.empty(of_source.size, np.int64)
@@ -88,8 +109,13 @@ def _sides(matcher: State, node: ValueNode, site: ValueNode) -> tuple[_Side, _Si
     return _Side(node, np.arange(node.size)), _Side(site, order)
 
 
-def _assignments(matcher: State, of_target: _Side, of_source: _Side) -> list[tuple[float, list[Binding]]]:
-    """(how far scale and shift are off, the bindings), for each assignment; the first that fits is the last."""
+def _assignments(
+    matcher: State, of_target: _Side, of_source: _Side, number: float = 0.0
+) -> list[tuple[float, list[Binding]]]:
+    """(how far scale and shift are off, the bindings), for each assignment; the first that fits is the last.
+
+    `number` is added to the source's shift, which has the other sign where the core has.
+    """
     t, s = of_target.atoms(matcher.target_labels), of_source.atoms(matcher.source_labels)
     if t is None or s is None:
         return []
@@ -99,10 +125,12 @@ def _assignments(matcher: State, of_target: _Side, of_source: _Side) -> list[tup
             side.order = side.order[~masked]
         t, s = of_target.atoms(matcher.target_labels) or [], of_source.atoms(matcher.source_labels) or []
     unknown = [a for a in t if matcher.is_unknown(a)]
-    trial = _Trial(matcher, of_target, of_source.values(matcher.source_values))
+    scale, shift = of_source.values(matcher.source_values)
+    sign = -1 if of_target.node.args[0] in matcher.negated else 1
+    trial = _Trial(matcher, of_target, (scale, sign * shift + number), sign)
     spare: list[np.ndarray | None] = [None] * max(len(unknown) - len(s), 0)
     for chosen in itertools.islice(itertools.permutations([*s, *spare], len(unknown)), MOST):
-        bindings = _bindings(unknown, chosen)
+        bindings = _bindings(unknown, chosen, sign)
         if bindings is not None and trial.fits(bindings):
             return trial.found
     if len(unknown) == 1:
@@ -110,7 +138,7 @@ def _assignments(matcher: State, of_target: _Side, of_source: _Side) -> list[tup
     return trial.found
 
 
-def _bindings(unknown: Sequence[np.ndarray], chosen: Sequence[np.ndarray | None]) -> list[Binding] | None:
+def _bindings(unknown: Sequence[np.ndarray], chosen: Sequence[np.ndarray | None], sign: int) -> list[Binding] | None:
     out = []
     for at, labels in zip(unknown, chosen, strict=True):
         first, index = np.unique(at, return_index=True)
@@ -121,15 +149,15 @@ def _bindings(unknown: Sequence[np.ndarray], chosen: Sequence[np.ndarray | None]
         if not np.array_equal(source[np.searchsorted(first, at)], labels):
             return None  # one element of the target would be several of the source
         ok = (first >= 0) & (source >= 0)
-        out.append(Binding(first[ok], source[ok]))
+        out.append(Binding(first[ok], source[ok], sign=sign))
     return out
 
 
 class _Trial:
     """Tries bindings: how far the factors are from those that are wanted. `found` has all, the last is the best."""
 
-    def __init__(self, matcher: State, of_target: _Side, wanted: tuple[np.ndarray, np.ndarray]) -> None:
-        self.matcher, self.of_target, self.wanted = matcher, of_target, wanted
+    def __init__(self, matcher: State, of_target: _Side, wanted: tuple[np.ndarray, np.ndarray], sign: int) -> None:
+        self.matcher, self.of_target, self.wanted, self.sign = matcher, of_target, wanted, sign
         self.found: list[tuple[float, list[Binding]]] = []
 
     def fits(self, bindings: list[Binding]) -> bool:
@@ -157,10 +185,10 @@ class _Trial:
         rows = [labels[index][ok] for labels in sources if (labels[index][ok] >= 0).all()]
         for n in range(len(rows), 0, -1):
             for chosen in itertools.combinations(rows, n):
-                offset = required[ok] - sum(take(weights, r) for r in chosen)
+                offset = required[ok] - self.sign * sum(take(weights, r) for r in chosen)
                 rounded = np.round(offset, 6)
                 is_number = np.allclose(offset, rounded, atol=1e-9) and np.unique(rounded).size <= 2
-                if is_number and self.fits([Binding(first[ok], chosen[0], rounded, tuple(chosen[1:]))]):
+                if is_number and self.fits([Binding(first[ok], chosen[0], rounded, tuple(chosen[1:]), self.sign)]):
                     return
         if ok.any() and np.ptp(required[ok]) <= EQUAL:
             self.fits([Binding(first[ok], np.full(int(ok.sum()), -1), float(np.round(required[ok][0], 9)))])

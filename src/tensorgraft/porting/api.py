@@ -162,7 +162,9 @@ def _mapping(matcher: Matcher, of_source: ProgramAtSizes, of_target: ProgramAtSi
         labels = matcher.origins[name].reshape(node.shape)
         expression, extended = None, 0
         if not (labels == UNKNOWN).all():
-            expression, extended = recognize(Origin(labels, matcher.offsets.get(name), matcher.added.get(name, ())))
+            expression, extended = recognize(
+                Origin(labels, matcher.offsets.get(name), matcher.added.get(name, ()), matcher.negative.get(name))
+            )
         note = f"{extended} of {node.size} elements are beyond the example" if extended else ""
         if expression is None:
             unknown = int((labels == UNKNOWN).sum())

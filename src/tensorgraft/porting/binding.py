@@ -20,13 +20,12 @@ class Binding:
     source: np.ndarray  # -1 for a number
     offset: np.ndarray | float = 0.0  # added to the source's element
     more: tuple[np.ndarray, ...] = ()  # labels of other source elements that are added
+    sign: int = 1  # of the source's elements: -1 where a gate is one minus the other program's
 
     def values(self, weights: Sequence[np.ndarray]) -> np.ndarray:
         """The values of the target's elements, where `weights` are the source's parameters, flat."""
-        total = take(weights, self.source) + self.offset
-        for labels in self.more:
-            total = total + take(weights, labels)
-        return np.asarray(total)
+        total = sum((take(weights, labels) for labels in self.more), take(weights, self.source))
+        return np.asarray(self.sign * total + self.offset)
 
 
 class Alternative(Protocol):

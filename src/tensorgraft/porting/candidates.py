@@ -6,23 +6,21 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from tensorgraft.porting import affine
 from tensorgraft.porting.binding import Alternative, Binding, Bound
-from tensorgraft.porting.graph import ProgramGraph
-from tensorgraft.porting.nodes import MOVEMENT, ValueNode, evaluate
+from tensorgraft.porting.nodes import ValueNode
+from tensorgraft.porting.pieces import complements, pieces
 from tensorgraft.porting.state import State
 from tensorgraft.porting.terms import PRODUCTS, Rows, rows
 from tensorgraft.porting.values import fingerprint
 
 MOST_ALTERNATIVES = 128
-MOST_PIECES = 8
 MOST_ROWS = 64  # of a product, that are looked at until every weight has occurred
-_STATIC = ("add", "subtract", "affine", "astype", *MOVEMENT)
 
 
 def alternatives(matcher: State, node: ValueNode) -> list[Alternative]:
@@ -40,7 +38,7 @@ def sites(matcher: State, node: ValueNode, ops: Sequence[str]) -> list[ValueNode
     """The nodes of the source that combine the value that `node` takes with parameters, the likeliest first: those that
     nothing corresponds to yet, then by their names, then in the order of the program."""
     operand = next(x for x in node.inputs() if x.dynamic)
-    value_class = matcher.class_of.get(operand)
+    value_class = matcher.class_of.get(operand) or matcher.negated.get(operand, (None,))[0]
     found = []
     for other in matcher.source.nodes:
         if other.op not in ops or not other.dynamic or not any(x.static for x in other.inputs()):
@@ -62,7 +60,8 @@ def ordered(matcher: State, node: ValueNode, found: Sequence[ValueNode]) -> list
 
     def key(other: ValueNode) -> tuple[Any, ...]:
         names = parameter_names(other)
-        return (not hinted & names, matcher.used[other] > 0, -likeness(of_target, names), other.number)
+        is_used = matcher.used[other] > 0 or all(matcher.used_names[n] > 0 for n in names)  # by a step of a loop
+        return (not hinted & names, is_used, -likeness(of_target, names), other.number)
 
     return sorted(found, key=key)
 
@@ -73,7 +72,7 @@ def parameter_names(node: ValueNode) -> frozenset[str]:
 
 _WORDS = {"kernel": "weight", "gamma": "scale", "beta": "bias", "offset": "bias", "w": "weight", "b": "bias",
           "embeddings": "embedding", "q": "query", "k": "key", "v": "value", "wq": "query", "wk": "key",
-          "wv": "value", "moving": "running", "variance": "var"}  # fmt: skip
+          "wv": "value", "moving": "running", "variance": "var", "backward": "reverse"}  # fmt: skip
 
 
 def likeness(a: frozenset[str], b: frozenset[str]) -> float:
@@ -112,6 +111,7 @@ class ProductChoice:
     matcher: State
     node: ValueNode
     pairs: Sequence[tuple[np.ndarray, ValueNode, np.ndarray]]  # (target channels, source product, its channels)
+    negative: frozenset[int] = frozenset()  # the pairs whose weights have the other sign
 
     @property
     def sites(self) -> Sequence[ValueNode]:
@@ -119,14 +119,14 @@ class ProductChoice:
 
     def bindings(self) -> list[Binding]:
         out = []
-        for of_target, source, other in self.pairs:
+        for k, (of_target, source, other) in enumerate(self.pairs):
             for part in aligned(self.matcher, self.node, source):
                 if part.groups_target.shape[1] != part.groups_source.shape[1]:
                     continue
                 same = (part.groups_target[of_target] == part.groups_source[other]).all(axis=1)
                 t, s = part.target[of_target][same].ravel(), part.source[other][same].ravel()
                 ok = (t >= 0) & (s >= 0)
-                out.append(Binding(t[ok], s[ok]))
+                out.append(Binding(t[ok], s[ok], sign=-1 if k in self.negative else 1))
         return out
 
 
@@ -141,7 +141,7 @@ def _products(matcher: State, node: ValueNode) -> list[Alternative]:
     channels = np.arange(sum(len(p) for p in of_target))
     of_source = {s: pieces(matcher.source, s) for s in found}
     lengths = tuple(map(len, of_target))
-    by_site: list[list[Alternative]] = []
+    by_site: list[list[ProductChoice]] = []
     for s in found:  # pieces of one product, in every order
         if len(of_target) > 1 and sorted(map(len, of_source[s])) == sorted(lengths):
             orders = _permutations(lengths, tuple(map(len, of_source[s])))
@@ -159,7 +159,21 @@ def _products(matcher: State, node: ValueNode) -> list[Alternative]:
         ]
     elif len({s for s, _ in every}) > 1:
         options += _across(matcher, node, of_target, every)
-    return options[:MOST_ALTERNATIVES]
+    options = options[:MOST_ALTERNATIVES]
+    return [*options, *_of_other_sign(node, options)]
+
+
+def _of_other_sign(node: ValueNode, options: Sequence[ProductChoice]) -> Iterator[Alternative]:
+    """The choices with weights of the other sign for gates that are one minus the other program's."""
+    of_target = complements(node)
+    of_source = {s: complements(s) for option in options for s in option.sites}
+    if not of_target and not any(of_source.values()):
+        return
+    for option in options:
+        gates = [k for k, (t, s, c) in enumerate(option.pairs) if of_target >= {*t} or of_source[s] >= {*c}]
+        for n in range(1, len(gates) + 1):
+            for chosen in itertools.combinations(gates, n):
+                yield replace(option, negative=frozenset(chosen))
 
 
 def _other_windows(matcher: State, node: ValueNode, found: Sequence[ValueNode]) -> list[Alternative]:
@@ -175,7 +189,7 @@ def _other_windows(matcher: State, node: ValueNode, found: Sequence[ValueNode]) 
 
 def _across(
     matcher: State, node: ValueNode, of_target: Sequence[np.ndarray], every: Sequence[tuple[ValueNode, np.ndarray]]
-) -> Iterator[Alternative]:
+) -> Iterator[ProductChoice]:
     """A fused product of the target, whose pieces are products of the source."""
     in_program = sorted(every, key=lambda e: (matcher.used[e[0]] > 0, e[0].number))
     for chosen in itertools.islice(itertools.permutations(in_program, len(of_target)), 4 * MOST_ALTERNATIVES):
@@ -248,58 +262,6 @@ def _in_order(at: np.ndarray, t: np.ndarray, other: np.ndarray, s: np.ndarray) -
     t, s = take(t, by, 1), take(s, to, 1)
     within = int((a >= 0).sum(axis=1).min()), int((b >= 0).sum(axis=1).min())
     return Aligned(t[:, -within[0] :], s[:, -within[1] :], a[:, -within[0] :], b[:, -within[1] :])
-
-
-# ---- pieces ----------------------------------------------------------------------------------------------------------
-
-
-def channels_of(node: ValueNode) -> np.ndarray:
-    """The channel of each element of a product, as `terms.Rows` counts them."""
-    if node.op == "convolution":
-        n = node.shape[1]
-        return np.broadcast_to(np.arange(n).reshape(1, n, *(1,) * (len(node.shape) - 2)), node.shape)
-    (_, cw), (_, bw) = node.args[2], node.args[3]
-    w = node.args[1]
-    wide = [w.shape[a] for a in bw], [w.shape[a] for a in range(len(w.shape)) if a not in cw and a not in bw]
-    lead, free = int(np.prod(wide[0], dtype=int)), int(np.prod(wide[1], dtype=int))
-    middle = node.size // max(lead * free, 1)
-    numbers = np.arange(lead * free).reshape(lead, 1, free)
-    return np.broadcast_to(numbers, (lead, middle, free)).reshape(node.shape)
-
-
-def pieces(graph: ProgramGraph, node: ValueNode) -> list[np.ndarray]:
-    """The channels of a product, in the pieces into which the program cuts it: heads and gates that are computed
-    together."""
-    if node not in graph.pieces:
-        graph.pieces[node] = _pieces(node)
-    return graph.pieces[node]
-
-
-def _pieces(node: ValueNode) -> list[np.ndarray]:
-    first = channels_of(node)
-    count = int(first.max()) + 1 if first.size else 0
-    whole = np.arange(count)
-    images, waiting = {node: first}, [node]
-    found: dict[frozenset[int], np.ndarray] = {}
-    while waiting and len(images) < 64:
-        x = waiting.pop(0)
-        for use in x.uses:
-            if use in images or use.op not in _STATIC or use.size > 4 * node.size:
-                continue
-            if use.op in MOVEMENT:
-                images[use] = np.asarray(evaluate(use.op, (images[x], *use.args[1:]), {}))
-            elif use.shape == x.shape:
-                images[use] = images[x]
-            else:
-                continue
-            waiting.append(use)
-            if use.op == "slice":
-                channels, at = np.unique(images[use], return_index=True)
-                found[frozenset(channels.tolist())] = channels[np.argsort(at)]
-    least = [c for key, c in found.items() if not any(other < key for other in found)]
-    if len(least) > MOST_PIECES or sorted(c for p in least for c in p.tolist()) != whole.tolist():
-        return [whole]
-    return least
 
 
 # ---- rows of tables, and what else takes a parameter -----------------------------------------------------------------

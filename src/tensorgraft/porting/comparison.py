@@ -12,7 +12,7 @@ import numpy as np
 from tensorgraft.codegen.program import SourceProgram, by_path
 from tensorgraft.codegen.trace import SourceTrace, Var, variables
 from tensorgraft.hub.recorded.block import mapped
-from tensorgraft.porting.expressions import Concatenation, Expression, View, views
+from tensorgraft.porting.expressions import Concatenation, Expression, Negative, View, views
 from tensorgraft.porting.graph import ProgramGraph
 from tensorgraft.porting.nodes import ValueNode, evaluate, numpy_backend
 from tensorgraft.porting.report import Comparison
@@ -149,4 +149,4 @@ def compared_gradients(
 def _moves(e: Expression | None) -> bool:
     if isinstance(e, Concatenation):
         return all(map(_moves, e.parts))
-    return isinstance(e, View) and not e.repeats
+    return _moves(e.term) if isinstance(e, Negative) else isinstance(e, View) and not e.repeats

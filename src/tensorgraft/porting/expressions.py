@@ -134,6 +134,33 @@ class Sum:
 
 
 @dataclass(frozen=True)
+class Negative:
+    """An array of the other sign."""
+
+    term: Expression
+
+    @property
+    def shape(self) -> Ints:
+        return self.term.shape
+
+    @property
+    def terms(self) -> tuple[Expression, ...]:
+        return (self.term,)
+
+    def __call__(self, arrays: Callable[[str], np.ndarray]) -> np.ndarray:
+        return np.negative(self.term(arrays))
+
+    def code(self, name: Callable[[str], str]) -> str:
+        return "-" + self.term.code(name)
+
+    def sources(self) -> Iterator[str]:
+        return self.term.sources()
+
+    def json(self) -> dict[str, Any]:
+        return {"op": "negative", "term": self.term.json()}
+
+
+@dataclass(frozen=True)
 class Constant:
     """One number everywhere."""
 
@@ -154,7 +181,7 @@ class Constant:
         return {"op": "number", "value": self.value, "shape": self.shape}
 
 
-Expression = View | Concatenation | Sum | Constant
+Expression = View | Concatenation | Sum | Negative | Constant
 
 
 def views(expression: Expression | None) -> Iterator[View]:
@@ -175,6 +202,8 @@ def from_json(data: Mapping[str, Any]) -> Expression:
         return Concatenation(tuple(from_json(p) for p in data["parts"]), data["axis"], tuple(data["shape"]))
     if op == "sum":
         return Sum(tuple(from_json(t) for t in data["terms"]))
+    if op == "negative":
+        return Negative(from_json(data["term"]))
     if op == "number":
         return Constant(data["value"], tuple(data["shape"]))
     raise ValueError(f"unknown operation {op!r} in a mapping")

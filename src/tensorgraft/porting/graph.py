@@ -22,7 +22,7 @@ from tensorgraft.codegen.words import WORDS
 from tensorgraft.hub.operations import operations
 from tensorgraft.hub.recorded.block import Block, Var, leaves, mapped, variables
 from tensorgraft.porting.masks import is_mask, known_value
-from tensorgraft.porting.nodes import MOVEMENT, Lazy, ValueNode, evaluate, nodes_of, widened
+from tensorgraft.porting.nodes import MOVEMENT, POINTWISE, Lazy, ValueNode, evaluate, nodes_of, widened
 
 # What is written as the operations that it is made of: where one program has a layer, the other may have its parts.
 EXPANDED = frozenset({
@@ -213,14 +213,11 @@ def _scan(graph: ProgramGraph, body: Block, init: Any, xs: Any, length: int, rev
 
 
 def _row(graph: ProgramGraph, i: int, x: Any) -> Any:
-    """The i-th row of an array; of a product, the product of the i-th row of its operand."""
+    """The i-th row of an array; of a product, or a sum of products, that of the i-th rows of the operands."""
     node = x.core if type(x) is Lazy else x
     shape = node.shape if type(x) is not Lazy or x.node is None else x.node.shape
     if type(x) is Lazy and x.node is None and _has_rows(node, x):
-        operand, weight, (ca, cb), batch = node.args
-        row = _row(graph, i, Lazy(operand) if operand.dynamic else operand)
-        of_rows = (tuple(a - 1 for a in ca), cb)
-        core = graph.apply("dot_general", (row, weight, of_rows, batch), {}, Var(node.shape[1:], node.dtype))
+        core = _row_of_product(graph, i, node)
         scale, shift = (None if n is None else graph.node(_row(graph, i, _wide(graph, n, node))) for n in _parts(x)[1:])
         return Lazy(core.core, scale, shift, place=x.place)
     if type(x) is Lazy and node.op == "concat" and not _pending(x):
@@ -233,10 +230,27 @@ def _row(graph: ProgramGraph, i: int, x: Any) -> Any:
     return graph.apply("reshape", (cut, shape[1:]), {}, Var(shape[1:], node.dtype))
 
 
+def _row_of_product(graph: ProgramGraph, i: int, node: ValueNode) -> Lazy:
+    result = Var(node.shape[1:], node.dtype)
+    if node.op == "add":
+        return graph.apply("add", tuple(_row_of_product(graph, i, n) for n in node.args), {}, result)
+    operand, weight, (ca, cb), batch = node.args
+    row = _row(graph, i, Lazy(operand) if operand.dynamic else operand)
+    return graph.apply("dot_general", (row, weight, (tuple(a - 1 for a in ca), cb), batch), {}, result)
+
+
 def _has_rows(node: ValueNode, x: Lazy) -> bool:
-    if node.op != "dot_general" or not node.args[1].static or any(node.args[3]) or 0 in node.args[2][0]:
+    factors = [n for n in (x.scale, x.shift) if n is not None]
+    return _is_product(node) and all(np.broadcast_shapes(n.shape, node.shape) == node.shape for n in factors)
+
+
+def _is_product(node: Any) -> bool:
+    """A product of rows with a weight, or a sum of such."""
+    if type(node) is not ValueNode or node.op not in ("add", "dot_general"):
         return False
-    return all(n is None or np.broadcast_shapes(n.shape, node.shape) == node.shape for n in (x.scale, x.shift))
+    if node.op == "add":
+        return all(_is_product(n) and n.shape == node.shape for n in node.args)
+    return node.args[1].static and not any(node.args[3]) and 0 not in node.args[2][0]
 
 
 def _wide(graph: ProgramGraph, x: ValueNode, like: ValueNode) -> ValueNode:
@@ -286,6 +300,11 @@ def _movement(op: str) -> Callable[..., Any]:
             return x
         if type(x) is not Lazy:
             return graph.moved(op, x, *args, shape=result.shape)
+        if op == "slice" and _is_gate(x, args):
+            inner = x.core.args[0]  # a function of channels is one of each piece of them
+            gates = Lazy(*inner.args) if inner.op == "affine" else Lazy(inner)
+            piece = graph.apply("slice", (gates, *args), {}, Var(result.shape, inner.dtype))
+            return graph.apply(x.core.op, (piece, *x.core.args[1:]), x.core.kwargs, result)
         if x.node is not None:
             return Lazy(graph.moved(op, x.node, *args, shape=result.shape))
         shape = np.broadcast_shapes(*(n.shape for n in (x.core, x.scale, x.shift) if n is not None))
@@ -301,6 +320,16 @@ def _movement(op: str) -> Callable[..., Any]:
     return rule
 
 
+def _is_gate(x: Lazy, cut: Sequence[Any]) -> bool:
+    """A function of a product, of which some channels, the last axis, are cut out."""
+    if _pending(x) or x.core.op not in POINTWISE or not x.core.dynamic or len(list(x.core.inputs())) != 1:
+        return False
+    shape = x.core.shape
+    inner = x.core.args[0]
+    changed = [a for a, n in enumerate(shape) if (cut[0][a], cut[1][a]) != (0, n)]
+    return changed == [len(shape) - 1] and type(inner) is ValueNode and inner.shape == shape and inner.op != "input"
+
+
 def _is_static(x: Any) -> bool:
     """It holds parameters, or an array of constants."""
     return type(x) is ValueNode and not x.dynamic and bool(x.parameters)
@@ -308,10 +337,6 @@ def _is_static(x: Any) -> bool:
 
 def _pending(x: Any) -> bool:
     return type(x) is Lazy and x.node is None and (x.scale is not None or x.shift is not None)
-
-
-def _scalar(x: Any) -> bool:
-    return isinstance(x, int | float | np.generic) or (type(x) is ValueNode and x.value is not None and x.size == 1)
 
 
 def _parts(x: Lazy) -> tuple[ValueNode, ValueNode | None, ValueNode | None]:
@@ -337,10 +362,10 @@ def _add(graph: ProgramGraph, result: Var, a: Any, b: Any) -> Any:
             return None
         total = graph.plain("add", (Lazy(x), Lazy(y)), {}, Var(np.broadcast_shapes(x.shape, y.shape), result.dtype))
         return Lazy(total.core, s, _plus(graph, t, v), place=graph.place)
-    if not (_is_static(b) or (_pending(a) and a.shift is not None and _scalar(b))):
+    if not _is_static(b):
         return None
     core, scale, shift = _parts(a)
-    if scale is None and shift is None and _is_static(b):
+    if scale is None and shift is None:
         value = known_value(core, graph.known)
         if is_mask(value):
             return graph.static("add", b, graph.constant(value))
@@ -363,8 +388,8 @@ def _where(graph: ProgramGraph, result: Var, condition: Any, a: Any, b: Any) -> 
 
 
 def _subtract(graph: ProgramGraph, result: Var, a: Any, b: Any) -> Any:
-    if type(a) is Lazy and (_is_static(b) or (_pending(a) and a.shift is not None and _scalar(b))):
-        return _add(graph, result, a, graph.static("negative", b) if type(b) is ValueNode else -b)
+    if type(a) is Lazy and _is_static(b):
+        return _add(graph, result, a, graph.static("negative", b))
     return None
 
 
@@ -373,6 +398,8 @@ def _multiply(graph: ProgramGraph, result: Var, a: Any, b: Any) -> Any:
         a, b = b, a
     if type(a) is not Lazy:
         return None
+    if type(b) is ValueNode and b.size > 1 and _is_zero(b):  # a gate of the first state of a recurrent layer
+        return graph.constant(np.zeros(result.shape, widened(np.dtype(result.dtype))))
     if type(b) is Lazy:
         for x, y in ((a, b), (b, a)):
             if _pending(y) and y.shift is None and not _pending(x):
@@ -434,7 +461,7 @@ def _parted(graph: ProgramGraph, x: ValueNode) -> tuple[list[ValueNode], int]:
     """The arrays that one is a concatenation of, and the axis, also where its axes were ordered or cut afterwards."""
     if x.op == "concat":
         return list(x.args[0]), x.kwargs.get("axis", x.args[-1]) % len(x.shape)
-    if x.op not in ("permute_dims", "slice", "reshape") or not x.dynamic:
+    if x.op not in ("permute_dims", "slice", "reshape", "flip") or not x.dynamic:
         return [x], 0
     inner = x.args[0]
     parts, axis = _parted(graph, inner)
@@ -444,6 +471,10 @@ def _parted(graph: ProgramGraph, x: ValueNode) -> tuple[list[ValueNode], int]:
         order = x.args[1]
         moved = [graph.moved("permute_dims", p, order, shape=[p.shape[a] for a in order]) for p in parts]
         return moved, list(order).index(axis)
+    if x.op == "flip":
+        flipped = [a % len(x.shape) for a in np.atleast_1d(x.args[1]).tolist()]
+        moved = [graph.moved("flip", p, x.args[1], shape=p.shape) for p in parts]
+        return (moved[::-1] if axis in flipped else moved), axis
     if x.op == "slice":
         start, stop, step = x.args[1:4]
         if (start[axis], stop[axis], step[axis]) != (0, inner.shape[axis], 1):

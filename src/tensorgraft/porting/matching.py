@@ -22,7 +22,7 @@ from tensorgraft.porting.labels import RANGE
 from tensorgraft.porting.nodes import ValueNode, evaluate
 from tensorgraft.porting.state import UNKNOWN, State
 from tensorgraft.porting.terms import PRODUCTS
-from tensorgraft.porting.values import ValueClass, fingerprint, orders
+from tensorgraft.porting.values import ValueClass, fingerprint, orders, relative_difference
 
 MOST_TRIALS = 96  # changes of decisions for one value
 MOST_IN_ALL = 600
@@ -60,7 +60,8 @@ class Search:
     blocked: ValueNode
     site: ValueNode  # what needs the value
     changeable: frozenset[ValueNode]
-    choices: dict[ValueNode, int]  # what was chosen before
+    choices: dict[ValueNode, int] = field(default_factory=dict)  # those with the most values that are equal
+    most: int = -1  # how many these are
     trials: int = 0
 
 
@@ -81,6 +82,7 @@ class Matcher(State):
         self._forced: dict[ValueNode, tuple[np.ndarray, ValueClass | None, np.ndarray | None]] = {}
         self._decided: set[ValueNode] = set()
         self.trials = 0  # decisions that were changed
+        self.rounding: dict[ValueNode, float] = {}  # of values that were taken from the source, as they are equal
         self._search: Search | None = None
         self._given_up: set[ValueNode] = set()  # values for which no choice helps
         self._fixed: dict[ValueNode, int] = {}
@@ -177,6 +179,11 @@ class Matcher(State):
         found = self.pool.find(node.size, fingerprint(value))
         if found is not None:
             self.class_of[node] = found
+        elif value.dtype.kind == "f" and any(x.any() for x in self.negative.values()):
+            found = self.pool.find(node.size, fingerprint(-value))
+            positions = None if found is None else self.pool.located(-value, found)
+            if found is not None and positions is not None:
+                self.negated[node] = found, positions
 
     def corresponds(self, node: ValueNode) -> bool:
         """A computed value of the target that is one of the source's, or is the same number everywhere."""
@@ -184,12 +191,23 @@ class Matcher(State):
             del self.class_of[node]
         return node in self.class_of or fingerprint(self.target_values(node)) is None
 
+    def _round(self, node: ValueNode) -> None:
+        """Go on from the source's value, to which this one is equal to rounding: so that rounding does not add up."""
+        positions = self._positions.get(node)
+        if self._compares or node not in self.class_of or positions is None or node in self.rounding:
+            return
+        of_source = self.source_values(self.class_of[node].reference).ravel()[positions]
+        self.rounding[node] = relative_difference(of_source, self.target_values(node))
+        self.target_values.values[node] = of_source
+
     def _decide(self, node: ValueNode) -> ValueNode | None:
         operands = [x for x in node.inputs() if x.dynamic]
         for x in operands:
             known = x in self.target_values.values or x.value is not None
-            if not known or not self.corresponds(x):
+            is_negated = node.op == "affine" and x in self.negated
+            if not known or not (is_negated or self.corresponds(x)):
                 return x
+            self._round(x)
         alternatives = candidates.alternatives(self, node)
         if not alternatives:
             return operands[0]
@@ -219,11 +237,14 @@ class Matcher(State):
                 if np.any(binding.offset):
                     offsets = self.offsets.setdefault(name, np.zeros(flat.size))
                     offsets[fresh] = np.broadcast_to(binding.offset, selected.shape)[selected][new]
+                if binding.sign < 0:
+                    self.negative.setdefault(name, np.zeros(flat.size, bool))[fresh] = True
                 if binding.more:
                     self.added.setdefault(name, []).extend((fresh, m[selected][new]) for m in binding.more)
                 decision.applied.append((name, fresh))
                 self._outdated(name)
         self.used.update(chosen.sites)
+        self.used_names.update(n for s in chosen.sites for n in candidates.parameter_names(s))
 
     def _undo(self, decision: Decision) -> None:
         for name, positions in decision.applied:
@@ -232,11 +253,14 @@ class Matcher(State):
             self._complete.discard(name)
             if name in self.offsets:
                 self.offsets[name][positions] = 0.0
+            if name in self.negative:
+                self.negative[name][positions] = False
             self.added[name] = [a for a in self.added.get(name, ()) if not np.isin(a[0], positions).any()]
             self._outdated(name)
         decision.applied = []
         self._decided.discard(decision.node)
         self.used.subtract(decision.chosen.sites)
+        self.used_names.subtract(n for s in decision.chosen.sites for n in candidates.parameter_names(s))
 
     def _outdated(self, name: str) -> None:
         for node in self._statics.get(name, ()):
@@ -251,8 +275,10 @@ class Matcher(State):
             before = self._ancestors(blocked)
             open_ = [d.node for d in self.decisions if d.node in before and len(d.alternatives) > 1]
             changeable = frozenset(n for n in open_[-MOST_CHANGED:] if n not in self._fixed)
-            self._search = Search(blocked, node, changeable, {d.node: d.index for d in self.decisions})
+            self._search = Search(blocked, node, changeable)
         search = self._search
+        if len(self.class_of) > search.most:
+            search.most, search.choices = len(self.class_of), {d.node: d.index for d in self.decisions}
         before = self._ancestors(blocked)
         for k in range(len(self.decisions) - 1, -1, -1):
             decision = self.decisions[k]
@@ -281,7 +307,7 @@ class Matcher(State):
     def _recompute(self, node: ValueNode) -> ValueNode:
         """Forget what was found from a node on; returns it."""
         self.target_values.forget(node.number)
-        for cache in (self.class_of, self._positions, self._forced):
+        for cache in (self.class_of, self.negated, self._positions, self._forced, self.rounding):
             for other in [n for n in cache if n.number >= node.number]:
                 del cache[other]
         self.failed = {n for n in self.failed if n.number < node.number}
@@ -290,7 +316,7 @@ class Matcher(State):
         return node
 
     def _restored(self, search: Search) -> ValueNode | None:
-        """Go back to what was chosen before a value was found to differ, for good; None if that is where it is."""
+        """Go back to the choices with the most equal values, for good; None if that is where it is."""
         self._search = None
         self._given_up.add(search.blocked)
         self._fixed.update(search.choices)

@@ -71,6 +71,13 @@ def nodes_of(tree: Any) -> Iterator[ValueNode]:
     return (x for x in leaves(tree) if type(x) is ValueNode)
 
 
+def number_of(x: Any) -> float | None:
+    """The number that an operand is: Python's, or a constant of one element; None for others."""
+    if type(x) is ValueNode and x.value is not None and not x.dynamic and x.size == 1:
+        x = x.value.item()
+    return float(x) if isinstance(x, int | float | np.number) and not isinstance(x, bool) else None
+
+
 def numpy_backend() -> Any:
     return registry.get("numpy")
 

@@ -1,15 +1,16 @@
 """Proof: which of the parameters that a search has found are shown to be right by values that are equal.
 
 A parameter is chosen so that what it is multiplied with or added to becomes a value of the source: this value proves
-nothing. A later one does: where there was no other choice, any that is computed from it; where there were several, one
-in which it meets what does not depend on it alone, as exchanged layers are equal up to there. Results of the program
-prove all. What was computed from a value that was taken from the source, as the programs differ there, proves nothing,
-unless the difference has a reason, or all that follows fits: every parameter of the source is used, up to results that
-are equal.
+nothing. A later one does, if every place of the source at which the parameter could be has an effect on it: exchanged
+layers are equal up to there. It has to meet what does not depend on it alone. Results of the program prove all.
+
+What was computed from a value that was taken from the source, as the programs differ there, proves nothing, unless the
+difference has a reason, or all that follows fits: every parameter of the source is used, up to results that are equal.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -47,6 +48,7 @@ class _Proof:
         self.forced: dict[ValueNode, Divergence] = {
             d.target: d for d in matcher.divergences if matcher.is_forced(d.target)
         }
+        self.reached = _reached(matcher)
         outputs = (matcher.pool.class_of.get(n) for n in matcher.source.outputs)
         self.results = {id(c): n for n, c in zip(matcher.source.outputs, outputs, strict=True) if c is not None}
         self.consistent = self._is_consistent()
@@ -55,16 +57,22 @@ class _Proof:
         """The nodes whose decisions are shown to be right."""
         bases: dict[ValueNode, _Basis] = {}
         found: set[ValueNode] = set()
+        before: dict[ValueNode, Nodes] = {}
         for node in self.matcher.target.nodes:
             if node.dynamic:
                 bases[node] = basis = self._basis(node, [bases[x] for x in node.inputs() if x.dynamic])
+                before[node] = basis.all_ - {node}
                 difference = self.forced.get(node)
                 if difference is not None:
                     found |= basis.all_ if difference.explained and not basis.doubtful else _NONE
                     bases[node] = _Basis(doubtful=not (difference.explained or self.consistent))
                 elif not basis.doubtful:
                     found |= self._shown(node, basis)
-        return found
+        confirmed: set[ValueNode] = set()
+        for node in self.decisions:  # in the order of the program
+            if node in found and before[node] <= confirmed:
+                confirmed.add(node)
+        return confirmed
 
     def _basis(self, node: ValueNode, operands: list[_Basis]) -> _Basis:
         every = _union(b.all_ for b in operands)
@@ -86,9 +94,17 @@ class _Proof:
             return _NONE
         if self._is_result(node):
             return basis.all_
-        if node in self.decisions or node.op in MOVEMENT:
-            return basis.joined
-        return basis.joined | {n for n in basis.all_ if len(self.decisions[n].alternatives) == 1}
+        shown = set(basis.joined)
+        if node not in self.decisions and node.op not in MOVEMENT:
+            shown |= {n for n in basis.all_ if len(self.decisions[n].alternatives) == 1}
+        members = self.matcher.class_of[node].members
+        reached = [self.reached[m] for m in members]
+        return frozenset(n for n in shown if any(r.issuperset(self._possible(n)) for r in reached))
+
+    @functools.cache  # noqa: B019
+    def _possible(self, node: ValueNode) -> frozenset[ValueNode]:
+        """The places of the source that a decision has to choose from."""
+        return frozenset(s for a in self.decisions[node].alternatives for s in a.sites)
 
     def _is_equal(self, node: ValueNode) -> bool:
         return node in self.matcher.class_of and self.matcher.positions(node) is not None
@@ -113,6 +129,16 @@ class _Proof:
                 required |= node.parameters
                 waiting += node.inputs()
         return required <= _used(matcher)
+
+
+def _reached(matcher: Matcher) -> dict[ValueNode, Nodes]:
+    """The places with parameters that have an effect on each of the source's values."""
+    places = {s for d in matcher.decisions for a in d.alternatives for s in a.sites}
+    found: dict[ValueNode, Nodes] = {}
+    for node in matcher.source.nodes:
+        own = frozenset([node]) if node in places else _NONE
+        found[node] = _union([*(found[x] for x in node.inputs()), own])
+    return found
 
 
 def _union(sets: Iterable[Nodes]) -> Nodes:

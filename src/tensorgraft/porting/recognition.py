@@ -8,7 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tensorgraft.porting.expressions import Concatenation, Constant, Expression, Sum, recognized
+from tensorgraft.porting.expressions import (
+    Concatenation,
+    Constant,
+    Expression,
+    Negative,
+    Sum,
+    recognized,
+)
 from tensorgraft.porting.labels import RANGE
 
 MOST_PARTS = 512
@@ -21,19 +28,24 @@ class Origin:
     labels: np.ndarray  # of source elements; -1 for a number, UNKNOWN where the example does not show it
     offset: np.ndarray | None = None
     added: Sequence[tuple[np.ndarray, np.ndarray]] = ()  # (flat positions, labels) of further terms
+    negative: np.ndarray | None = None  # bool: elements that have the other sign
 
 
 class Recognizer:
     """Finds expressions in the source's arrays, whose names and shapes it knows."""
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        self._names, self._shapes = list(shapes), shapes
+        names = list(shapes)
+        self._names, self._shapes = names * 2, shapes  # arrays, and the same of the other sign
+        self._other_sign = len(names) * RANGE
 
     def __call__(self, origin: Origin) -> tuple[Expression | None, int]:
         """(the expression, how many elements it gives that the example does not show); None if there is none."""
         labels, extended = self._extended(origin.labels)
         if labels is None:
             return None, 0
+        negative = False if origin.negative is None else origin.negative.reshape(labels.shape)
+        labels = labels + self._other_sign * (negative & (labels >= 0))
         terms = []
         if (labels >= 0).any():
             first = self._moved(labels)
@@ -41,7 +53,7 @@ class Recognizer:
                 return None, 0
             terms.append(first)
         for more in self._layers(origin, labels.shape):
-            term = self._moved(more)
+            term = self._moved(more + self._other_sign * (negative & (more >= 0)))
             if term is None:
                 return None, 0
             terms.append(term)
@@ -116,7 +128,7 @@ class Recognizer:
                 return Constant(0.0, labels.shape)
             view = recognized(labels % RANGE, self._names[k], tuple(self._shapes[self._names[k]]))
             if view is not None:
-                return view
+                return view if k * RANGE < self._other_sign else Negative(view)
         for axis in range(labels.ndim):
             found = self._along(labels, which, axis, parts)
             if found is not None:

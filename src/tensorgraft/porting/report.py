@@ -128,7 +128,7 @@ def _pairs(matcher: Matcher) -> list[Pair]:
             value_class = matcher.class_of[node]
             other = next((m for m in value_class.members if m.op not in _SKIPPED), value_class.members[0])
             of_source = matcher.source_values(value_class.reference).ravel()[positions.ravel()]
-            far = relative_difference(of_source, matcher.target_values(node).ravel())
+            far = matcher.rounding.get(node, relative_difference(of_source, matcher.target_values(node).ravel()))
             pair = Pair(other.place, node.place, node.op, node.shape, far, far <= TOLERANCE)
         else:
             continue

@@ -30,13 +30,14 @@ class State:
         self.bound = {name: np.full(node.shape, np.nan) for name, node in target.parameters.items()}
         self.origins = {name: np.full(node.size, UNKNOWN) for name, node in target.parameters.items()}
         self.offsets: dict[str, np.ndarray] = {}
+        self.negative: dict[str, np.ndarray] = {}  # bool: elements that have the other sign
         self.added: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}  # (positions, labels) of what is added to them
         self.target_values = Evaluator(target, self.bound)
         self.target_values.in_order = True
         self.class_of: dict[ValueNode, ValueClass] = {}
-        self.used: Counter[ValueNode] = (
-            Counter()
-        )  # how many parameters of the target each node of the source has explained
+        self.negated: dict[ValueNode, tuple[ValueClass, np.ndarray]] = {}  # values of the other sign, with positions
+        self.used: Counter[ValueNode] = Counter()  # how many choices each node of the source has been part of
+        self.used_names: Counter[str] = Counter()  # and each of its parameters
         self.aligned: dict[Any, list[Any]] = {}  # by pairs of products
         self._positions: dict[ValueNode, np.ndarray | None] = {}
 

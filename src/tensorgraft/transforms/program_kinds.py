@@ -31,7 +31,7 @@ def _graft_torch_module(program: Any, onto: str) -> Any:
     return graft_module(program, onto)
 
 
-def _is_onnx_model(program: Any) -> bool:
+def is_onnx_model(program: Any) -> bool:
     """Return True if an ONNX model, or the path of its file."""
     if isinstance(program, str | os.PathLike):
         return os.fspath(program).endswith(".onnx")
@@ -117,7 +117,7 @@ def unknown_program(program: Any, onto: str) -> TypeError:
 # the first that matches is taken
 PROGRAM_KINDS = (
     ProgramKind(_is_torch_module, _graft_torch_module),
-    ProgramKind(_is_onnx_model, _graft_onnx),
+    ProgramKind(is_onnx_model, _graft_onnx),
     ProgramKind(_is_saved_model, _graft_tensorflow),
     ProgramKind(_is_tensorflow_program, _graft_tensorflow),
     ProgramKind(lambda program: callable(program) and not isinstance(program, type), _graft_jax_function),

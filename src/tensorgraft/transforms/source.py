@@ -11,6 +11,7 @@ from tensorgraft.codegen.program import SourceProgram
 from tensorgraft.codegen.styles.choosing import style_of
 from tensorgraft.codegen.targets import target as target_of
 from tensorgraft.importing import required
+from tensorgraft.transforms.program_kinds import is_onnx_model
 
 
 def source(
@@ -28,7 +29,7 @@ def source(
     Args:
         program: a `torch.nn.Module` (in its current mode, training or evaluation); a function of JAX, a model of
             Equinox, Flax (linen or nnx) or Haiku's `apply`; a function of TensorFlow, a `tf.Module`, a layer or model
-            of Keras; a function of arrays that have `__array_namespace__`.
+            of Keras; a function of arrays that have `__array_namespace__`; an ONNX model, or the path of its file.
         *args, **kwargs: example arguments of a call.
         onto: "jax", "torch", "tensorflow", "numpy" or "array_api".
         style: how parameters are stored; None is the first of: "functions" of a nested dictionary, "equinox" and "flax"
@@ -63,6 +64,10 @@ def source_program(program: Any, examples: Any) -> SourceProgram:
         from tensorgraft.frontends.torch.codegen.program import ModuleProgram
 
         return ModuleProgram(program)
+    if is_onnx_model(program):
+        from tensorgraft.frontends.onnx import source_of_onnx
+
+        return source_of_onnx(program)
     framework = framework_of(program, examples)
     if framework == "tensorflow":
         from tensorgraft.frontends.tensorflow.codegen.program import GraphFunctionProgram
@@ -77,6 +82,6 @@ def source_program(program: Any, examples: Any) -> SourceProgram:
 
         return ArrayFunctionProgram(program)
     raise TypeError(
-        "tg.source takes a torch.nn.Module, a function or model of JAX or TensorFlow, or a function of the Array API,"
-        f" not a {type(program).__qualname__}"
+        "tg.source takes a torch.nn.Module, a function or model of JAX or TensorFlow, a function of the Array API, or"
+        f" an ONNX model, not a {type(program).__qualname__}"
     )

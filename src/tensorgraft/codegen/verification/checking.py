@@ -45,6 +45,13 @@ class Row:
     def ok(self) -> bool:
         return self.error <= self.limit
 
+    def __str__(self) -> str:
+        outcome = "equal" if self.ok else f"DIFFERS: {self.detail}"
+        return (
+            f"  {self.what:<10} {self.sizes:<28} {self.arrays:>4} arrays  {self.error:.1e} (limit {self.limit:.0e})"
+            f"  {outcome}"
+        )
+
 
 @dataclass
 class Checked:
@@ -115,7 +122,7 @@ def check(
                 data |= {f"{k}/o:{n}": v for n, v in expected_outputs.items()}
                 data |= {f"{k}/g:{n}": v for n, v in expected.gradients.items()}
                 outputs = {n[2:]: v for n, v in files.items() if n.startswith("o:")}
-                rows.append(_row("results", sizes, expected_outputs, outputs, forward, 0.0))
+                rows.append(compared("results", sizes, expected_outputs, outputs, forward, 0.0))
                 if expected.gradients:
                     gradients = {
                         (names_in_file or {}).get(n[2:], n[2:]): v for n, v in files.items() if n.startswith("g:")
@@ -145,7 +152,7 @@ def _gradient_row(sizes: str, expected: Mapping[str, np.ndarray], actual: dict[s
     for n, g in expected.items():  # a parameter that no result depends on is missing in `actual`
         actual.setdefault(n, np.zeros_like(g))
     top = max((float(np.abs(g).max(initial=0)) for g in expected.values()), default=0.0)
-    return _row("gradients", sizes, expected, actual, limit, LEAST * top)
+    return compared("gradients", sizes, expected, actual, limit, LEAST * top)
 
 
 def _evaluated(
@@ -176,7 +183,7 @@ def epsilon_of(trace: SourceTrace) -> float:
     return max((float(dtypes.finfo(dtype).eps) for dtype in narrow), default=0.0)
 
 
-def _row(
+def compared(
     kind: str,
     sizes: str,
     expected: Mapping[str, np.ndarray],

@@ -12,6 +12,15 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.importing import required
 
 
+def source_of_onnx(program: Any) -> Any:
+    """Return an ONNX model, or the one in a file, as a program for `tg.source`. Raises as `graft_onnx`."""
+    required("onnx", by="tg.source of an ONNX model", extra="onnx")
+    from tensorgraft.frontends.onnx.codegen.program import OnnxProgram
+    from tensorgraft.frontends.onnx.reading import read
+
+    return OnnxProgram(read(program))
+
+
 def graft_onnx(program: Any, xp: Backend) -> Any:
     """Graft an ONNX model, or the path of its file, onto a backend (for `tg.graft`).
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+_ANONYMOUS = re.compile(r"onnx::.*|val_\d+|_?\d+|initializer_?\d*|_?const.*", re.IGNORECASE)
 Extent = int | str | None  # a size, the name of one that is not known, or neither
 
 
@@ -98,3 +100,8 @@ class OnnxModel:
     functions: dict[tuple[str, str, str], OnnxFunction]
     opsets: Mapping[str, int]
     path: str | None = None
+
+
+def is_anonymous(name: str) -> bool:
+    """Return True for a name that an exporter has numbered, which no program has given."""
+    return _ANONYMOUS.fullmatch(name) is not None

@@ -11,7 +11,7 @@ import numpy as np
 from tensorgraft.compiled.pure_model import PureModel
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.onnx.element_types import CARRIERS, STRING, Carried, unwrapped, wrapped
-from tensorgraft.frontends.onnx.graph import OnnxModel, ValueType
+from tensorgraft.frontends.onnx.graph import OnnxModel, ValueType, is_anonymous
 from tensorgraft.frontends.onnx.planning import SMALL, OnnxPlanner, lifted
 from tensorgraft.frontends.onnx.rule import RULES
 from tensorgraft.hub import dtypes
@@ -69,13 +69,14 @@ def module_paths(names: Mapping[str, Any]) -> dict[str, str]:
 class PlannedModel:
     """A model with its plan: which of its initializers are weights, and which are constants of the plan."""
 
-    def __init__(self, model: OnnxModel) -> None:
+    def __init__(self, model: OnnxModel, planner: OnnxPlanner | None = None) -> None:
         self.model, graph = model, model.graph
         known, state = _uses(model)
         self.weights: dict[str, np.ndarray] = {}
         constants: dict[str, Any] = {}
         for name, x in graph.initializers.items():
             is_constant = isinstance(x, Carried) or x.dtype == object or name in known
+            is_constant = is_constant or (is_anonymous(name) and x.size == 1)
             if is_constant or (not dtypes.is_inexact(x.dtype) and x.size <= FEW):
                 constants[name] = x
             else:
@@ -85,9 +86,9 @@ class PlannedModel:
         }
         self.inputs = {n: t for n, t in graph.inputs.items() if n not in graph.initializers}
         self.defaults = {n: t for n, t in graph.inputs.items() if n in constants}
-        planner = OnnxPlanner(model.functions, model.opsets)
-        self.plan = planner.plan_graph(graph, [*self.inputs, *self.weights], constants)
-        self.draws = planner.draws
+        self.planner = planner or OnnxPlanner(model.functions, model.opsets)
+        self.plan = self.planner.plan_graph(graph, [*self.inputs, *self.weights], constants)
+        self.draws = self.planner.draws
 
     @property
     def name(self) -> str:

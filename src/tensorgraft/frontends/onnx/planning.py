@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,7 +122,15 @@ class OnnxPlanner:
             raise unsupported(node, schema)
         writes = [self.plan.new_slot() for _ in node.outputs]
         slots.update((name, slot) for name, slot in zip(node.outputs, writes, strict=True) if name)
-        self.plan.steps.append(RuleStep(node.op, run, tuple(reads), tuple(writes), True))
+        self.plan.steps.append(RuleStep(node.op, self.observed(node, run), tuple(reads), tuple(writes), True))
+
+    def inner(self) -> OnnxPlanner:
+        """Return a planner of a graph in this one."""
+        return OnnxPlanner(self.functions, self.opsets)
+
+    def observed(self, node: OnnxNode, run: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+        """Return the function that runs a node in the plan. (`tg.source` has one that records it.)"""
+        return run
 
     def _rule_call(
         self, node: OnnxNode, row: OperatorRule, opset: int, schema: Any, slots: Mapping[str, int], reads: list[int]
@@ -132,7 +140,7 @@ class OnnxPlanner:
         for name, graph in node.attributes.items():
             if isinstance(graph, OnnxGraph) and name in row.attributes:
                 captures = graph.captures()
-                inner = OnnxPlanner(self.functions, self.opsets)
+                inner = self.inner()
                 inner_plan = inner.plan_graph(graph, [*graph.inputs], graph.initializers, captures)
                 first = len(reads)
                 reads += [slots[n] for n in captures] + [slots[KEY]]
@@ -289,7 +297,11 @@ class NodeCall:
             _describe(error, self.node, operands[: self._count])
             raise
 
-    def _run(self, xp: Backend, operands: Sequence[Any]) -> list[Any]:
+    def unfolded(self, xp: Backend, *operands: Any) -> list[Any]:
+        """Return the results as arrays of the backend, also if all inputs are known."""
+        return self._run(xp, operands, False)
+
+    def _run(self, xp: Backend, operands: Sequence[Any], can_fold: bool = True) -> list[Any]:
         row, attributes = self._row, self._attributes
         values = list(operands[: self._count])
         for i, x in enumerate(self._given):
@@ -299,7 +311,7 @@ class NodeCall:
                 values[i] = x
         if self._bodies:
             attributes = {**attributes, **self._filled(operands)}
-        folds = not row.draws and not self._bodies and all(map(is_known, values))
+        folds = can_fold and not row.draws and not self._bodies and all(map(is_known, values))
         is_small = folds and sum(map(_size, values)) <= SMALL and xp is not self._host
         if row.host or is_small or any(map(_is_text, values)):
             values = [self._known_value(xp, i, x) for i, x in enumerate(values)]

@@ -168,14 +168,14 @@ class _Reader:
     def attribute(self, attribute: AttributeProto, outside: set[str]) -> Any:
         kind = AttributeProto.AttributeType.Name(attribute.type) if attribute.type else "UNDEFINED"
         read = {
-            "FLOAT": lambda a: float(a.f),
+            "FLOAT": lambda a: _decimal(a.f),
             "INT": lambda a: int(a.i),
             "STRING": lambda a: _text(a.s),
             "TENSOR": lambda a: self.tensor(a.t),
             "SPARSE_TENSOR": lambda a: self.sparse(a.sparse_tensor),
             "GRAPH": lambda a: self.graph(a.g, outside),
             "TYPE_PROTO": lambda a: value_type(a.tp),
-            "FLOATS": lambda a: tuple(map(float, a.floats)),
+            "FLOATS": lambda a: tuple(map(_decimal, a.floats)),
             "INTS": lambda a: tuple(map(int, a.ints)),
             "STRINGS": lambda a: tuple(map(_text, a.strings)),
             "TENSORS": lambda a: tuple(map(self.tensor, a.tensors)),
@@ -280,6 +280,11 @@ class _Reader:
 def _bits(dtype: np.dtype) -> int:
     narrow = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}
     return narrow.get(dtype.name, dtype.itemsize * 8)
+
+
+def _decimal(x: float) -> float:
+    """Return the shortest decimal number that is the float32 number of a file: 1e-5, not 9.999999747378752e-6."""
+    return float(str(np.float32(x)))
 
 
 def _text(x: Any) -> str:

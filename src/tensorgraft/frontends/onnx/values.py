@@ -51,7 +51,7 @@ def lifted(xp: Backend, x: Any) -> Any:
         return x
     if x.dtype == object:
         raise TypeError(f"{xp.name} has no arrays of strings")
-    return x if xp.is_array(x) else xp.asarray(np.asarray(x))
+    return x if xp.is_array(x) else xp.asarray(x if isinstance(x, np.ndarray) else np.asarray(x))
 
 
 def to_host(xp: Backend, x: Any) -> Any:

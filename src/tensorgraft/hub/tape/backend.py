@@ -37,6 +37,14 @@ class Variable:
         self.number = number  # the number of the node's result
         self.tracked = tracked or node is not None
 
+    @property
+    def shape(self) -> Any:
+        return self.value.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.value.dtype
+
 
 class TapeNode:
     """A primitive that was applied to variables."""

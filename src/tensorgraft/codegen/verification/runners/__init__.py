@@ -5,13 +5,15 @@ example, `a0, a1, ...`, and `outputs_K.npz` gets the results: `o:PLACE`, and `g:
 `gradients`. They import the framework of the target alone.
 """
 
+import importlib
 import re
 from pathlib import Path
 
-_COMMON = re.compile(r"from tensorgraft\.codegen\.verification\.runners\.common import (\([^)]*\)|.*)\n")
 
-
-def script(runner: str) -> str:
-    """Return the text of a runner with the functions of `common` written into it, so that it stands alone."""
-    text, common = (Path(__file__).with_name(f"{name}.py").read_text() for name in (runner, "common"))
-    return _COMMON.sub(lambda _: common.partition("\n\n")[2], text)
+def script(runner: str, package: str = __name__) -> str:
+    """Return the text of a runner of a package with the functions of `common` written into it, so that it stands
+    alone."""
+    folder = Path(importlib.import_module(package).__file__ or "").parent
+    text, common = ((folder / f"{name}.py").read_text() for name in (runner, "common"))
+    imports = re.compile(rf"from {re.escape(package)}\.common import (\([^)]*\)|.*)\n")
+    return imports.sub(lambda _: common.partition("\n\n")[2], text)

@@ -14,11 +14,12 @@ from tensorflow.python.autograph.core.ag_ctx import ControlStatusCtx, Status
 from tensorgraft.codegen.program import Evaluation, by_path, cosines
 from tensorgraft.codegen.recorders.call_recorder import leaves, single_arguments
 from tensorgraft.codegen.recorders.frames import Watched, framed
+from tensorgraft.codegen.recorders.sized_values import said_as
 from tensorgraft.codegen.trace import Frame, SourceStep, SourceTrace, Var, steps, variables
 from tensorgraft.frontends.tensorflow import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.tensorflow.codegen.call_recorder import GraphWatch, mapped
 from tensorgraft.frontends.tensorflow.codegen.models import ProgramVariables, held_by
-from tensorgraft.frontends.tensorflow.codegen.recording import GraphRecorder, TensorKey, recorded_plan, said_as
+from tensorgraft.frontends.tensorflow.codegen.recording import GraphRecorder, TensorKey, recorded_plan
 from tensorgraft.frontends.tensorflow.models import is_model
 from tensorgraft.frontends.tensorflow.tracing import TracedFunctionGraph
 from tensorgraft.frontends.tensorflow.values import lifted

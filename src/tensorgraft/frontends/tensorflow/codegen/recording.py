@@ -16,6 +16,7 @@ import numpy as np
 from tensorflow.python.framework.ops import gradient_registry
 
 from tensorgraft.codegen.recorders.recording import Scope, ScopedRecorder
+from tensorgraft.codegen.recorders.sized_values import SizedValue, is_sized, said_as
 from tensorgraft.frontends.tensorflow.codegen import word_lowering
 from tensorgraft.frontends.tensorflow.codegen.call_recorder import GraphWatch, TensorKey
 from tensorgraft.frontends.tensorflow.function_graphs import operation_of
@@ -47,34 +48,6 @@ class GraphRecorder(ScopedRecorder):
         key = Var((2,), dtypes.uint32)
         self.drawn.append(key)
         return key
-
-
-class SizedValue(np.ndarray):
-    """A known value that was computed from sizes, and the variable that represents it in the program (`var`). So is a
-    constant of equal numbers, which is written where it is used."""
-
-    var: Any = None
-    is_uniform = False
-
-    @classmethod
-    def of(cls, value: np.ndarray, var: Any = None) -> SizedValue:
-        sized = np.asarray(value).view(cls)
-        sized.var, sized.is_uniform = var, var is None
-        return sized
-
-
-def said_as(xp: GraphRecorder, x: Any) -> Any:
-    """Return the step that made it, where it was made to a size."""
-    if isinstance(x, SizedValue):
-        if x.var is not None:
-            return x.var
-        if x.is_uniform:
-            return xp.full(x.shape, x.flat[0].item(), x.dtype)
-    return x
-
-
-def _is_sized(x: Any) -> bool:
-    return isinstance(x, SizedValue) and (x.var is not None or x.is_uniform)
 
 
 def recorded_plan(graph: FunctionGraph, watch: GraphWatch) -> GraphPlan:
@@ -267,4 +240,4 @@ def _is_created(node: GraphNode, value: np.ndarray, operands: Sequence[Any]) -> 
     size."""
     if value.ndim == 0 or value.size < 2 or value.dtype.kind in "OSU":
         return False
-    return node.op in word_lowering.MAKERS or any(map(_is_sized, operands))
+    return node.op in word_lowering.MAKERS or any(map(is_sized, operands))

@@ -1,0 +1,191 @@
+"""`tg.export`: a program as a file of another runtime."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tensorgraft import files
+from tensorgraft.codegen.program import error_line
+from tensorgraft.codegen.recorders.calls import NotExpressibleError
+from tensorgraft.errors import CheckError
+from tensorgraft.exporting.conversion import Converted, conversions
+from tensorgraft.exporting.formats import Format, format_named
+from tensorgraft.exporting.report import ArrayDescription, ExportReport
+from tensorgraft.exporting.sizes import Dynamic, OpenSizes, open_sizes
+from tensorgraft.exporting.subject import Subject
+from tensorgraft.exporting.verification import check as check_file
+
+
+def export(
+    program: Any,
+    *args: Any,
+    to: str,
+    path: str | os.PathLike[str],
+    dynamic: Dynamic = True,
+    check: bool = True,
+    platforms: tuple[str, ...] | None = None,
+    opset: int | None = None,
+    **kwargs: Any,
+) -> ExportReport:
+    """Write a program of any framework as a file of another runtime, run the file there, and compare.
+
+        report = tg.export(model, x, to="stablehlo", path="model.stablehlo")
+
+    The arrays of the arguments are the inputs of the file, in the program's own structure; other arguments are
+    constants. Weights are in the file. A training step is a function of its state that returns the new state, or a
+    program that writes its variables.
+
+    Args:
+        program: a `torch.nn.Module`; a function or model of JAX; a function of TensorFlow, a `tf.Module`, a layer or
+            model of Keras; a function of the Array API.
+        *args, **kwargs: example arguments.
+        to: "stablehlo" (a file of `jax.export`), "onnx", "saved_model" (a folder), "pt2" (a file of `torch.export`).
+        path: the file or folder. `ROOT.export.json` beside it is the report.
+        dynamic: leave open the sizes with which the program also runs (batches, lengths); or the sizes to leave open,
+            as {name of an argument: {axis: symbol}}.
+        check: run the file in its own runtime, in another process, with the example and with other sizes.
+        platforms: for "stablehlo", those of "cpu", "cuda", "rocm" and "tpu" that the file is for; the default is all
+            but rocm, as far as JAX has its operations there.
+        opset: for "onnx", 18 to 24; the default is 20.
+
+    Returns: an `ExportReport`.
+
+    Raises:
+        ValueError: for an unknown format, and sizes that cannot be left open although `dynamic` names them.
+        TypeError: for programs of unknown kinds.
+        FileExistsError: if `path` is a folder that is no SavedModel.
+        CheckError: if the results of the file differ from those of the program. Nothing is left at `path`.
+        ModuleNotFoundError: if a package that writes or runs the format is not installed.
+        NotImplementedError, and other errors of the framework's exporter: if it cannot express the program.
+    """
+    path = os.fspath(path)
+    _refuse_folder(path)
+    fmt, options = _format(to, {"platforms": platforms, "opset": opset})
+    subject = Subject(program, args, kwargs)
+    sizes = open_sizes(subject, dynamic)
+    with _part(path) as part:
+        converted, sizes, notes = _written(fmt, subject, sizes, part, options, isinstance(dynamic, Mapping))
+        report = _report(fmt, subject, converted, sizes, path)
+        report.notes, report.options = [*converted.notes, *notes], options
+        if check:
+            report.rows, more, report.outputs = check_file(part, fmt.runner, subject, converted, sizes)
+            report.notes += more
+            if not report.ok:
+                raise CheckError(f"tg.export: the file differs from the program, and was not kept\n{report}")
+        _write_state(converted, path, report)
+        files.write(f"{_root(path)}.export.json", report.json().encode())
+        _move(part, path)
+    return report
+
+
+def _report(fmt: Format, subject: Subject, converted: Converted, sizes: OpenSizes, path: str) -> ExportReport:
+    """Return a report in which nothing is checked yet."""
+    inputs = [
+        ArrayDescription(name, subject.source.numpy(x).dtype.name, sizes.shape(k))
+        for k, (name, x) in enumerate(zip(subject.names, subject.arrays, strict=True))
+    ]
+    title = f"{subject.name} ({subject.origin})"
+    return ExportReport(title, fmt.name, path, converted.conversion, inputs, [], sizes.groups)
+
+
+def _format(name: str, given: Mapping[str, Any]) -> tuple[Format, dict[str, Any]]:
+    """Return a format and the options that are set. Raises ValueError for those that it does not have."""
+    fmt = format_named(name)
+    options = {option: value for option, value in given.items() if value is not None}
+    if unknown := [option for option in options if option not in fmt.options]:
+        raise ValueError(f"to={name!r} takes no {', '.join(unknown)}")
+    return fmt, options
+
+
+def _written(
+    fmt: Format, subject: Subject, sizes: OpenSizes, path: str, options: Mapping[str, Any], named: bool
+) -> tuple[Converted, OpenSizes, list[str]]:
+    """Write the file with as many sizes open as one of the conversions allows."""
+    failures: list[tuple[str, Exception]] = []
+    lengths = [g for g in sizes.open() if sizes.groups[g].title != "batch"]
+    levels = [[]] if named else [[], lengths, sizes.open()]
+    tried: list[list[int]] = []
+    for fixed in levels:
+        if fixed in tried:
+            continue
+        tried.append(fixed)
+        for conversion, convert in conversions(subject, fmt.framework, sizes):
+            try:
+                converted, own = convert()
+                own.fix(fixed, error_line(failures[0][1]) if failures else "")
+                if named and len(own.open()) < len(sizes.open()):
+                    reasons = "; ".join(g.reason for g in own.groups if g.reason)
+                    raise ValueError(f"dynamic: a size cannot be left open: {reasons}")
+                notes = fmt.write(converted, subject, own, path, options)
+                return converted, own, notes
+            except Exception as error:  # an error of any exporter: another way, or fewer open sizes, may do
+                _remove(path)
+                if fmt.framework is None and isinstance(error, NotExpressibleError):
+                    raise  # whatever sizes are open
+                failures.append((conversion, error))
+    first = failures[0][1]
+    for conversion, failure in failures[1:]:
+        first.add_note(f"{conversion}: {error_line(failure)}")
+    raise first
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+
+def _root(path: str) -> str:
+    return os.path.splitext(path)[0]
+
+
+def _refuse_folder(path: str) -> None:
+    if os.path.isdir(path) and os.listdir(path) and not os.path.exists(os.path.join(path, "saved_model.pb")):
+        raise FileExistsError(f"{path} is a folder that is no SavedModel: choose another path, or remove it")
+
+
+@contextmanager
+def _part(path: str) -> Iterator[str]:
+    """A context with a path beside `path` whose files are removed at its end."""
+    folder, name = os.path.split(os.path.abspath(path))
+    os.makedirs(folder, exist_ok=True)
+    part = os.path.join(folder, f".{name}.{secrets.token_hex(4)}.part")
+    os.mkdir(part)
+    try:
+        yield os.path.join(part, name)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path):
+        shutil.rmtree(path)
+    elif os.path.exists(path):
+        os.unlink(path)
+
+
+def _move(part: str, path: str) -> None:
+    """Put the files of a part in their places, the one at `path` last."""
+    folder = os.path.dirname(os.path.abspath(path))
+    for name in os.listdir(os.path.dirname(part)):
+        if name != os.path.basename(part):
+            os.replace(os.path.join(os.path.dirname(part), name), os.path.join(folder, name))
+    if os.path.isdir(path) or os.path.isdir(part):
+        _remove(path)
+    os.replace(part, path)
+    files.sync_folder(folder)
+
+
+def _write_state(converted: Converted, path: str, report: ExportReport) -> None:
+    """Write the first state of a program that takes it, as arrays by their paths."""
+    if converted.state:
+        from tensorgraft.codegen.output.weights import write_weights
+        from tensorgraft.codegen.program import by_path
+
+        name = f"{_root(path)}.state.safetensors"
+        write_weights({n: np.asarray(x) for n, x in by_path(converted.state).items()}, name)
+        report.notes.append(f"the file takes its state first, and returns (results, new state): {name}")

@@ -1,0 +1,1 @@
+"""ONNX: a recorded program as a graph of ONNX's operators."""

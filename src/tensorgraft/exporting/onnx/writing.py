@@ -1,0 +1,202 @@
+"""A recorded program as a model of ONNX."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from tensorgraft.codegen.output.writing import SizeError
+from tensorgraft.codegen.program import SizeGroup, TracedSizes, by_path, trace_at_sizes
+from tensorgraft.codegen.recorders.calls import NotExpressibleError, bound
+from tensorgraft.codegen.simplification.expanding import expand
+from tensorgraft.codegen.structure.size_merging import Extent, merge
+from tensorgraft.codegen.structure.sizes import Sizes
+from tensorgraft.codegen.trace import SourceTrace, steps
+from tensorgraft.exporting.onnx import rules  # noqa: F401  (they register themselves)
+from tensorgraft.exporting.onnx.graph import GraphBuilder, Name, element_type, tensor_of
+from tensorgraft.exporting.onnx.rule import rules_of
+from tensorgraft.exporting.sizes import OpenSizes
+from tensorgraft.exporting.subject import Subject
+from tensorgraft.hub.recorded.block import Var, variables
+
+IR_VERSIONS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 12}  # the oldest that has the opset
+OPSETS = range(18, 25)
+
+
+def model_of(subject: Subject, sizes: OpenSizes, opset: int) -> tuple[Any, dict[str, np.ndarray], list[str]]:
+    """Return (a `ModelProto` without values, the values of its initializers, notes). Fixes sizes that cannot be open.
+
+    Raises NotExpressibleError for an operation that ONNX lacks, with the line of the program.
+    """
+    table = rules_of(opset)
+
+    def prepare(trace: SourceTrace) -> None:
+        expand(trace, SimpleNamespace(name="onnx", rules=table))  # type: ignore[arg-type]
+
+    args, kwargs = subject.rebuild(list(subject.arrays))
+    sized = trace_at_sizes(subject.source, args, kwargs, bool(sizes.open()), prepare)
+    _agree(sizes, sized)
+    while True:
+        trace = merge(sized.traces)
+        _refuse(trace, subject)
+        try:
+            shapes = [sizes.shape(k) for k in range(len(subject.arrays))]
+            model, arrays = written(trace, subject.names, shapes, sized.groups, opset)
+            return model, arrays, list(dict.fromkeys(trace.notes))
+        except SizeError as error:
+            groups = list(enumerate(sized.groups))
+            lengths = {g for g, group in groups if group.checked_sizes and group.title != "batch"}
+            fixed = lengths or {g for g, group in groups if group.checked_sizes}
+            if not fixed:
+                raise
+            sized.without(fixed, str(error))
+            _agree(sizes, sized)
+
+
+def _agree(sizes: OpenSizes, sized: TracedSizes) -> None:
+    """Fix the sizes that the trace fixes, and in the trace those that are fixed."""
+    varied = {at for group in sized.groups if group.checked_sizes for at in group.axes}
+    reasons = {at: group.reason for group in sized.groups for at in group.axes}
+    for g in sizes.open():
+        fixed = [at for at in sizes.groups[g].axes if at not in varied]
+        if fixed:
+            sizes.fix([g], reasons.get(fixed[0]) or "it changes together with another size")
+    is_open = {at for g in sizes.open() for at in sizes.groups[g].axes}
+    closed = {g for g, group in enumerate(sized.groups) if group.checked_sizes and not is_open.issuperset(group.axes)}
+    sized.without(closed, "it is not to be open")
+
+
+def _refuse(trace: SourceTrace, subject: Subject) -> None:
+    if trace.key is not None:
+        raise NotExpressibleError(f"{subject.name} draws random numbers, which a model of ONNX has none of its own for")
+    if trace.written:
+        raise NotExpressibleError(
+            f"{subject.name} writes its state ({', '.join(list(trace.written)[:3])}), and a model of ONNX has none:"
+            ' export it in evaluation mode, or as "stablehlo", "saved_model" or "pt2"'
+        )
+
+
+def written(
+    trace: SourceTrace, names: Sequence[Name], shapes: Sequence[Sequence[Any]], groups: Sequence[SizeGroup], opset: int
+) -> tuple[Any, dict[str, np.ndarray]]:
+    """Return (the model of an expanded trace, the values of its initializers); `names` and `shapes` are those of its
+    inputs, `groups` the sizes of these."""
+    return _Writer(trace, names, shapes, groups, opset).model()
+
+
+class _Writer:
+    """Writes one trace."""
+
+    def __init__(
+        self, trace: SourceTrace, names: Sequence[Name], shapes: Sequence[Sequence[Any]], groups: Sequence[SizeGroup],
+        opset: int,
+    ) -> None:  # fmt: skip
+        self._trace, self._groups, self._rules = trace, groups, rules_of(opset)
+        self._inputs = [*variables([t for _, t in trace.arguments])]
+        self._input_names, self._shapes = names, shapes
+        known = dict(zip(self._inputs, names, strict=True))
+        owned = {**trace.parameters, **trace.buffers}
+        known |= {v: path if path not in names else f"{path}_weight" for path, v in owned.items()}
+        self._g = GraphBuilder(opset, known, self._run)
+        for path, v in owned.items():
+            self._g.arrays[known[v]] = np.asarray(trace.weights.get(path, trace.constants.get(path, v.value)))
+
+    def model(self) -> tuple[Any, dict[str, np.ndarray]]:
+        g, trace = self._g, self._trace
+        g.sizes = Sizes(self._sources())
+        self._run(steps(trace.root))
+        outputs = self._outputs()
+        used = {n for node in g.nodes for n in _inputs_of(node)}
+        arrays = {n: x for n, x in g.arrays.items() if n in used}
+        graph = helper.make_graph(
+            _pruned(g.nodes, {info.name for info in outputs}), trace.name,
+            [_info(name, v.dtype, shape)
+             for name, v, shape in zip(self._input_names, self._inputs, self._shapes, strict=True)],
+            outputs, [_declaration(n, x) for n, x in arrays.items()],
+        )  # fmt: skip
+        model = helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", g.opset)], producer_name="tensorgraft",
+            ir_version=IR_VERSIONS[g.opset],
+        )  # fmt: skip
+        return model, arrays
+
+    def _sources(self) -> list[Any]:
+        """Return the sizes of the inputs: values in each trace, and a function that writes one."""
+        sources = []
+        for group in self._groups:
+            if group.checked_sizes:
+                array, axis = group.axes[0]
+                extent = self._inputs[array].shape[axis]
+                if isinstance(extent, Extent):
+                    sources.append((extent.values, lambda array=array, axis=axis: ast.Name(self._size(array, axis))))
+        return sources
+
+    def _size(self, array: int, axis: int) -> Name:
+        g = self._g
+        shape = g.op("Shape", self._inputs[array], start=axis, end=axis + 1)
+        return str(shape)
+
+    def _outputs(self) -> list[Any]:
+        g = self._g
+        infos = []
+        for path, v in by_path(self._trace.result).items():
+            if isinstance(v, Var):
+                name = g.fresh(path)
+                g.nodes.append(helper.make_node("Identity", [g(v)], [name]))
+                infos.append(_info(name, v.dtype, [None if isinstance(n, Extent) else int(n) for n in v.shape]))
+        return infos
+
+    def _run(self, calls: Any) -> None:
+        g = self._g
+        outer = g.method, g.results
+        for call in calls:
+            g.place = getattr(call, "place", "") or g.place
+            g.method, g.results = call.method, call.results
+            names = [n for n in getattr(call, "names", ()) if n]
+            try:
+                with g.hinted(names[0] if names and isinstance(call.results, Var) else ""):
+                    out = self._rules[call.method](g, **bound(call.method, call.args, call.kwargs))
+            except NotImplementedError as error:
+                place = f" ({g.place})" if g.place else ""
+                raise NotExpressibleError(f"{error or call.method} cannot be written in ONNX{place}") from error
+            for v, name in zip(variables(call.results), _flat(out), strict=True):
+                g.names[v] = name
+        g.method, g.results = outer
+
+
+def _flat(out: Any) -> list[Name]:
+    return [out] if isinstance(out, str) else [n for x in out for n in _flat(x)]
+
+
+def _info(name: Name, dtype: Any, shape: Sequence[Any]) -> Any:
+    return helper.make_tensor_value_info(name, element_type(dtype), list(shape))
+
+
+def _declaration(name: Name, value: np.ndarray) -> Any:
+    """Return an initializer: with its values if it is small."""
+    if value.nbytes <= 1024:
+        return tensor_of(name, value)
+    declared = onnx.TensorProto(name=name, data_type=element_type(value.dtype), dims=value.shape)
+    return declared
+
+
+def _inputs_of(node: Any) -> Sequence[Name]:
+    """Return what a node uses, in bodies, too."""
+    bodies = [a.g for a in node.attribute if a.HasField("g")]
+    return [*node.input, *(n for body in bodies for inner in body.node for n in _inputs_of(inner))]
+
+
+def _pruned(nodes: Sequence[Any], outputs: set[Name]) -> list[Any]:
+    """Return the nodes that the outputs depend on."""
+    used, kept = set(outputs), []
+    for node in reversed(nodes):
+        if used.intersection(node.output):
+            kept.append(node)
+            used.update(_inputs_of(node))
+    return kept[::-1]

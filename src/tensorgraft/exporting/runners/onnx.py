@@ -1,0 +1,34 @@
+"""Runs a model of ONNX by ONNX Runtime, on the CPU."""
+
+from tensorgraft.exporting.runners.common import hide, main, np
+
+hide("torch", "tensorgraft", "tensorflow", "jax")
+import onnxruntime
+
+
+def load(path, job, folder):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = [x.name for x in session.get_inputs()]
+    order = dict(zip(job["names"], range(len(job["names"])), strict=True))
+
+    def call(args, kwargs):
+        arrays = positions(job["structure"], (args, kwargs))
+        found = session.run(None, {name: arrays[order[name]] for name in names})
+        return {x.name: value for x, value in zip(session.get_outputs(), found, strict=True)}
+
+    return call
+
+
+def positions(structure, tree):
+    """Return {position: array} for the arrays in a tree."""
+    if isinstance(structure, int):
+        return {structure: tree}
+    if "dict" in structure:
+        return {k: x for name, s in structure["dict"].items() for k, x in positions(s, tree[name]).items()}
+    (parts,) = structure.values()
+    return {k: x for s, t in zip(parts, tree, strict=True) for k, x in positions(s, t).items()}
+
+
+main(load, np.asarray)

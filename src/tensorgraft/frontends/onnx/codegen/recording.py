@@ -1,0 +1,89 @@
+"""Graphs as recorded steps, with the modules around each node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorgraft.codegen.recorders.recording import Scope, ScopedRecorder
+from tensorgraft.codegen.recorders.sized_values import SizedValue, is_sized, said_as
+from tensorgraft.frontends.onnx.codegen.scopes import ModuleScopes
+from tensorgraft.frontends.onnx.graph import OnnxNode
+from tensorgraft.frontends.onnx.planning import NodeCall, OnnxPlanner
+from tensorgraft.frontends.onnx.values import lifted
+from tensorgraft.hub.recorded.block import Var
+
+# operators that create an array of a given size
+MAKERS = ("ConstantOfShape", "Expand", "EyeLike", "OneHot", "Range", "Tile")
+
+
+class OnnxRecorder(ScopedRecorder):
+    """Records steps of rules. `weights` are the model's, of which `transposed` are stored as (out, in)."""
+
+    def __init__(self, weights: Collection[Var], transposed: Collection[Var]) -> None:
+        super().__init__()
+        self.weights, self.transposed = frozenset(weights), frozenset(transposed)
+
+    def asarray(self, x: Any, /) -> Any:
+        return said_as(self, x) if is_sized(x) else super().asarray(np.asarray(x))
+
+
+class RecordingPlanner(OnnxPlanner):
+    """A planner whose steps record where they are."""
+
+    def __init__(self, functions: Any, opsets: Any, scopes: ModuleScopes) -> None:
+        super().__init__(functions, opsets)
+        self.scopes = scopes
+        self._outer: Scope = ()
+
+    def inner(self) -> OnnxPlanner:
+        return RecordingPlanner(self.functions, self.opsets, self.scopes)
+
+    def observed(self, node: OnnxNode, run: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+        return _Observed(node, run, self.scopes.of(node))
+
+
+class _Observed:
+    """The function that records a node."""
+
+    def __init__(self, node: OnnxNode, run: Callable[..., list[Any]], scope: Scope) -> None:
+        self._node, self._run, self._scope = node, run, scope
+
+    def __call__(self, xp: Any, *operands: Any) -> list[Any]:
+        if not isinstance(xp, OnnxRecorder):
+            return self._run(xp, *operands)
+        before = xp.at_place, xp.at_scope
+        xp.at_place, xp.at_scope = self._node.name or before[0], self._scope or before[1]
+        try:
+            return self._as_layer(xp, operands) or self._recorded(xp, operands)
+        finally:
+            xp.at_place, xp.at_scope = before
+
+    def _as_layer(self, xp: OnnxRecorder, operands: Sequence[Any]) -> list[Any] | None:
+        """Record a linear layer, or an embedding, if the node is one."""
+        op = self._node.op
+        if op == "MatMul" and type(operands[1]) is Var and operands[1] in xp.transposed:
+            return [xp.linear(operands[0], operands[1])]
+        if op == "Gather" and type(operands[0]) is Var and operands[0] in xp.weights:
+            table, indices = operands
+            if table.ndim == 2 and self._node.attributes.get("axis", 0) == 0 and np.ndim(indices):
+                return [xp.word("embedding", table, lifted(xp, indices))]
+        return None
+
+    def _recorded(self, xp: OnnxRecorder, operands: Sequence[Any]) -> list[Any]:
+        results = self._run(xp, *operands)
+        if not isinstance(self._run, NodeCall) or not any(self._is_created(x, operands) for x in results):
+            return results
+        steps = self._run.unfolded(xp, *operands)
+        return [
+            SizedValue.of(x, s) if type(s) is Var and isinstance(x, np.ndarray) and x.shape == s.shape else x
+            for x, s in zip(results, steps, strict=True)
+        ]
+
+    def _is_created(self, x: Any, operands: Sequence[Any]) -> bool:
+        """Return whether a known result is an array of the program, made to a size here or by a node before."""
+        if not isinstance(x, np.ndarray) or x.size < 2 or x.dtype == object:
+            return False
+        return self._node.op in MAKERS or any(map(is_sized, operands))

@@ -1,0 +1,156 @@
+"""The modules of an exported model, from the names of its nodes, and names for its weights.
+
+PyTorch's exporters name a node by the modules around it (`/encoder/layer.0/attn/MatMul`), or state these in the node's
+metadata. Weights that an exporter has transposed lose their names (`onnx::MatMul_12`).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from tensorgraft.codegen.recorders.frames import Called
+from tensorgraft.codegen.recorders.recording import Scope
+from tensorgraft.frontends.onnx.graph import OnnxModel, OnnxNode, is_anonymous
+
+_METADATA = ("pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy")
+
+
+def module_path(node: OnnxNode) -> list[tuple[str, str]]:
+    """Return (path, class) of the modules around a node, from outside. The class is guessed from the name where the
+    model does not state it."""
+    given = {p.key: p.value for p in node.message.metadata_props} if node.message is not None else {}
+    if _METADATA[0] in given:
+        paths, classes = (_names(given.get(key, "[]")) for key in _METADATA)
+        kinds = [c.rpartition(".")[2] for c in classes] + [""] * len(paths)
+        return [(path, kind or class_name(path)) for path, kind in zip(paths, kinds, strict=False) if path][:-1]
+    parts = [p for p in node.name.split("/")[:-1] if p]
+    absolute: list[tuple[str, str]] = []
+    for part in parts:
+        outer = absolute[-1][0] if absolute else ""
+        if outer and (part == outer or part.startswith(outer + ".")):
+            path = part
+        else:
+            path = f"{outer}.{part}" if outer else part
+        absolute.append((path, class_name(part)))
+    return absolute
+
+
+def _names(text: str) -> list[str]:
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return []
+    return [str(x) for x in found] if isinstance(found, list) else []
+
+
+def class_name(path: str) -> str:
+    """Return a name of a class for a module by its path: `SelfAttention` for `layer.0.self_attention`, `Block` for
+    `blocks.3`."""
+    parts = path.split(".")
+    last = next((p for p in reversed(parts) if not p.isdigit()), "module")
+    words = [w for w in re.split(r"[^A-Za-z0-9]+", last) if w]
+    if parts[-1].isdigit() and words and len(words[-1]) > 3:
+        words[-1] = words[-1].removesuffix("s")
+    name = "".join(w[:1].upper() + w[1:] for w in words)
+    return name if name[:1].isalpha() else f"Module{name}"
+
+
+class ModuleScopes:
+    """The calls of a model's modules, and the scope of each node among them."""
+
+    def __init__(self) -> None:
+        self.calls: list[Called] = []
+        self._numbers: dict[str, int] = {}
+
+    def of(self, node: OnnxNode) -> Scope:
+        scope = []
+        outer = ""
+        for path, kind in module_path(node):
+            if path not in self._numbers:
+                self._numbers[path] = len(self.calls)
+                name = path.removeprefix(outer + ".") if outer else path
+                self.calls.append(Called(kind, path, name, is_module=True))
+            scope.append(self._numbers[path])
+            outer = path
+        return tuple(scope)
+
+
+def without_shared_names(model: OnnxModel) -> OnnxModel:
+    """Return a model in which what an exporter stores once for several parameters of equal values is stored for each:
+    `layers.1.norm.weight`, which in the file is an Identity of `layers.0.norm.weight`, or that itself, read by a node
+    of `layers.1.norm`."""
+    graph = model.graph
+    initializers = dict(graph.initializers)
+    nodes = []
+    for node in graph.nodes:
+        source = node.inputs[0] if node.inputs else ""
+        is_alias = node.op == "Identity" and not node.domain and source in initializers
+        if is_alias and _is_name(node.outputs[0]) and node.outputs[0] not in graph.outputs:
+            initializers[node.outputs[0]] = initializers[source]
+            continue
+        path = module_path(node)
+        inputs = tuple(_own(name, path[-1][0], initializers) if path else name for name in node.inputs)
+        nodes.append(node if inputs == node.inputs else replace(node, inputs=inputs))
+    return replace(model, graph=replace(graph, nodes=nodes, initializers=initializers))
+
+
+def _is_name(name: str) -> bool:
+    """Return True for the name of a parameter, False for that of an operator's output."""
+    return "." in name and "/" not in name
+
+
+def _own(name: str, path: str, initializers: dict[str, Any]) -> str:
+    """Return the name of a weight in the module at a path, which the initializers get, if the weight is that of a
+    module which is called the same in another place."""
+    owner, _, leaf = name.rpartition(".")
+    if name not in initializers or not owner or owner == path or owner.rpartition(".")[2] != path.rpartition(".")[2]:
+        return name
+    own = f"{path}.{leaf}"
+    initializers.setdefault(own, initializers[name])
+    return own
+
+
+def transposed_weights(model: OnnxModel, weights: Iterable[str]) -> set[str]:
+    """Return the weights without names that only `MatMul` reads, on the right: exporters of PyTorch have transposed
+    those of linear layers."""
+    readers: dict[str, list[bool]] = {}
+    for node in model.graph.nodes:
+        for i, name in enumerate(node.inputs):
+            readers.setdefault(name, []).append(node.op == "MatMul" and i == 1)
+    candidates = (w for w in weights if is_anonymous(w) and model.graph.initializers[w].ndim == 2)
+    return {w for w in candidates if all(readers.get(w, [False]))}
+
+
+def weight_names(model: OnnxModel, weights: Iterable[str]) -> dict[str, str]:
+    """Return a name for each weight: its own, or, if it is an exporter's number, that of the module which reads it
+    alone (`encoder.layer.0.query.weight`)."""
+    readers: dict[str, list[tuple[OnnxNode, int]]] = {}
+    for node in model.graph.nodes:
+        for i, name in enumerate(node.inputs):
+            readers.setdefault(name, []).append((node, i))
+    own = [w for w in weights if not is_anonymous(w)]
+    taken = set(own)
+    names = {w: w for w in own}
+    for w in weights:
+        if w in names:
+            continue
+        users = readers.get(w, [])
+        path = module_path(users[0][0]) if len(users) == 1 else []
+        name = f"{path[-1][0]}.{_role(*users[0])}" if path else re.sub(r"\W+", "_", w.removeprefix("onnx::")).lower()
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        names[w] = name
+    return names
+
+
+def _role(node: OnnxNode, position: int) -> str:
+    if node.op in ("LSTM", "GRU", "RNN"):
+        return ("", "weight_ih", "weight_hh", "bias")[position] if position < 4 else f"input_{position}"
+    if node.op in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
+        return ("weight", "weight", "bias")[position]
+    return "bias" if node.op in ("Add", "Sub") else "weight"

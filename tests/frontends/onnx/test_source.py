@@ -1,0 +1,106 @@
+"""ONNX models as source, and ported to networks of other frameworks."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from tests.frontends.onnx.models import FLOAT, model
+
+import tensorgraft as tg
+from tensorgraft.frontends.onnx.codegen.scopes import class_name, module_path, weight_names, without_shared_names
+from tensorgraft.frontends.onnx.reading import read
+
+
+class Block(torch.nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(width)
+        self.fc1, self.fc2 = torch.nn.Linear(width, 2 * width), torch.nn.Linear(2 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.fc2(torch.nn.functional.gelu(self.fc1(self.norm(x))))
+
+
+class Tagger(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = torch.nn.Embedding(11, 8)
+        self.layers = torch.nn.ModuleList([Block(8) for _ in range(2)])
+        self.head = torch.nn.Linear(8, 5)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.embed(ids) + torch.arange(ids.shape[1]).float()[None, :, None]
+        for layer in self.layers:
+            x = layer(x)
+        return torch.softmax(self.head(x), -1)
+
+
+IDS = np.random.default_rng(0).integers(0, 11, (2, 6))
+
+
+@pytest.fixture(scope="module")
+def exported() -> tuple[Tagger, onnx.ModelProto]:
+    torch.manual_seed(0)
+    net, file = Tagger().eval(), io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            net, (torch.from_numpy(IDS),), file, dynamo=False, input_names=["ids"], output_names=["logits"],
+            dynamic_axes={"ids": {0: "batch", 1: "length"}}, opset_version=18,
+        )  # fmt: skip
+    return net, onnx.load_from_string(file.getvalue())
+
+
+def test_a_network_exported_from_pytorch_is_written_as_its_modules(exported: Any) -> None:
+    source = tg.source(exported[1], IDS, onto="torch")
+    assert source.report.ok
+    for line in ("nn.LayerNorm(8)", "self.fc1 = nn.Linear(8, 16)", "self.embed = nn.Embedding(11, 8)",
+                 "return x + self.fc2(F.gelu(self.fc1(self.norm(x))))",
+                 "nn.ModuleList([Layer() for _ in range(2)])"):  # fmt: skip
+        assert line in source.text
+    assert set(source.weights) == set(exported[0].state_dict())
+    for name, x in exported[0].state_dict().items():
+        np.testing.assert_array_equal(source.weights[name], x)
+
+
+@pytest.mark.parametrize("onto", ["jax", "numpy"])
+def test_other_targets(exported: Any, onto: str) -> None:
+    assert tg.source(exported[1], IDS, onto=onto).report.ok
+
+
+def test_weights_are_carried_to_the_network_that_was_exported(exported: Any) -> None:
+    result = tg.port(exported[1], Tagger().eval(), IDS)
+    assert result.ok, str(result)
+    for name, x in exported[0].state_dict().items():
+        np.testing.assert_allclose(result.weights[name], x, rtol=1e-6)
+
+
+def test_modules_are_read_from_names_of_nodes() -> None:
+    def node(name: str) -> Any:
+        return read(
+            model([onnx.helper.make_node("Relu", ["x"], ["y"], name=name)], {"x": (FLOAT, [1])}, {"y": (FLOAT, [1])})
+        ).graph.nodes[0]
+
+    assert module_path(node("/encoder/layer.0/attention/MatMul")) == [
+        ("encoder", "Encoder"), ("encoder.layer.0", "Layer"), ("encoder.layer.0.attention", "Attention"),
+    ]  # fmt: skip
+    assert module_path(node("Relu_3")) == []
+    assert class_name("blocks.3") == "Block"
+    assert class_name("self_attn") == "SelfAttn"
+
+
+def test_numbers_of_exporters_become_names() -> None:
+    weights = {"onnx::MatMul_9": np.ones((2, 3), np.float32), "fc.bias": np.ones(3, np.float32)}
+    nodes = [
+        onnx.helper.make_node("MatMul", ["x", "onnx::MatMul_9"], ["a"], name="/fc/MatMul"),
+        onnx.helper.make_node("Add", ["fc.bias", "a"], ["y"], name="/fc/Add"),
+    ]
+    net = read(model(nodes, {"x": (FLOAT, ["n", 2])}, {"y": (FLOAT, ["n", 3])}, weights))
+    assert weight_names(net, weights) == {"onnx::MatMul_9": "fc.weight", "fc.bias": "fc.bias"}
+    assert without_shared_names(net).graph.initializers.keys() == weights.keys()
