@@ -16,8 +16,8 @@ from tensorgraft.compiled.steps import RuleStep, StepsPlan
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.onnx import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.onnx.element_types import CARRIERS, Carried
-from tensorgraft.frontends.onnx.graph import OnnxFunction, OnnxGraph, OnnxNode
-from tensorgraft.frontends.onnx.reading import attribute_value, function_of
+from tensorgraft.frontends.onnx.graph import OnnxFunction, OnnxGraph, OnnxNode, ValueType
+from tensorgraft.frontends.onnx.reading import InvalidModelError, attribute_value, function_of
 from tensorgraft.frontends.onnx.rule import CONTEXT, RULES, OperatorRule
 from tensorgraft.frontends.onnx.values import GraphBody, is_known, lifted, to_host
 from tensorgraft.hub import registry
@@ -107,6 +107,7 @@ class OnnxPlanner:
         row = RULES.get((node.domain, node.op))
         opset = self.opsets.get(node.domain, 1)
         schema = schema_of(node, opset)
+        _check_attributes(node, schema)
         if row is None and schema is not None and schema.has_function:
             definition = _definition(schema, opset)
             self.inline(definition, node, slots, _defaults(schema))
@@ -166,6 +167,9 @@ class OnnxPlanner:
         defaults: Mapping[str, Any],
     ) -> None:
         """Plan the nodes of a function that a node calls. `defaults`: of attributes."""
+        for kind, actual, most in (("inputs", node.inputs, function.inputs), ("outputs", node.outputs, function.outputs)):
+            if len(actual) > len(most):
+                raise InvalidModelError(f"{node} has {len(actual)} {kind}, its function {len(most)}")
         nothing = self.constant(None)
         given = [slots[name] if name else nothing for name in node.inputs]
         inner = {KEY: slots[KEY], **dict.fromkeys(function.inputs, nothing)}
@@ -211,6 +215,23 @@ def schema_of(node: OnnxNode, opset: int) -> Any:
         return onnx.defs.get_schema(node.op, opset, node.domain)
     except onnx.defs.SchemaError:
         return None
+
+
+KINDS: dict[str, type] = {"FLOAT": float, "INT": int, "STRING": str, "GRAPH": OnnxGraph, "TYPE_PROTO": ValueType}
+
+
+def _check_attributes(node: OnnxNode, schema: Any) -> None:
+    """Raise InvalidModelError for an attribute of another type than the operator's definition says."""
+    for name, definition in (schema.attributes if schema is not None else {}).items():
+        value = node.attributes.get(name)
+        kind = definition.type.name
+        if value is None:
+            continue
+        is_list, one = kind.endswith("S"), KINDS.get(kind.rstrip("S"))
+        values = value if is_list and isinstance(value, tuple) else (value,)
+        fits = isinstance(value, tuple) == is_list and (one is None or all(isinstance(v, one) for v in values))
+        if not fits or (one is None and not all(isinstance(v, np.ndarray | Carried) for v in values)):
+            raise InvalidModelError(f"{node} has the attribute {name!r}, which is no {kind} of ONNX")
 
 
 def _definition(schema: Any, opset: int) -> OnnxFunction:
@@ -262,6 +283,8 @@ def _defaults(schema: Any) -> dict[str, Any]:
 
 def constant_of(node: OnnxNode) -> Any:
     """Return the value of a `Constant`."""
+    if len(node.attributes) != 1:
+        raise InvalidModelError(f"{node} has {len(node.attributes)} attributes: a constant has one, its value")
     name, value = next(iter(node.attributes.items()))
     dtypes_ = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
     if name in dtypes_:

@@ -22,6 +22,7 @@ from tensorgraft.frontends.onnx.rules.quantized import (
     quantized,
     zero_point_of,
 )
+from tensorgraft.frontends.onnx.rules.recurrent import RecurrentLayer, lstm_of
 from tensorgraft.frontends.onnx.rules.recurrent import activation as named_activation
 from tensorgraft.frontends.onnx.rules.resize import bilinear_at, grid_sample
 from tensorgraft.frontends.onnx.rules.shape import ints, pad
@@ -453,6 +454,30 @@ def matmul_integer_to_float(
 def dynamic_quantize_matmul(xp: Any, a: Any, b: Any, b_scale: Any, b_zero: Any = None, bias: Any = None) -> Any:
     whole, scale, zero = dynamic_quantize_linear(xp, a)
     return integer_product(xp, whole, b, scale, b_scale, zero, b_zero, bias)
+
+
+class _QuantizedLayer(RecurrentLayer):
+    """A layer whose weights are (integers (in, out), scales, zero points), and whose inputs are quantised as they
+    come."""
+
+    def sizes(self) -> tuple[int, int]:
+        return self.r[0].shape[0], self.r[0].shape[1]
+
+    def product(self, x: Any, weight: Any, bias: Any) -> Any:
+        return dynamic_quantize_matmul(self.xp, x, *weight, bias)
+
+
+@rule("DynamicQuantizeLSTM", domain=DOMAIN, state=("w_scale", "r_scale"))
+def dynamic_quantize_lstm(
+    xp: Any, x: Any, w: Any, r: Any, b: Any, sequence_lens: Any, initial_h: Any, initial_c: Any, p: Any, w_scale: Any,
+    w_zero: Any, r_scale: Any, r_zero: Any, *, activation_alpha: tuple[float, ...] = (),
+    activation_beta: tuple[float, ...] = (), activations: tuple[str, ...] = (), clip: float | None = None,
+    direction: str = "forward", input_forget: int = 0,
+) -> Any:  # fmt: skip
+    attributes = {"layout": 0, "direction": direction, "clip": clip}
+    weights, recurrent = (w, w_scale, w_zero), (r, r_scale, r_zero)
+    layer = _QuantizedLayer(xp, x, weights, recurrent, b, sequence_lens, [initial_h, initial_c], attributes)
+    return lstm_of(layer, p, activations, activation_alpha, activation_beta, input_forget)
 
 
 @rule("QGemm", domain=DOMAIN, state=("a_scale", "b_scale", "y_scale"))
