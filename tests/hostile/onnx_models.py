@@ -17,7 +17,7 @@ WORDS = (
 
 
 def make_onnx(folder: Path) -> None:
-    """A model with external data, functions, branches, loops, sequences, strings, sparse and quantised values, trees."""
+    """A model with external data, functions, branches, loops, sequences, strings, sparse values and trees."""
     import onnx
     from onnx import TensorProto, helper
 

@@ -101,13 +101,13 @@ class OnnxPlanner:
         if function is not None:
             self.inline(function, node, slots, {})
             return
+        opset = self.opsets.get(node.domain, 1)
+        schema = schema_of(node, opset)
+        _check_attributes(node, schema)
         if node.op == "Constant" and not node.domain:
             slots[node.outputs[0]] = self.constant(constant_of(node))
             return
         row = RULES.get((node.domain, node.op))
-        opset = self.opsets.get(node.domain, 1)
-        schema = schema_of(node, opset)
-        _check_attributes(node, schema)
         if row is None and schema is not None and schema.has_function:
             definition = _definition(schema, opset)
             self.inline(definition, node, slots, _defaults(schema))
@@ -167,7 +167,10 @@ class OnnxPlanner:
         defaults: Mapping[str, Any],
     ) -> None:
         """Plan the nodes of a function that a node calls. `defaults`: of attributes."""
-        for kind, actual, most in (("inputs", node.inputs, function.inputs), ("outputs", node.outputs, function.outputs)):
+        for kind, actual, most in (
+            ("inputs", node.inputs, function.inputs),
+            ("outputs", node.outputs, function.outputs),
+        ):
             if len(actual) > len(most):
                 raise InvalidModelError(f"{node} has {len(actual)} {kind}, its function {len(most)}")
         nothing = self.constant(None)

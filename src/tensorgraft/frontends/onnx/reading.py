@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from tensorgraft.frontends.onnx.element_types import STRING, Carried, dtype_of, wrapped
@@ -50,6 +50,7 @@ def read(program: Any) -> OnnxModel:
 def model_of(model: ModelProto, path: str | None) -> OnnxModel:
     """Return a parsed model as data. Raises InvalidModelError."""
     title = path or "the model"
+    _check_text(model, title)
     reader = _Reader(os.path.dirname(os.path.abspath(path)) if path else None, title)
     opsets = reader.opsets(model)
     if not model.graph.node and not model.graph.output:
@@ -95,6 +96,21 @@ def _check_calls(graph: OnnxGraph, functions: Mapping[FunctionKey, OnnxFunction]
         return total
 
     count(graph.nodes, ())
+
+
+def _check_text(message: Any, title: str) -> None:
+    """Raise InvalidModelError for names that are no text, which protobuf does not check."""
+    if isinstance(message, TensorProto):
+        if isinstance(message.name, bytes) or any(isinstance(e.value, bytes) for e in message.external_data):
+            raise InvalidModelError(f"{title} has a tensor whose name is no text")
+        return
+    for field, value in message.ListFields():
+        values = (value,) if isinstance(value, str | bytes | Message) else value
+        if field.message_type is not None:
+            for inner in values:
+                _check_text(inner, title)
+        elif field.type == field.TYPE_STRING and any(isinstance(v, bytes) for v in values):
+            raise InvalidModelError(f"{title}: the field {field.full_name} is no text")
 
 
 def function_of(function: FunctionProto, reader: _Reader | None = None) -> OnnxFunction:
@@ -309,12 +325,16 @@ class _Reader:
         """Return a sparse tensor as a dense one."""
         shape = tuple(tensor.dims)
         values, indices = self.tensor(tensor.values), self.tensor(tensor.indices)
-        if isinstance(values, Carried) or values.ndim != 1 or int(np.prod(shape, dtype=object)) > 1 << 31:
+        size = int(np.prod(shape, dtype=object)) if min(shape, default=0) >= 0 else -1
+        if isinstance(values, Carried) or values.ndim != 1 or not 0 <= size <= (1 << 20) + 1000 * values.size:
             raise self.fail(f"the sparse tensor {tensor.values.name!r} of shape {shape} cannot be read")
-        flat = np.zeros(int(np.prod(shape, dtype=object)), values.dtype)
-        if indices.ndim == 2:
+        flat = np.zeros(size, values.dtype)
+        is_whole = not isinstance(indices, Carried) and indices.dtype.kind in "iu"
+        is_grid = is_whole and indices.ndim == 2 and indices.shape[1] == len(shape)
+        if is_grid and np.all((indices >= 0) & (indices < shape)):
             indices = np.ravel_multi_index(tuple(indices.T), shape)
-        if indices.size and (indices.min() < 0 or indices.max() >= flat.size or indices.shape != values.shape):
+        is_within = is_whole and (not indices.size or (indices.min() >= 0 and indices.max() < flat.size))
+        if not is_within or indices.shape != values.shape:
             raise self.fail(f"the sparse tensor {tensor.values.name!r} has positions outside of its shape {shape}")
         flat[indices] = values
         return flat.reshape(shape)
@@ -353,4 +373,5 @@ def _extents(shape: Any) -> Iterator[Extent]:
         if field == "dim_value":
             yield dim.dim_value if dim.dim_value >= 0 else None  # some exporters write -1 for one that is not known
         else:
-            yield dim.dim_param or None if field else None
+            name = dim.dim_param if field else ""
+            yield name if any(c.isalnum() for c in name) else None  # `?` is no name

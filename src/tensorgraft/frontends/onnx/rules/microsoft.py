@@ -464,7 +464,8 @@ class _QuantizedLayer(RecurrentLayer):
         return self.r[0].shape[0], self.r[0].shape[1]
 
     def product(self, x: Any, weight: Any, bias: Any) -> Any:
-        return dynamic_quantize_matmul(self.xp, x, *weight, bias)
+        codes, scale, zero = weight
+        return dynamic_quantize_matmul(self.xp, x, codes, scale, zero, bias)
 
 
 @rule("DynamicQuantizeLSTM", domain=DOMAIN, state=("w_scale", "r_scale"))

@@ -141,7 +141,9 @@ def rnn(
     activations: tuple[str, ...] = ("Tanh", "Tanh"), clip: float | None = None, direction: str = "forward",
     hidden_size: int | None = None, layout: int = 0, output_sequence: int = 1,
 ) -> Any:  # fmt: skip
-    layer = RecurrentLayer(xp, x, w, r, b, sequence_lens, [initial_h], {"layout": layout, "direction": direction, "clip": clip})
+    layer = RecurrentLayer(
+        xp, x, w, r, b, sequence_lens, [initial_h], {"layout": layout, "direction": direction, "clip": clip}
+    )
     names = activations if len(activations) >= layer.directions else ("Tanh",) * layer.directions
     functions = _activations(names, activation_alpha, activation_beta, layer.directions, ("Tanh",))
 
@@ -160,7 +162,9 @@ def gru(
     hidden_size: int | None = None, layout: int = 0, linear_before_reset: int = 0, output_sequence: int = 1,
 ) -> Any:  # fmt: skip
     """The gates are z, r, h; the state is z h + (1 - z) n."""
-    layer = RecurrentLayer(xp, x, w, r, b, sequence_lens, [initial_h], {"layout": layout, "direction": direction, "clip": clip})
+    layer = RecurrentLayer(
+        xp, x, w, r, b, sequence_lens, [initial_h], {"layout": layout, "direction": direction, "clip": clip}
+    )
     functions = _activations(activations, activation_alpha, activation_beta, layer.directions, ("Sigmoid", "Tanh"))
     size = layer.hidden
 
