@@ -40,6 +40,7 @@ AREAS = {
     "loops": "Loops of JAX functions",
     "operators": "Operators beyond 3 times CPU PyTorch",
     "tensorflow_programs": "TensorFlow programs on JAX",
+    "onnx_models": "ONNX models on JAX",
     "source": "Source in another framework",
     "quantized": "Quantised products",
     "optimizers": "Optimizers of 8 bits",

@@ -26,7 +26,8 @@ from rich.table import Column, Table
 
 AREAS = ("import_time", "unmodified", "first_calls", "positions", "eager", "new_shapes", "array_api", "writes",
          "autocast", "training_step", "models", "decoding", "lazy", "call_overhead", "convolution", "growth", "grafted",
-         "loops", "operators", "tensorflow_programs", "source", "quantized", "optimizers", "trace", "parallel",
+         "loops", "operators", "tensorflow_programs", "onnx_models",
+         "source", "quantized", "optimizers", "trace", "parallel",
          "collectives")  # fmt: skip
 
 IN_PROCESSES = ("import_time", "models", "growth")  # of their own
@@ -35,6 +36,7 @@ TIERED = (
     "first_calls",
     "decoding",
     "positions",
+    "operators",
     "tensorflow_programs",
 )  # take what --eager says; the others ask what a backend takes
 

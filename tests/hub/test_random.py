@@ -147,3 +147,15 @@ def test_cipher_takes_several_keys(name: str) -> None:
             key = xp.asarray(np.ascontiguousarray(keys[:, i]))
             wanted = to_host(xp, xp.threefry2x32(key, *map(xp.asarray, column)))
             np.testing.assert_array_equal([x[:, i] for x in found], wanted)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 31, 256, 257])
+def test_few_numbers_are_the_first_of_many(n: int) -> None:
+    """On NumPy few are encrypted by Python's integers."""
+    xp = backend("numpy")
+    few, many = xp.random_bits(KEY, (n,)), xp.random_bits(KEY, (1000,))
+    for a, b in zip(few, many, strict=True):
+        assert a.dtype == np.uint32 and a.shape == (n,)
+        np.testing.assert_array_equal(a, b[:n])
+    words = np.array(7, np.uint32), np.array(2**32 - 1, np.uint32)
+    np.testing.assert_array_equal(xp.fold_in(KEY, *words), Random.fold_in(xp, KEY, *words))

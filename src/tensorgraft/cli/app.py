@@ -208,6 +208,29 @@ def convert(
     )
 
 
+@app.command("run-model")
+def run_model(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="An ONNX file, or the folder of a SavedModel.")],
+    on: Annotated[
+        str, typer.Option("--on", metavar="BACKEND", help="The backend: jax, torch, tensorflow or numpy.")
+    ] = "jax",
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="[NAME=]FILE.npy|SHAPE[:DTYPE]",
+            help="An input: a file, or a shape of random numbers such as ids=2x8:int64<99; may be repeated.",
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE.npz", help="Write the results.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of a model that draws random numbers.")] = None,
+) -> None:
+    """Run the model in a file on a backend, and print its results."""
+    from tensorgraft.cli.run_model import run_model as run
+
+    raise typer.Exit(run(path, on=on, inputs=inputs or [], out=out, seed=seed))
+
+
 @app.command()
 def port(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="The network with weights: module:x or file.py:x.")],

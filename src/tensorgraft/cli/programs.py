@@ -9,12 +9,16 @@ import re
 import sys
 from typing import Any
 
-_ARRAY = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:x\d+)*)(?::(?P<dtype>\w+)(?:<(?P<below>\d+))?)?$")
+_ARRAY = re.compile(r"(?:(?P<name>[^=]+)=)?(?P<shape>\d+(?:x\d+)*)(?::(?P<dtype>\w+)(?:<(?P<below>\d+))?)?$")
 
 
 def imported(text: str) -> Any:
     """Import `module:Model` or `file.py:Model`: an object, or a class or function that returns one when called without
-    arguments."""
+    arguments. The path of an ONNX file is a program as it is."""
+    if text.endswith(".onnx"):
+        if not os.path.exists(text):
+            raise FileNotFoundError(f"{text} does not exist")
+        return text
     module_path, _, name = text.rpartition(":")
     if not module_path:
         raise ValueError(f"{text!r}: expected module:Model or file.py:Model")
@@ -39,8 +43,8 @@ def imported(text: str) -> Any:
 
 
 def example_of(model: Any, program: str, inputs: list[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return arrays from texts such as `2x3x32x32` and `ids=2x8:int64<99`; without any, the result of `example_inputs`
-    of the program's module."""
+    """Return arrays from texts such as `2x3x32x32`, `ids=2x8:int64<99` and `x=pixels.npy`; without any, the result of
+    `example_inputs` of the program's module."""
     if not inputs:
         module = sys.modules.get(type(model).__module__)
         example = getattr(model, "example_inputs", None) or getattr(module, "example_inputs", None)
@@ -58,25 +62,34 @@ def example_of(model: Any, program: str, inputs: list[str]) -> tuple[tuple[Any, 
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for text in inputs:
-        match = _ARRAY.match(text)
-        if match is None:
-            raise ValueError(
-                f"--input {text!r}: expected a shape with an optional name, dtype and upper bound, such as"
-                " 2x3x32x32 or ids=2x8:int64<99"
-            )
-        shape = tuple(map(int, match["shape"].split("x")))
-        dtype = np.dtype(match["dtype"] or "float32")
-        if dtype.kind in "iu":
-            array = rng.integers(0, int(match["below"] or 2), shape).astype(dtype)
-        elif dtype.kind == "b":
-            array = rng.integers(0, 2, shape).astype(bool)
-        else:
-            array = rng.standard_normal(shape).astype(dtype)
+        name, array = _array(text, rng)
         value: Any = array
         if "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module):
             value = sys.modules["torch"].from_numpy(array)
-        if match["name"]:
-            kwargs[match["name"]] = value
+        if name:
+            kwargs[name] = value
         else:
             args.append(value)
     return tuple(args), kwargs
+
+
+def _array(text: str, rng: Any) -> tuple[str, Any]:
+    """Return (the name of an argument, or "", its array), from a file or of random numbers."""
+    import numpy as np
+
+    if text.endswith(".npy"):
+        name, _, path = text.rpartition("=")
+        return name, np.load(path, allow_pickle=False)
+    match = _ARRAY.match(text)
+    if match is None:
+        raise ValueError(
+            f"--input {text!r}: expected a shape with an optional name, dtype and upper bound, such as"
+            " 2x3x32x32 or ids=2x8:int64<99, or a file, such as x=pixels.npy"
+        )
+    shape = tuple(map(int, match["shape"].split("x")))
+    dtype = np.dtype(match["dtype"] or "float32")
+    if dtype.kind in "iu":
+        return match["name"] or "", rng.integers(0, int(match["below"] or 2), shape).astype(dtype)
+    if dtype.kind == "b":
+        return match["name"] or "", rng.integers(0, 2, shape).astype(bool)
+    return match["name"] or "", rng.standard_normal(shape).astype(dtype)

@@ -109,6 +109,7 @@ class BackgroundTrace:
         prepare: compiles the program; None if its first call does.
         run: calls the function as eager code.
         uncompiled: calls a function that cannot be one program, for the reason given.
+        deferred: no thread compiles; the next call with this signature does.
     """
 
     def __init__(
@@ -120,12 +121,16 @@ class BackgroundTrace:
         report: Report,
         run: Callable[[Any, Any], Any],
         uncompiled: Callable[[list[Any], Any, str], Any],
+        deferred: bool = False,
     ) -> None:
         self.guards, self._trace, self._known = trace.guards, trace, known
+        self._deferred = deferred
         self._at, self._report, self._run, self._uncompiled = at, report, run, uncompiled
         self._calls = itertools.count(TRACED)
         which = "the first call that finds it" if at == "ready" else f"call {at} of this signature"
         self.waits = f"{which} switches to the program that another thread compiles"
+        if deferred:
+            self.waits = "the next call with this signature compiles it"
         is_needed = prepare is not None and at != TRACED
         self._compilation = Compilation(prepare) if prepare is not None and is_needed else None
 
@@ -153,7 +158,8 @@ class BackgroundTrace:
         with one_at_a_time:
             if self in self._known:  # another thread may have been here
                 self._known[self._known.index(self)] = self._trace
-                self._report.switched.append(self._report.calls)
+                if not self._deferred:
+                    self._report.switched.append(self._report.calls)
                 self._report.compile_seconds += 0 if self._compilation is None else self._compilation.seconds
         if error is not None:
             raise error

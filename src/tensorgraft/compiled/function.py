@@ -199,7 +199,7 @@ class TracedFunction:
                     known.hits += 1
                     line = known.line(trace)
                     if line is None:
-                        line = self._in_straight_line((args, kwargs), leaves, objects, known.traces, k)
+                        line = self._in_straight_line((args, kwargs), leaves, structure, objects, known.traces, k)
                         known.keep(trace, line)
                     self.straight = line
                     return trace(leaves)
@@ -209,12 +209,13 @@ class TracedFunction:
         return self._first_call(fast_key, leaves, structure, objects, args, kwargs)
 
     def _in_straight_line(
-        self, call: Call, leaves: list[Any], objects: list[Any], traces: Sequence[Any], k: int
+        self, call: Call, leaves: list[Any], structure: Structure, objects: list[Any], traces: Sequence[Any], k: int
     ) -> Callable[..., Any]:
         """Write code that serves this call by trace number `k`, and all calls with the same key that meet its
         guards."""
         try:
-            code = StraightCall(call, leaves)
+            parts = structure.objects if isinstance(structure, Expanded) else ()
+            code = StraightCall(call, leaves, parts, self._sorts_keys)
             code.require(f"{code.name(traces)}[{k}] is {code.name(traces[k])}")
             self._write_keys(code, leaves)
             self._captures.write(code, objects)
@@ -226,6 +227,7 @@ class TracedFunction:
     # ---- the front end's own -----------------------------------------------------------------------------------------
 
     _flatten: Callable[[Any, Any], Flattened]  # (args, kwargs) -> (leaves, structure)
+    _sorts_keys = True  # `_flatten` takes the entries of dictionaries in the order of their keys
     _add_keys: Callable[[list[Any], Sequence[Any]], None]  # modes and what leaves look like are added to keys
 
     @staticmethod

@@ -18,22 +18,26 @@ import numpy as np
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.value import AnyArray, Value, with_operators
 
-_STEP = 0.0625
-_GRID = np.arange(-72, 73) * _STEP
 
-
-def _unit_nodes() -> np.ndarray:
+def _unit_nodes(step: float, last: float) -> np.ndarray:
     """Rows (log v, log(1 - v), weight) for integrals over v in (0, 1): v = 1 / (1 + exp(-pi sinh u))."""
-    z = math.pi * np.sinh(_GRID)
+    u = np.arange(-round(last / step), round(last / step) + 1) * step
+    z = math.pi * np.sinh(u)
     low, high = -np.logaddexp(0, -z), -np.logaddexp(0, z)
-    return np.stack([low, high, _STEP * math.pi * np.cosh(_GRID) * np.exp(low + high)], axis=1)
+    return np.stack([low, high, step * math.pi * np.cosh(u) * np.exp(low + high)], axis=1)
 
 
-def _half_line_nodes() -> np.ndarray:
+def _half_line_nodes(step: float, last: float) -> np.ndarray:
     """Return rows (y, weight) for integrals over y > 0 of functions that decrease like exp(-y): y = exp(u -
     exp(-u))."""
-    y = np.exp(_GRID - np.exp(-_GRID))
-    return np.stack([y, _STEP * y * (1 + np.exp(-_GRID))], axis=1)
+    u = np.arange(-round(last / step), round(last / step) + 1) * step
+    y = np.exp(u - np.exp(-u))
+    return np.stack([y, step * y * (1 + np.exp(-u))], axis=1)
+
+
+# {dtype of the result: (distance of nodes, the last one)}; for others as many as single precision shows
+_NODES = {dtypes.float64: (0.0625, 4.5)}
+_FEWER = (0.07, 3.0)
 
 
 def _integral(xp: Any, nodes: np.ndarray, like: Value, term: Callable[..., Value]) -> Value:
@@ -52,7 +56,12 @@ def _doubles(xp: Any, *arrays: AnyArray) -> list[AnyArray]:
 
 
 def _towards_zero(
-    xp: Any, x: Value, a: Value, log_density: Callable[[Value], Value], score: Callable[[Value], Value]
+    xp: Any,
+    x: Value,
+    a: Value,
+    log_density: Callable[[Value], Value],
+    score: Callable[[Value], Value],
+    nodes: tuple[float, float],
 ) -> Value:
     """Return the integral over t in (0, x) of (t / x)^(a - 1) exp(others) score / x. Both functions take log(t / x).
 
@@ -65,12 +74,13 @@ def _towards_zero(
         density = (a * p - 1) * log_v + log_density(log_ratio)
         return xp.exp(density) * score(log_ratio)
 
-    return p * _integral(xp, _unit_nodes(), x, term)
+    return p * _integral(xp, _unit_nodes(*nodes), x, term)
 
 
 @with_operators
 def gamma(xp: Any, alpha: Value, x: Value) -> Value:
     dtype = x.dtype
+    nodes = _NODES.get(dtype, _FEWER)
     alpha, x = _doubles(xp, alpha, x)
     log_x, digamma, scale = xp.log(x), xp.digamma(alpha), xp.maximum(xp.sqrt(alpha), 1.0)
     score_at_x = log_x - digamma
@@ -81,9 +91,9 @@ def gamma(xp: Any, alpha: Value, x: Value) -> Value:
         density = (alpha - 1) * log_ratio - step_size
         return xp.exp(density) * (score_at_x + log_ratio)
 
-    high = scale * _integral(xp, _half_line_nodes(), x, above)
+    high = scale * _integral(xp, _half_line_nodes(*nodes), x, above)
     low = _towards_zero(
-        xp, x, alpha, lambda log_ratio: -(x * xp.expm1(log_ratio)), lambda log_ratio: score_at_x + log_ratio
+        xp, x, alpha, lambda log_ratio: -(x * xp.expm1(log_ratio)), lambda log_ratio: score_at_x + log_ratio, nodes
     )
     out = xp.where(x < alpha, -(x * low), high)
     return xp.astype(xp.where(xp.isnan(out), xp.zeros_like(out), out), dtype)
@@ -95,19 +105,25 @@ def dirichlet(xp: Any, x: Value, alpha: Value, total: Value) -> Value:
     x."""
     dtype = x.dtype
     x, alpha, total = _doubles(xp, x, alpha, total)
-    beta, rest = total - alpha, 1 - x
     score_at_x = xp.log(x) - xp.digamma(alpha) + xp.digamma(total)
-    ratio = x / rest
+    # the integral goes from x to the end of (0, 1) towards which the density falls: from `near` to 0, where the
+    # distance to the other end is `far`
+    is_low = x * total < alpha
+    near, far = xp.where(is_low, x, 1 - x), xp.where(is_low, 1 - x, x)
+    exponent = xp.where(is_low, alpha, total - alpha)
+    other, ratio = total - exponent, near / far
 
-    def drift(log_ratio: Value, ratio: Value) -> Value:
-        """Compute log of (1 - t) / (1 - x) where log(t / x) is given: the logarithm for the other end of the
-        interval."""
+    def drift(log_ratio: Value) -> Value:
+        """Compute the logarithm of the distance to the other end, divided by `far`."""
         return xp.log1p(-(ratio * xp.expm1(log_ratio)))
 
-    low = _towards_zero(xp, x, alpha, lambda r: (beta - 1) * drift(r, ratio), lambda r: score_at_x + r)
-    inverse = rest / x
-    high = _towards_zero(
-        xp, rest, beta, lambda r: (alpha - 1) * drift(r, inverse), lambda r: score_at_x + drift(r, inverse)
+    integral = _towards_zero(
+        xp,
+        near,
+        exponent,
+        lambda r: (other - 1) * drift(r),
+        lambda r: score_at_x + xp.where(is_low, r, drift(r)),
+        _NODES.get(dtype, _FEWER),
     )
-    out = xp.where(x * total < alpha, -(ratio * low), high)
+    out = xp.where(is_low, -(ratio * integral), integral)
     return xp.astype(xp.where(xp.isnan(out), xp.zeros_like(out), out), dtype)

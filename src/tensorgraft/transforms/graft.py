@@ -68,11 +68,17 @@ def graft(program: Any, *, onto: str) -> Any:
     TensorFlow's tape, custom ones included. The folder of a SavedModel (also of TensorFlow 1) and the file of a frozen
     graph become mappings of their signatures.
 
+    An ONNX model, or the path of its file, becomes a module with its weights onto `"torch"` and `"tensorflow"`,
+    `(apply, params, buffers)` onto `"jax"`, and a function that can be saved onto `"numpy"`:
+
+        net = tg.graft("model.onnx", onto="torch")
+
     Raises:
         TypeError: for unknown programs and frameworks.
-        FileNotFoundError: for a path without a SavedModel or a frozen graph.
+        FileNotFoundError: for a path without a SavedModel, a frozen graph or an ONNX model.
+        ValueError: for an ONNX model that is broken (`InvalidModelError`).
         BackendNotAvailableError: for a backend unknown or not installed.
-        ModuleNotFoundError: for a function, if JAX is not installed.
+        ModuleNotFoundError: for a function, if JAX is not installed; for an ONNX model, if onnx is not.
         NotImplementedError: for an operation without a rule (of TensorFlow: from the call, before it computes).
 
     >>> import jax.numpy as jnp, tensorgraft as tg, torch

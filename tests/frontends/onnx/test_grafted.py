@@ -16,7 +16,7 @@ from onnx import helper
 from tests.frontends.onnx.models import BOOL, FLOAT, INT64, branching, flattened, looping, model, perceptron
 
 import tensorgraft as tg
-from tensorgraft.errors import TracedValueError
+from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.onnx.planning import UnsupportedOperatorError
 from tensorgraft.frontends.onnx.reading import InvalidModelError
 
@@ -237,6 +237,42 @@ def test_shapes_that_depend_on_values_are_errors_in_compiled_functions() -> None
         assert called(given, onto, np.ones(1, np.float32), np.array([3])).shape == (3,)
     with pytest.raises(TracedValueError, match="'shape', which a compiled program computes only later"):
         jitted(given)(jnp.ones(1), jnp.array([3]))
+
+
+def test_extents_that_are_not_known_are_refused_and_exported() -> None:
+    net = tg.graft(perceptron(), onto="tensorflow")
+    with pytest.raises(ShapeError, match=r"'x' of net.* has shape \(None, 3\).*tg.export"):
+        tf.function(lambda x: net(x)).get_concrete_function(tf.TensorSpec((None, 3), tf.float32))
+    module = tg.graft(perceptron(), onto="torch")
+    sizes = {"args": ({0: torch.export.Dim("batch")},)}
+    program = torch.export.export(module, (torch.ones(4, 3),), dynamic_shapes=sizes)
+    x = numbers(7, 3)
+    np.testing.assert_allclose(to_numpy(program.module()(torch.from_numpy(x))), by_hand(x), rtol=1e-5, atol=1e-6)
+
+
+def test_weights_may_be_passed_in_a_call() -> None:
+    w = np.zeros((5, 2), np.float32)
+    for onto in ONTO:
+        assert not called(perceptron(), onto, numbers(4, 3), **{"onnx::MatMul_7": native(w, onto)}).any()
+
+
+def test_quantised_weights_are_not_dense_without_a_count() -> None:
+    rng = np.random.default_rng(0)
+    weights = {"fc.weight": rng.normal(size=(64, 8)).astype(np.float32)}
+    nodes = [helper.make_node("MatMul", ["x", "fc.weight"], ["y"])]
+    net = model(nodes, {"x": (FLOAT, ["n", 64])}, {"y": (FLOAT, ["n", 8])}, weights)
+    x = numbers(4, 64)
+    apply, params, buffers = tg.graft(net, onto="jax")
+    codes = {"fc.weight": tg.quantize(params["fc.weight"], "int8_per_channel")}
+    expected = x @ np.asarray(tg.dequantize(codes["fc.weight"]))
+    by_codes = tg.graft(lambda p, x: apply(p, buffers, x)[0], onto="jax")
+    module = tg.quantize_(tg.graft(net, onto="torch"), "int8_per_channel", filter=lambda *_: True)
+    with tg.quantization.on_missing("error"):
+        np.testing.assert_allclose(by_codes(codes, jnp.asarray(x)), expected, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(to_numpy(module(torch.from_numpy(x))), expected, rtol=1e-3, atol=1e-3)
+        with pytest.raises(Exception, match="quantised"):
+            apply(codes, buffers, jnp.asarray(x))
+    np.testing.assert_allclose(apply(codes, buffers, jnp.asarray(x))[0], expected, rtol=1e-3, atol=1e-3)
 
 
 def test_random_numbers_come_from_the_seed_of_the_call() -> None:

@@ -104,3 +104,55 @@ def test_numbers_of_exporters_become_names() -> None:
     net = read(model(nodes, {"x": (FLOAT, ["n", 2])}, {"y": (FLOAT, ["n", 3])}, weights))
     assert weight_names(net, weights) == {"onnx::MatMul_9": "fc.weight", "fc.bias": "fc.bias"}
     assert without_shared_names(net).graph.initializers.keys() == weights.keys()
+
+
+class Stack(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = torch.nn.ModuleList([Normalised() for _ in range(2)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class Normalised(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv2d(3, 3, 3, padding=1, bias=False), torch.nn.BatchNorm2d(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.norm(self.conv(x)))
+
+
+def test_what_an_exporter_stores_once_is_written_for_each_module() -> None:
+    file, x = io.BytesIO(), torch.ones(1, 3, 8, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(Stack().eval(), (x,), file, dynamo=False, opset_version=18)
+    net = onnx.load_from_string(file.getvalue())
+    names = [t.name for t in net.graph.initializer]
+    assert len(names) == 3  # two kernels, and a bias of zeros
+    source = tg.source(net, x.numpy(), onto="torch", check=False)
+    assert "self.conv = nn.Conv2d(3, 3, 3, padding=1)" in source.text
+    assert sorted(source.weights) == [f"blocks.{i}.conv.{n}" for i in (0, 1) for n in ("bias", "weight")]
+
+
+def test_positions_up_to_a_length_are_made_at_the_length() -> None:
+    table = np.arange(32, dtype=np.int64)[None]
+    nodes = [
+        onnx.helper.make_node("Shape", ["ids"], ["n"], start=1),
+        onnx.helper.make_node("Slice", ["table", "zero", "n", "one"], ["positions"]),
+        onnx.helper.make_node("Gather", ["embed", "positions"], ["p"]),
+        onnx.helper.make_node("Gather", ["embed", "ids"], ["x"]),
+        onnx.helper.make_node("Add", ["x", "p"], ["y"]),
+    ]
+    weights = {
+        "table": table, "zero": np.zeros(1, np.int64), "one": np.ones(1, np.int64),
+        "embed": np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32),
+    }  # fmt: skip
+    net = model(nodes, {"ids": (onnx.TensorProto.INT64, ["b", "n"])}, {"y": (FLOAT, ["b", "n", 4])}, weights)
+    source = tg.source(net, IDS, onto="numpy")
+    assert source.report.ok
+    assert "6" not in source.text.partition("def ")[2].partition("def load")[0]  # the length of the example

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import tensorgraft as tg
+from tensorgraft.compiled.function import TracedFunction
 
 transformers = pytest.importorskip("transformers")
 
@@ -63,6 +64,26 @@ def test_compiled_with_a_static_cache(model, options):
             got = written(there, *moved, cache_implementation="static", **options)
             assert got == written(model, tokens, attended, cache_implementation="static", **options)
     assert there.forward.report.traces <= 4
+
+
+def test_what_is_compiled_and_when(model, monkeypatch):
+    """The prompt's call, which creates the cache, runs uncompiled until it comes back; tokens are one program, whose
+    warm calls run in straight line."""
+    looked_up = []
+    real = TracedFunction.looked_up
+    monkeypatch.setattr(TracedFunction, "looked_up", lambda self, *call: (looked_up.append(1), real(self, *call))[1])
+    there = copy.deepcopy(model).to(tg.device("jax"))
+    there.forward = tg.jit(there.forward)
+    tokens, attended = (x.to(there.device) for x in prompts(1))
+    with tg.eager("tiered"):
+        written(there, tokens, attended, cache_implementation="static")
+        report = there.forward.report
+        assert (report.traces, report.cold, report.calls) == (2, 2, 8)
+        written(there, tokens, attended, cache_implementation="static")
+        assert (report.traces, report.cold, report.calls) == (2, 2, 16)
+        looked_up.clear()
+        written(there, tokens, attended, cache_implementation="static")
+        assert len(looked_up) <= 2  # the prompt, and the first token after it
 
 
 def test_sampling(model):

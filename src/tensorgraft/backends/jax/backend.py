@@ -309,6 +309,8 @@ class JaxBackend(
     def synchronize(self) -> None:
         jax.effects_barrier()
         jax.block_until_ready([x for x in jax.live_arrays(self.device.platform) if not x.is_deleted()])
+        # programs whose results have no references: a device runs programs in the order in which they were called
+        jax.block_until_ready(_small_program(self.device)())
 
     def memory_stats(self) -> dict[str, int]:
         stats = self.device.memory_stats() or {}
@@ -334,6 +336,13 @@ class JaxBackend(
 
     def signature(self, x: Array, /) -> Hashable:
         return x.shape, x.dtype
+
+
+@functools.cache
+def _small_program(device: jax.Device) -> Callable[[], Array]:
+    with jax.ensure_compile_time_eval(), warning_filters.remembered():
+        one = jax.device_put(np.float32(1), device)
+        return functools.partial(jax.jit(operator.neg).lower(one).compile(), one)
 
 
 def _strong(x: Any) -> Any:

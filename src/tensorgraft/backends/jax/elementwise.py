@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tensorgraft.backends.jax import inverse_trigonometric, special
+from tensorgraft.backends.jax import elementary, inverse_trigonometric, special
 from tensorgraft.backends.jax.operation import broadcast, operation, with_one_dtype
 from tensorgraft.backends.jax.quotient import quotient
 from tensorgraft.hub import dtypes
@@ -39,17 +39,6 @@ def _for_unsigned(fn: Fn, unsigned: Fn) -> Fn:
 
 def _for_bool(fn: Fn, logical: Fn) -> Fn:
     return lambda x, y: logical(x, y) if x.dtype == np.bool_ else fn(x, y)
-
-
-def _log2(x: Array) -> Array:
-    """Return the logarithm, exact of powers of two: log(8) / log(2) is not 3 in every precision."""
-    y = jnp.log2(x)
-    if dtypes.is_complex(x.dtype):
-        return y
-    power = lax.round(y, lax.RoundingMethod.TO_NEAREST_EVEN)
-    exponent = lax.convert_element_type(lax.select(lax.is_finite(y), power, lax.full_like(y, 0)), np.int32)
-    exact = jnp.ldexp(lax.full_like(x, 1), exponent) == x
-    return y + lax.stop_gradient(lax.select(exact, power - y, lax.full_like(y, 0)))
 
 
 def _trunc(x: Array) -> Array:
@@ -101,7 +90,7 @@ _OTHERS: dict[str, Fn | None] = {
     "isfinite": jnp.isfinite,
     "signbit": jnp.signbit,
     "logical_not": lax.bitwise_not,
-    "log2": _log2,
+    "log2": elementary.exact_log2,
     "log10": jnp.log10,
     "sqrt": _by_sign_of_zero(lax.sqrt),
     "acosh": _by_sign_of_zero(lax.acosh),
@@ -235,8 +224,21 @@ class JaxElementwise:
     acos = _by_platform(_inverse(inverse_trigonometric.acos, True), _inverse(lax.acos, True))
     atan = _by_platform(_unary(_in_float32(inverse_trigonometric.atan)), _unary(_in_float32(lax.atan)))
     atan2 = _by_platform(_binary(_in_float32(inverse_trigonometric.atan2)), _binary(_in_float32(lax.atan2)))
+    sin = _by_platform(_unary(_in_float32(elementary.sin)), _unary(_in_float32(lax.sin)))
+    cos = _by_platform(_unary(_in_float32(elementary.cos)), _unary(_in_float32(lax.cos)))
+    tan = _by_platform(_unary(_in_float32(elementary.tan)), _unary(_in_float32(lax.tan)))
+    log2 = _by_platform(_unary(_in_float32(elementary.log2)), _unary(_in_float32(elementary.exact_log2)))
+    rsqrt = _by_platform(_unary(_in_float32(elementary.rsqrt)), _unary(_in_float32(lax.rsqrt)))
+    fmod = _by_platform(_binary(elementary.rem), _binary(lax.rem))
     where = operation(_where)
     complex = operation(lambda real, imag: lax.complex(*broadcast(real, imag)))
+
+    def exp2(self, x: Array) -> Array:
+        if self.for_cpu and dtypes.accumulator(x.dtype) == np.float32:
+            return self._exp2(x)
+        return super().exp2(x)  # type: ignore[misc]
+
+    _exp2 = operation(_unary(_in_float32(elementary.exp2)))
 
     def astype(self, x: Array, dtype: np.dtype, /) -> Array:
         if x.dtype == dtype and not getattr(x, "weak_type", False):

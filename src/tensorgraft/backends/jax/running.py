@@ -43,40 +43,46 @@ def running(
         wide = _WIDER.get(x.dtype, x.dtype) if rounds else x.dtype
         if wide != x.dtype and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
             return native(x, axis)
-        step_by_step = jax.custom_jvp(
-            lambda x: lax.convert_element_type(
-                _by_steps(lax.convert_element_type(x, wide), axis, join, unit(wide)), x.dtype
-            )
-        )
+        step_by_step = jax.custom_jvp(lambda x: _by_steps(x, axis, join, unit(wide), wide))
         step_by_step.defjvp(lambda primals, tangents: jax.jvp(lambda x: native(x, axis), primals, tangents))
         return step_by_step(x)
 
     return scan
 
 
-def _by_steps(x: Array, axis: int, join: Callable[..., Array], unit: Any) -> Array:
-    """Scan row by row. A long axis with few elements along the others is divided into blocks, which are scanned
-    together and then combined with the totals of the previous blocks."""
+def _by_steps(x: Array, axis: int, join: Callable[..., Array], unit: Any, wide: np.dtype) -> Array:
+    """Scan row by row, accumulated in the dtype `wide`: what lies in memory between is as narrow as `x`. A long axis
+    with few elements along the others is divided into blocks, which are scanned together, each from the total of those
+    before it on."""
     length, others = x.shape[axis], math.prod(n for a, n in enumerate(x.shape) if a != axis)
     rows = jnp.moveaxis(x, axis, 0)
+    start = jnp.full(rows.shape[1:], unit, wide)
     if length < _LONG or others >= _WIDE or not others:
-        out = _scan(rows, join, unit)[1]
+        out = _scan(rows, join, start)
     else:
         blocks = math.isqrt(length)
         steps = -(-length // blocks)
         padding = [(0, blocks * steps - length), *[(0, 0)] * (x.ndim - 1)]
         padded = jnp.pad(rows, padding, constant_values=unit).reshape(blocks, steps, *rows.shape[1:])
-        totals, prefixes = _scan(jnp.moveaxis(padded, 1, 0), join, unit)
-        _, before = _scan(totals, join, unit, exclusive=True)
-        out = jnp.moveaxis(join(before[None], prefixes), 0, 1).reshape(blocks * steps, *rows.shape[1:])[:length]
+        by_step = jnp.moveaxis(padded, 1, 0)
+        totals = _total(by_step, join, jnp.full(by_step.shape[1:], unit, wide))
+        before = jnp.concatenate([start[None], _scan(totals, join, start)[:-1]])
+        out = jnp.moveaxis(_scan(by_step, join, before), 0, 1).reshape(blocks * steps, *rows.shape[1:])[:length]
     return jnp.moveaxis(out, 0, axis)
 
 
-def _scan(rows: Array, join: Callable[..., Array], unit: Any, exclusive: bool = False) -> tuple[Array, Array]:
-    """Return (the total, the scan) along the first axis."""
+def _scan(rows: Array, join: Callable[..., Array], start: Array) -> Array:
+    """Return the scan along the first axis, from `start` on."""
 
     def step(total: Array, row: Array) -> tuple[Array, Array]:
-        joined = join(total, row)
-        return joined, total if exclusive else joined
+        joined = join(total, lax.convert_element_type(row, total.dtype))
+        return joined, lax.convert_element_type(joined, row.dtype)
 
-    return lax.scan(step, jnp.full(rows.shape[1:], unit, rows.dtype), rows)
+    return lax.scan(step, start, rows)[1]
+
+
+def _total(rows: Array, join: Callable[..., Array], start: Array) -> Array:
+    def step(total: Array, row: Array) -> tuple[Array, None]:
+        return join(total, lax.convert_element_type(row, total.dtype)), None
+
+    return lax.scan(step, start, rows)[0]

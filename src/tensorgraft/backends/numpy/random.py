@@ -1,7 +1,12 @@
-"""Threefry-2x32 on NumPy's integers, in place and in blocks that stay in the cache."""
+"""Threefry-2x32: on NumPy's integers, in place and in blocks that stay in the cache; on Python's for few numbers.
+
+A NumPy function takes as long for one number as for five hundred, and the cipher calls 130 of them. So few numbers are
+the 64-bit digits of one Python integer: each operation of the cipher is then one on that integer, followed by a mask.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -10,6 +15,8 @@ from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.random import _PARITY, _ROTATIONS
 
 _BLOCK = 1 << 14  # 3 uint32 buffers of 64 KiB
+_FEW = 256  # numbers that Python encrypts more quickly
+_WORD = 0xFFFFFFFF
 
 
 def _encrypt(key: Array, x0: Array, x1: Array) -> None:
@@ -31,7 +38,37 @@ def _encrypt(key: Array, x0: Array, x1: Array) -> None:
         x1 += np.uint32(group + 1)
 
 
+@functools.lru_cache(maxsize=_FEW + 1)
+def _digits(n: int) -> tuple[int, int, int]:
+    """Return integers of `n` 64-bit digits: of ones, of 0 ... n - 1, and of the masks of 32 bits."""
+    ones = int.from_bytes(np.ones(n, "<u8").tobytes(), "little")
+    return ones, int.from_bytes(np.arange(n, dtype="<u8").tobytes(), "little"), ones * _WORD
+
+
+def _encrypt_few(k0: int, k1: int, x0: int, x1: int, n: int) -> tuple[int, int]:
+    """Encrypt the `n` digits of two integers."""
+    ones, _, mask = _digits(n)
+    keys = [k * ones for k in (k0, k1, k0 ^ k1 ^ _PARITY)]
+    x0, x1 = (x0 + keys[0]) & mask, (x1 + keys[1]) & mask
+    for group in range(5):
+        for r in _ROTATIONS[group % 2]:
+            x0 = (x0 + x1) & mask
+            x1 <<= r
+            x1 = ((x1 | (x1 >> 32)) & mask) ^ x0
+        x0 = (x0 + keys[(group + 1) % 3]) & mask
+        x1 = (x1 + keys[(group + 2) % 3] + (group + 1) * ones) & mask
+    return x0, x1
+
+
+def _words(digits: int, n: int) -> Array:
+    return np.frombuffer(digits.to_bytes(8 * n, "little"), "<u8").astype(np.uint32)
+
+
 class NumpyRandom:
+    def fold_in(self, key: Array, high: Array, low: Array) -> Array:
+        k0, k1 = key.tolist()
+        return np.array(_encrypt_few(k0, k1, high.item(), low.item(), 1), np.uint32)
+
     def threefry2x32(self, key: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
         x0, x1 = (np.array(x, order="C") for x in (x0, x1))
         if np.ndim(key) > 1:
@@ -44,6 +81,10 @@ class NumpyRandom:
 
     def random_bits(self, key: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
         n = math.prod(shape)
+        if n <= _FEW:
+            k0, k1 = key.tolist()
+            bits = _encrypt_few(k0, k1, 0, _digits(n)[1], n)
+            return _words(bits[0], n).reshape(shape), _words(bits[1], n).reshape(shape)
         x0, x1 = np.zeros(n, np.uint32), np.arange(n, dtype=np.uint32)
         if n > 2**32:
             x0[:] = np.arange(n) >> 32

@@ -56,8 +56,3 @@ def wrapped(x: np.ndarray) -> Any:
     """Return a host array as rules take it: `Carried` if the hub lacks its dtype."""
     carrier = CARRIERS.get(x.dtype)
     return x if carrier is None else Carried(x.astype(carrier), x.dtype)
-
-
-def unwrapped(x: Carried) -> Any:
-    """Return a carried array of the host in its own dtype, and one of a backend in its carrier."""
-    return x.array.astype(x.dtype) if isinstance(x.array, np.ndarray) else x.array

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tensorgraft.compiled.pure_model import PureModel
-from tensorgraft.errors import TracedValueError
-from tensorgraft.frontends.onnx.element_types import CARRIERS, STRING, Carried, unwrapped, wrapped
+from tensorgraft.errors import ShapeError, TracedValueError
+from tensorgraft.frontends.onnx.element_types import CARRIERS, STRING, Carried, wrapped
 from tensorgraft.frontends.onnx.graph import OnnxModel, ValueType, is_anonymous
-from tensorgraft.frontends.onnx.planning import SMALL, OnnxPlanner, lifted
+from tensorgraft.frontends.onnx.planning import OnnxPlanner
 from tensorgraft.frontends.onnx.rule import RULES
+from tensorgraft.frontends.onnx.values import lifted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
@@ -85,7 +86,6 @@ class PlannedModel:
             n for n, x in self.weights.items() if dtypes.is_inexact(x.dtype) and x.size > 1 and n not in state
         }
         self.inputs = {n: t for n, t in graph.inputs.items() if n not in graph.initializers}
-        self.defaults = {n: t for n, t in graph.inputs.items() if n in constants}
         self.planner = planner or OnnxPlanner(model.functions, model.opsets)
         self.plan = self.planner.plan_graph(graph, [*self.inputs, *self.weights], constants)
         self.draws = self.planner.draws
@@ -147,12 +147,14 @@ class OnnxCall:
         return OnnxCall(self.planned, xp, self.paths)
 
     def __call__(self, arrays: Arrays, *args: Any, seed: Any = None, **kwargs: Any) -> Any:
-        """Call the model on its inputs, in order or by name. `seed`: of the numbers that the model draws.
+        """Call the model on its inputs, in order or by name, and perhaps with other values of weights, by name. `seed`:
+        of the numbers that the model draws.
 
         Raises TypeError for inputs that the model does not take, ValueError for extents that contradict each other.
         """
         xp, planned = self.xp, self.planned
         named = {self.paths.get(path, path): x for path, x in arrays.items()}
+        named |= {name: kwargs.pop(name) for name in planned.weights.keys() & kwargs.keys()}
         with xp.native_scope():
             sizes: dict[str, tuple[int, str]] = {}
             operands = [
@@ -167,8 +169,9 @@ class OnnxCall:
 
     def _weight(self, name: str, x: Any) -> Array:
         array = self.xp.operand(x)
-        if array is None:
-            array = self.xp.asarray(np.asarray(x))
+        if array is None:  # a quantised array of JAX gives its numbers, which is counted
+            numbers = getattr(x, "__jax_array__", None)
+            array = self.xp.asarray(np.asarray(x)) if numbers is None else numbers()
         wanted = self.planned.weights[name].shape
         if tuple(self.xp.shape(array)) != tuple(wanted):
             raise ValueError(f"the weight {name!r} of {self.name} is {wanted}, actual {tuple(self.xp.shape(array))}")
@@ -193,14 +196,9 @@ class OnnxCall:
         xp = self.xp
         if isinstance(x, tuple):
             return [self._output(v, inputs) for v in x]
-        if isinstance(x, Carried):
-            x = unwrapped(x)
-            if isinstance(x, np.ndarray):
-                return (
-                    x
-                    if xp.is_array(x) or (not xp.is_array(np.zeros(0)) and xp.grafted_as == "program")
-                    else lifted(xp, x.astype(CARRIERS[x.dtype]))
-                )
+        if isinstance(x, Carried):  # NumPy's arrays have its element type, others its carrier
+            is_host = isinstance(x.array, np.ndarray) and xp.is_array(x.array)
+            x = x.array.astype(x.dtype) if is_host else x.array
         if x is None or (isinstance(x, np.ndarray) and x.dtype == object) or isinstance(x, dict | list):
             return x
         array = lifted(xp, x)
@@ -242,7 +240,10 @@ class Operand:
         xp, dtype = self.xp, declared.dtype
         array = xp.operand(x)
         if array is None:
-            host = np.asarray(x)
+            try:
+                host = np.asarray(x)
+            except (TypeError, RuntimeError) as error:
+                raise self.fail(f"is a {type(x).__qualname__}, which {xp.name} does not take: {error}") from None
             if host.dtype.kind in "OSU":
                 if dtype not in (None, STRING):
                     raise self.fail("is a string")
@@ -270,6 +271,11 @@ class Operand:
 
     def _checked(self, x: Any, declared: ValueType, sizes: dict[str, tuple[int, str]], actual: Any, value: Any) -> Any:
         shape = tuple(x.shape)
+        if any(n is None or type(n).__module__.startswith("jax.") for n in shape):
+            raise ShapeError(
+                f"the input {self.name!r} of {self.model} has shape {shape}, with extents that are not known: call the"
+                " model with known ones, or use tg.export, whose files have open sizes, or tg.source"
+            )
         if declared.dtype is not None and actual != declared.dtype:
             raise self.fail(f"is {actual}{shape}")
         if declared.shape is None:
@@ -309,10 +315,3 @@ class RecordedOnnxModel(RecordingFunction):
 
     def evaluate(self, weights: dict[str, Array], args: Any, kwargs: Any, seed: Array | None) -> tuple[Any, Any]:
         return self._call(weights, *args, seed=seed, **kwargs), ()
-
-
-def inputs_of(planned: PlannedModel) -> Iterator[tuple[str, ValueType]]:
-    yield from planned.inputs.items()
-
-
-__all__ = ["SMALL", "OnnxCall", "PlannedModel", "RecordedOnnxModel", "graft_model"]

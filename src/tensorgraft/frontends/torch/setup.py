@@ -5,6 +5,7 @@ PyTorch 2.9 and later lets Python own the `PrivateUse1` dispatch key (pytorch/py
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from typing import Any
@@ -168,18 +169,19 @@ def _define_own() -> None:
 
 
 def _metadata(op: schema.Overload) -> Callable[..., Any]:
-    redispatch, typed = op._handle.redispatch_boxed, op is torch.ops.aten.view.dtype
+    redispatch = op._handle.redispatch_boxed
 
-    def kernel(*args: Any, **kwargs: Any) -> Any:
-        if typed:
-            numpy_dtype(args[1])  # raises for dtypes that no backend has
+    def of_dtype(*args: Any, **kwargs: Any) -> Any:
+        numpy_dtype(args[1])  # raises for dtypes that no backend has
         return redispatch(CPU_KEY, *args, **kwargs)
 
     def in_place(*args: Any, **kwargs: Any) -> Any:
         state.count_rebinding()
         return redispatch(CPU_KEY, *args, **kwargs)
 
-    return in_place if schema.signature(op).written else kernel
+    if schema.signature(op).written:
+        return in_place
+    return of_dtype if op is torch.ops.aten.view.dtype else functools.partial(redispatch, CPU_KEY)
 
 
 def _register(operator: Operator, registered: set[str]) -> Callable[..., Any]:
@@ -205,15 +207,18 @@ def _call(operator: Operator) -> Callable[..., Any]:
 
 
 def _when_called(op: schema.Overload) -> Callable[..., Any]:
-    """Return the decomposition of an operator, looked up at the first call: PyTorch's decompositions are slow to
-    import."""
+    """Return the decomposition of an operator, made at the first call, and looked up when it is traced: PyTorch's
+    decompositions are slow to import."""
     call: Callable[..., Any] | None = None
+
+    def decomposition(*args: Any, **kwargs: Any) -> Any:
+        return fallback.decompositions()[op](*args, **kwargs)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         nonlocal call
         if call is None:
             operator = _derived(op)
-            call = _call(operator or Operator(op, decomposed.decomposed_spec(op, fallback.decompositions()[op])))
+            call = _call(operator or Operator(op, decomposed.decomposed_spec(op, decomposition)))
         return call(*args, **kwargs)
 
     return kernel

@@ -102,6 +102,57 @@ def test_what_keeps_changing_is_said_once(device):
     assert (total.report.traces, total.report.cold) == (1, 38)  # no error after 32
 
 
+class Cache:
+    def __init__(self, device):
+        self.keys, self.length = None, torch.zeros((), device=device)
+
+    def update(self, x):
+        self.length += 1
+        if self.keys is None:
+            self.keys = torch.zeros(4, 3, device=x.device)
+        self.keys += x
+        return self.keys
+
+
+def test_a_call_that_creates_its_cache_is_compiled_when_it_comes_back(device):
+    def fn(x, cache):
+        return cache.update(x) * 2
+
+    run = tg.jit(fn)
+    x = torch.arange(3.0, device=device)
+    counts = []
+    for _ in range(3):
+        ours, theirs = Cache(device), Cache(device)
+        for _ in range(4):
+            assert torch.equal(run(x, ours), fn(x, theirs)) and torch.equal(ours.keys, theirs.keys)
+        counts.append((run.report.traces, run.report.cold))
+    # cold: the first call of the first cache, which is traced, and the first call with keys
+    assert counts == [(2, 2)] * 3 and not run.report.switched
+    assert tg.explain(run, x, Cache(device)).waits == ""
+
+
+def test_a_deferred_call_says_so_and_prints_once(device, capsys):
+    def fn(x, state):
+        if state.get("first", True):
+            state["first"] = False
+            print("prints")
+        return x + 1
+
+    run, x = tg.jit(fn), torch.ones(3, device=device)
+    assert run(x, {}).tolist() == [2.0] * 3
+    assert capsys.readouterr().out == "prints\n"
+
+    def quiet(x, state):
+        state["calls"] = state.get("calls", 0) + 1
+        return x * state["calls"]
+
+    run = tg.jit(quiet)
+    assert run(x, {}).tolist() == [1.0] * 3 and run.report.cold == 1
+    assert "next call" in tg.explain(run, x, {}).waits
+    state = {}
+    assert run(x, state).tolist() == [1.0] * 3 and state == {"calls": 1} and run.report.cold == 1
+
+
 def test_compiled_functions_inside_run_cold_too(device):
     inner = tg.jit(lambda x: x + 1)
     outer = tg.jit(lambda x: inner(x) * 2)

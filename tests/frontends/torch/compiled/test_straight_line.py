@@ -79,6 +79,85 @@ def test_arguments_of_another_kind(device, kind):
     assert torch.equal(got, want) and got.dtype == want.dtype and got.requires_grad == want.requires_grad
 
 
+class Layer:
+    __slots__ = ("__dict__", "extra", "rows", "scale")
+
+    def __init__(self, rows, scale=2):
+        self.rows, self.scale = rows, scale
+        self.dtype, self.sizes, self.name = rows.dtype, (3, None), "layer"
+
+
+class Layers:
+    def __init__(self, *layers):
+        self.layers, self.by_name, self.first = [*layers], {"a": layers[0]}, layers[0]
+
+
+def _set_number(x, layers):
+    layers.layers[1].scale = 2.0
+
+
+def _set_tuple(x, layers):
+    layers.layers[0].sizes = (3, 4)
+
+
+def _set_dtype(x, layers):
+    layers.layers[1].dtype = torch.float64
+
+
+OBJECTS = {
+    "number": _set_number,
+    "tuple": _set_tuple,
+    "dtype": _set_dtype,
+    "attribute": lambda x, layers: setattr(layers.layers[1], "new", 5),
+    "slot": lambda x, layers: setattr(layers.layers[1], "extra", 7),
+    "mark": lambda x, layers: setattr(layers.layers[0].rows, "mark", 1),
+    "one more": lambda x, layers: layers.layers.append(Layer(x + 1)),
+    "the same twice": lambda x, layers: layers.layers.__setitem__(1, layers.layers[0]),
+    "another in the table": lambda x, layers: layers.by_name.update(a=layers.layers[1]),
+    "another name": lambda x, layers: layers.by_name.update(b=layers.layers[1]),
+    "another class": lambda x, layers: setattr(layers.layers[1], "__class__", Other),
+    "no tensor": lambda x, layers: setattr(layers.layers[1], "rows", 3.0),
+    "shared memory": lambda x, layers: setattr(layers.layers[1], "rows", layers.layers[0].rows.view(3, 3)),
+    "dtype of a tensor": lambda x, layers: setattr(layers.layers[1], "rows", layers.layers[1].rows.double()),
+}
+
+
+class Other(Layer):
+    __slots__ = ()
+
+    def __init__(self, rows):
+        super().__init__(rows, 10)
+
+
+@pytest.mark.parametrize("change", [None, *OBJECTS])
+def test_objects_among_the_arguments(device, change):
+    def fn(x, *, layers, scale=1):
+        total = x * scale
+        for k, layer in enumerate(layers.layers):
+            layer.rows += k + 1
+            more = getattr(layer, "new", 0) + getattr(layer, "extra", 0) + getattr(layer.rows, "mark", 0)
+            total = total + layer.rows * layer.scale + more + (layer.sizes[1] or 0)
+            total = total + 10 * (layer is layers.first) + 100 * isinstance(layer, Other)
+        return types.SimpleNamespace(total=total.to(layers.layers[1].dtype), of=layers, names=[*layers.by_name])
+
+    def objects():
+        return Layers(*(Layer(torch.full((3, 3), float(k), device=device)) for k in range(2)))
+
+    run, x = tg.jit(fn), torch.arange(9.0, device=device).reshape(3, 3)
+    for layers in (objects(), objects()):  # of another object it is the same line
+        assert straight(run, x, layers=layers, scale=3)
+    ours, theirs = objects(), objects()
+    if change is not None:
+        for layers in (ours, theirs):
+            OBJECTS[change](x, layers)
+    for _ in range(3):
+        got, want = run(x, layers=ours, scale=3), fn(x, layers=theirs, scale=3)
+        assert torch.equal(got.total, want.total) and got.total.dtype == want.total.dtype
+        assert got.of is ours and got.names == want.names
+        for a, b in zip(ours.layers, theirs.layers, strict=True):
+            assert torch.equal(torch.as_tensor(a.rows), torch.as_tensor(b.rows))
+
+
 IN_PLACE = {
     "transposed": lambda x: x.t_(),
     "set": lambda x: x.set_(torch.full((3, 3), 5.0, device=x.device)),

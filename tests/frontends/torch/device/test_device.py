@@ -93,6 +93,18 @@ def test_an_index_that_does_not_exist():
         graft.synchronize("cpu")
 
 
+def test_synchronize_waits_for_results_without_references(monkeypatch):
+    jax = pytest.importorskip("jax")
+    torch.zeros(1, device=tg.device("jax"))
+    program = jax.jit(lambda x: jax.lax.fori_loop(0, 20, lambda _, a: a @ a * 1e-3, x))
+    x = jax.numpy.ones((500, 500))
+    program(x).block_until_ready()
+    result = program(x)
+    monkeypatch.setattr(jax, "live_arrays", lambda *_: [])  # as where nobody has the result
+    graft.synchronize(tg.device("jax"))
+    assert result.is_ready()
+
+
 def test_accelerator():
     a = torch.accelerator
     assert a.is_available() and a.current_accelerator().type == "graft" and a.current_device_index() == 0

@@ -16,6 +16,7 @@ from tensorgraft.frontends.onnx.values import lifted
 from tensorgraft.hub.recorded.block import Var
 
 # operators that create an array of a given size
+MOST_AXES = 16  # a known array of integers with more elements is no shape
 MAKERS = ("ConstantOfShape", "Expand", "EyeLike", "OneHot", "Range", "Tile")
 
 
@@ -86,4 +87,7 @@ class _Observed:
         """Return whether a known result is an array of the program, made to a size here or by a node before."""
         if not isinstance(x, np.ndarray) or x.size < 2 or x.dtype == object:
             return False
-        return self._node.op in MAKERS or any(map(is_sized, operands))
+        if self._node.op in MAKERS or any(map(is_sized, operands)):
+            return True
+        table = operands[0] if operands else None  # a part of one: positions up to a length
+        return self._node.op in ("Gather", "Slice") and isinstance(table, np.ndarray) and table.size > MOST_AXES

@@ -7,8 +7,10 @@ metadata. Weights that an exporter has transposed lose their names (`onnx::MatMu
 from __future__ import annotations
 
 import ast
+import math
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -82,25 +84,37 @@ class ModuleScopes:
 def without_shared_names(model: OnnxModel) -> OnnxModel:
     """Return a model in which what an exporter stores once for several parameters of equal values is stored for each:
     `layers.1.norm.weight`, which in the file is an Identity of `layers.0.norm.weight`, or that itself, read by a node
-    of `layers.1.norm`."""
+    of `layers.1.norm`; a weight without a name that modules share, for each of them."""
     graph = model.graph
     initializers = dict(graph.initializers)
-    nodes = []
+    remaining = []
     for node in graph.nodes:
-        source = node.inputs[0] if node.inputs else ""
-        is_alias = node.op == "Identity" and not node.domain and source in initializers
-        if is_alias and _is_name(node.outputs[0]) and node.outputs[0] not in graph.outputs:
-            initializers[node.outputs[0]] = initializers[source]
-            continue
+        if _is_alias(node, initializers) and node.outputs[0] not in graph.outputs:
+            initializers[node.outputs[0]] = initializers[node.inputs[0]]
+        else:
+            remaining.append(node)
+    readers = Counter(name for node in remaining for name in node.inputs)
+    shared = {n for n, x in initializers.items() if is_anonymous(n) and readers[n] > 1 and math.prod(x.shape) > 1}
+    nodes = []
+    for node in remaining:
         path = module_path(node)
-        inputs = tuple(_own(name, path[-1][0], initializers) if path else name for name in node.inputs)
+        inputs = node.inputs
+        if path:
+            inputs = tuple(
+                _numbered(node, i, path[-1][0], initializers)
+                if name in shared
+                else _own(name, path[-1][0], initializers)
+                for i, name in enumerate(inputs)
+            )
         nodes.append(node if inputs == node.inputs else replace(node, inputs=inputs))
     return replace(model, graph=replace(graph, nodes=nodes, initializers=initializers))
 
 
-def _is_name(name: str) -> bool:
-    """Return True for the name of a parameter, False for that of an operator's output."""
-    return "." in name and "/" not in name
+def _is_alias(node: OnnxNode, initializers: Mapping[str, Any]) -> bool:
+    """Return True if a node gives an initializer another name of a parameter."""
+    is_copy = node.op == "Identity" and not node.domain and node.inputs[0] in initializers
+    name = node.outputs[0]
+    return is_copy and (is_anonymous(name) or ("." in name and "/" not in name))
 
 
 def _own(name: str, path: str, initializers: dict[str, Any]) -> str:
@@ -111,6 +125,15 @@ def _own(name: str, path: str, initializers: dict[str, Any]) -> str:
         return name
     own = f"{path}.{leaf}"
     initializers.setdefault(own, initializers[name])
+    return own
+
+
+def _numbered(node: OnnxNode, position: int, path: str, initializers: dict[str, Any]) -> str:
+    """Return the name that a weight without one has in the module of a node, which the initializers get."""
+    own = f"{path}.{_role(node, position)}"
+    while own in initializers:
+        own += "_"
+    initializers[own] = initializers[node.inputs[position]]
     return own
 
 

@@ -117,6 +117,18 @@ class _Assembly:
             classes=tracing.classes,
             attributes=tracing.attributes,
             ends=[] if tracing.tape is None else [Getter(t, self.argument_index) for t in tracing.tape.leaves],
+            once=self._changes_what_it_reads(),
+        )
+
+    def _changes_what_it_reads(self) -> bool:
+        """Return whether the function changes entries that it has read, other than tensors that each call looks up."""
+        tracing = self.tracing
+        looked_up = {(id(table.of), key) for table, key, _ in tracing.slots.entries}
+        return any(
+            (id(change.table.of), key) not in looked_up
+            for change in tracing.changes
+            if not tracing.world.only_written(change)
+            for key in (*change.keys, *change.dropped)
         )
 
     # ---- inputs ----------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import functools
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ import torch.autograd.forward_ad as forward_ad
 
 from tensorgraft.compiled import patience
 from tensorgraft.compiled.agreement import Check, CheckedTrace
-from tensorgraft.compiled.background import SWITCH, At, BackgroundTrace, When, preparation
+from tensorgraft.compiled.background import SWITCH, TRACED, At, BackgroundTrace, When, preparation
 from tensorgraft.compiled.captured_objects import is_plain_tensor
 from tensorgraft.compiled.function import MOST_TRACES, InContext, Report, TracedFunction, one_at_a_time
 from tensorgraft.compiled.outside_calls import muted
@@ -125,6 +126,7 @@ class Compiled(TracedFunction):
     """A function compiled by `tg.jit`."""
 
     _flatten = staticmethod(flatten_call)
+    _sorts_keys = False
     _add_keys = staticmethod(add_keys)
     _write_keys = staticmethod(write_keys)
 
@@ -197,9 +199,9 @@ class Compiled(TracedFunction):
                     if trace.guards.hold(leaves):
                         break
                 else:
-                    if self._recurring.when != "background":
-                        return self._traced_call(new)
-                    trace = self._background_trace(new)
+                    out, trace = self._traced_call(new)
+                    if trace is None:
+                        return out
         except OnlyTheHost:
             pass
         except RunsUncompiled as reason:
@@ -228,10 +230,23 @@ class Compiled(TracedFunction):
         known.append(trace := Uncompiled(self.fn, self.report, recurring.run))
         return trace
 
-    def _traced_call(self, new: _NewCall) -> Any:
-        """Trace, compile and run a call. Raises OnlyTheHost."""
-        with uncollected(), BelowFunctions():
+    def _traced_call(self, new: _NewCall) -> tuple[Any, BackgroundTrace | None]:
+        """Trace, compile and run a call. Returns (its results, None), or (None, a trace that runs the function itself
+        until there is a program). Raises OnlyTheHost."""
+        with uncollected(), BelowFunctions(), self._quietly():
             trace = self._trace(new.backend, new.leaves, new.on_device)
+        once = trace.once and not trace.outside_calls  # what a trace has printed is not printed again
+        deferred = self._recurring.defers(new.backend, once, new.on_device)
+        if deferred or self._recurring.when == "background":
+            return None, self._later(trace, new, deferred)
+        return self._first_run(trace, new), None
+
+    def _quietly(self) -> AbstractContextManager[None]:
+        """Return the context of a trace, muted if the function itself runs after it."""
+        return muted() if self._recurring.when == "background" else nullcontext()
+
+    def _first_run(self, trace: Trace, new: _NewCall) -> Any:
+        """Compile and run a call that was traced."""
         start = time.perf_counter()
         try:
             with uncollected(), patience.progress_shown(self.report.name):
@@ -259,22 +274,20 @@ class Compiled(TracedFunction):
         self.history.calls.append(new.call)
         self.report.reasons.append(new.reasons)
 
-    def _background_trace(self, new: _NewCall) -> BackgroundTrace:
-        """Trace a call and undo its effects; another thread compiles the program while calls run the function itself.
-        Raises OnlyTheHost."""
-        with uncollected(), muted(), BelowFunctions():
-            trace = self._trace(new.backend, new.leaves, new.on_device)
+    def _later(self, trace: Trace, new: _NewCall, deferred: bool) -> BackgroundTrace:
+        """Undo the effects of a trace, whose calls run the function itself until another thread has compiled the
+        program, or, if `deferred`, until the next call compiles it."""
         undo, trace.undo = trace.undo, None
         assert undo is not None
         undo()
         trace.close()
         trace.inputs.forget_traced()
-        prepare = preparation(trace.run, trace.inputs, new.leaves)
+        prepare = None if deferred else preparation(trace.run, trace.inputs, new.leaves)
         run = functools.partial(recurring.run, self.fn)
-        checked = self._checked(trace, new)
-        background = BackgroundTrace(checked, new.known, prepare, self._at, self.report, run, self._uncompiled)
-        self._add(background, new)
-        return background
+        checked, at = self._checked(trace, new), TRACED + 1 if deferred else self._at
+        later = BackgroundTrace(checked, new.known, prepare, at, self.report, run, self._uncompiled, deferred)
+        self._add(later, new)
+        return later
 
     def _left(self, known: list[Any], tape: Tape) -> None:
         """Called when a backward pass has changed something outside, as each one does: the function runs uncompiled

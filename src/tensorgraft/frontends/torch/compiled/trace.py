@@ -118,6 +118,7 @@ class Trace:
     classes: list[tuple[int, type[Tensor], bool]]
     attributes: list[tuple[int, dict[str, Any]]]  # (position of a result, its attributes)
     ends: list[Callable[[Sequence[Any]], Tensor]]  # find the tape's leaves at a call
+    once: bool  # a call changes what it has read, so that the next one is another kind of call
     record: Record | None = None  # with which another trace is compared
     close: Callable[[], None] = lambda: None  # releases what the trace refers to
     undo: Callable[[], None] | None = None  # reverts the effects of tracing, until the first call is over
@@ -183,7 +184,8 @@ class Trace:
         else:
             code.do(count)
             results = self._write_effects(code, arrays, cells)
-        structure = results[0] if self.structure is None else code.structured(results, self.structure, _structure_of)
+        is_single = self.structure is None or self.template is not None
+        structure = results[0] if is_single else code.structured(results, self.structure, _structure_of)
         code.do(f"return {structure}")
 
     def _written_plainly(self, code: StraightCall) -> list[str]:
@@ -203,7 +205,7 @@ class Trace:
             self.schedule.before,
             self.schedule.after,
             self.tape is not None,
-            self.template is not None,
+            self.template is not None and len(self.template.arrays) != len(self.results),
             self.grad_mode is not None,
         )
         new_tensors: list[Result | Gradient] = [*self.results, *(g for g in self.gradients if g.survivor is not None)]
@@ -236,6 +238,8 @@ class Trace:
                     for g in self.gradients
                 ]
                 results = [_write_tensor(code, x.make, f"{outputs}[{n + (x.survivor or 0)}]") for x in self.results]
+                if self.template is not None:
+                    results = [self._write_object(code, self.template, results)]
                 code.do("pass")
             with code.block("except BaseException:"):
                 code.do(f"{code.name(self._commit_what_can_be)}({given}, (), {outputs})")
@@ -250,6 +254,16 @@ class Trace:
             for leaf, value in zip(leaves, leaf_gradients, strict=True):
                 code.do(f"{leaf}.grad = {value}")
         return results
+
+    def _write_object(self, code: StraightCall, template: Template, tensors: Sequence[str]) -> str:
+        """Return the variable of the function's result, an object with these tensors in it."""
+        olds = (
+            code.name(x) if find is None else f"{code.name(find)}((args, kwargs))"
+            for x, find in zip(template.old, self.finders, strict=True)
+        )
+        built = code.variable()
+        code.do(f"{built} = {code.name(template.make)}([{', '.join(tensors)}], [{', '.join(olds)}])[0]")
+        return built
 
     def _run_with_effects(self, leaves: Sequence[Any], first: bool) -> Any:
         """Run the program and apply its effects. Nothing is changed before the program has run. Afterwards all effects

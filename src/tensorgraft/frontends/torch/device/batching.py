@@ -27,7 +27,8 @@ def install() -> None:
             for number, overload_name in enumerate(("Scalar_Tensor", "Tensor_Scalar")):
                 op = getattr(packet, overload_name)
                 _library.impl(op.name(), _between_tensors(packet.Tensor_Tensor, number), "FuncTorchBatched")
-        _library.impl("linear_backward", linear_backward, "FuncTorchBatched")
+        for key in ("FuncTorchBatched", "Batched"):  # `torch.vmap`; `is_grads_batched`
+            _library.impl("linear_backward", linear_backward, key)
 
 
 def _between_tensors(op: Callable[..., Any], number: int) -> Callable[..., Any]:

@@ -171,7 +171,8 @@ def linear_backward(x: Any, grad: Any, weight: Any, output_mask: list[bool]) -> 
     """Compute `aten::linear_backward` by operators that every device has."""
     m, n, k = math.prod(x.shape[:-1]), weight.shape[0] if weight.ndim > 1 else 1, x.shape[-1]  # each may be zero
     rows, columns = x.reshape(m, k), grad.reshape(m, n)
-    dx = (columns @ weight.reshape(n, k).conj()).reshape(x.shape) if output_mask[0] else None
-    dw = (columns.t() @ rows.conj()).reshape(weight.shape) if output_mask[1] else None
+    # `mm`, for which the `vmap` of `is_grads_batched` has a rule, and for `@` none
+    dx = torch.mm(columns, weight.reshape(n, k).conj()).reshape(x.shape) if output_mask[0] else None
+    dw = torch.mm(columns.t(), rows.conj()).reshape(weight.shape) if output_mask[1] else None
     db = columns.sum(0).reshape(weight.shape[:-1]) if output_mask[2] else None
     return dx, dw, db

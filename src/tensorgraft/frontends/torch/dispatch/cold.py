@@ -65,7 +65,8 @@ _PLAIN = frozenset({int, float, bool, complex, str, type(None), torch.dtype, tor
 _PROGRAMMED = frozenset({"_standard_gamma_grad", "_dirichlet_grad", "_grouped_mm", "gelu.out"})
 _autocast = torch._C._is_any_autocast_enabled  # half a microsecond less than to ask for a device's
 # operators whose only result is a new tensor, in addition to elementwise ones
-_FRESH = frozenset({"addmm", "bmm", "cat", "embedding", "linear", "mean.dim", "mm", "silu"})
+_FRESH = frozenset({"addmm", "arange.start_step", "argmax", "argmin", "bmm", "cat", "clone", "cumsum", "embedding",
+                    "full", "linear", "max", "mean.dim", "min", "mm", "silu", "sum.dim_IntList"})  # fmt: skip
 # {operator without a CPU kernel, or (zeros without memory) with one of another kind: the function to call instead}
 _INSTEAD: dict[str, Callable[..., Any]] = {
     "linear_backward": linear_backward,
@@ -193,31 +194,37 @@ class ColdOperator:
                     if cell.backend is not backend:
                         backend = _lending(cell.backend, backend)
                     base = cell.cold if cell.__class__ is ColdStorage else memory(cell)
-                    is_whole = base.shape == a.size() and base.stride() == a.stride() and not a.storage_offset()
-                    if not is_whole or base.dtype is not a.dtype:
+                    shape, strides, offset = a.size(), a.stride(), a.storage_offset()
+                    if base.dtype is not a.dtype:
                         base = geometric_view(base, a)
+                    elif offset or base.shape != shape or base.stride() != strides:
+                        base = base.as_strided(shape, strides, offset)
                     lowered.append(base)
                 elif kind in _PLAIN:
                     lowered.append(a)
                 elif kind is list and a and (a[0].__class__ is Tensor or a[0].__class__ is int):
                     if backend is None and a[0].__class__ is Tensor:
                         backend = _lending(cell_of(a[0]).backend, None)
-                    lowered.append([x if x.__class__ is int else _lower(x, backend) for x in a])
+                    lowered.append(_lower_list(a, backend))
                 else:
                     lowered.append(_lower(a, backend, len(lowered) in self._host))
             if kwargs:
-                named = {
-                    n: a if a.__class__ in _PLAIN else _lower(a, backend)
-                    for n, a in kwargs.items()
-                    if n != "pin_memory"
-                }
+                named = _lower_named(kwargs, backend)
             if backend is None and self._creates:
                 backend = _lending(slot_of(kwargs.get("device")).backend, None)
         except (NotLent, AttributeError, IndexError, TypeError):  # no tensor, or one that is not on this device
             return MISS
         if backend is None or not self._on_cpu:
             return MISS
-        out = self._run_on_cpu(lowered, named)
+        if _autocast() or self._writes:
+            out = self._run_on_cpu(lowered, named)
+        else:
+            try:
+                out = self._run(*lowered, **named) if named else self._run(*lowered)
+            except RuntimeError as error:
+                if not _is_missing(error):
+                    raise
+                return MISS
         if out is MISS:
             return MISS
         self.calls += 1
@@ -280,7 +287,7 @@ class ColdOperator:
                 else _lower(a, None, i in self._host)
                 for i, a in enumerate(args)
             ]
-            named = {n: _lower(a) for n, a in kwargs.items() if n != "pin_memory"} if kwargs else kwargs
+            named = _lower_named(kwargs, None) if kwargs else kwargs
             if self._out:
                 lowered, named, outs = self._separate(args, kwargs, lowered, named)
         except NotLent:
@@ -309,10 +316,8 @@ class ColdOperator:
                 out = self._run(*lowered, **named)
             self.wrote = self._writes
             return out
-        except NotImplementedError:
-            return MISS
         except RuntimeError as error:
-            if "not implemented for" in str(error):  # the backend may have what the CPU lacks
+            if _is_missing(error):
                 return MISS
             self.wrote = self._writes and self.name.startswith("_foreach_")  # perhaps tensors before the one at fault
             raise
@@ -375,9 +380,9 @@ class ColdOperator:
         try:
             sizes = sum(map(elements, cells))
             sizes += sum(math.prod(r[1]) for r in plan.results or () if r is not None)
-            # NumPy draws one random number in the time that it takes to copy eight others
+            # NumPy draws one random number in the time that it takes to copy thirty others
             copies = 0 if backend.host_visible else sum(cell.__class__ is not ColdStorage for cell in cells)
-            if known.heat.spent(sizes if operator.spec.random else sizes // 8, copies):
+            if known.heat.spent(4 * sizes if operator.spec.random else sizes // 8, copies):
                 known.plan = None
                 return MISS
             for at in known.written:
@@ -429,6 +434,31 @@ def _lower(a: Any, backend: Backend | None = None, host: bool = False) -> Any:
     if a.__class__ in SYMBOLIC:
         raise NotLent
     return _CPU if isinstance(a, torch.device) else a
+
+
+def _lower_list(values: list[Any], backend: Backend | None) -> list[Any]:
+    """Return the elements of a list of tensors or numbers for CPU PyTorch, as `_lower` does."""
+    lowered: list[Any] = []
+    for x in values:
+        if x.__class__ is Tensor:
+            cell = x.untyped_storage().cell  # type: ignore[attr-defined]
+            if cell.backend is not backend:
+                raise NotLent
+            base = cell.cold if cell.__class__ is ColdStorage else memory(cell)
+            lowered.append(geometric_view(base, x))
+        else:
+            lowered.append(x if x.__class__ is int else _lower(x, backend))
+    return lowered
+
+
+def _lower_named(kwargs: dict[str, Any], backend: Backend | None) -> dict[str, Any]:
+    """Return keyword arguments for CPU PyTorch, which has no pinned memory."""
+    return {n: a if a.__class__ in _PLAIN else _lower(a, backend) for n, a in kwargs.items() if n != "pin_memory"}
+
+
+def _is_missing(error: Exception) -> bool:
+    """Return whether an error of CPU PyTorch says that it lacks a kernel, which the backend may have."""
+    return isinstance(error, NotImplementedError) or "not implemented for" in str(error)
 
 
 def _lending(backend: Backend, other: Backend | None) -> Backend:

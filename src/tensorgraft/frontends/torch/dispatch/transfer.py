@@ -217,6 +217,9 @@ def equal(x: Tensor, y: Tensor) -> bool:
         )
     if x.shape != y.shape:
         return False
+    host_x, host_y = computed(x), computed(y)
+    if host_x is not None and host_y is not None and x.dtype == y.dtype:
+        return torch.equal(host_x, host_y)
     return bool(torch.eq(x, y).all().item())
 
 
@@ -353,12 +356,15 @@ def empty_strided(
 @direct("arange")
 def arange(end: Any, **options: Any) -> Tensor:
     """Count from 0. PyTorch makes an empty tensor for any device, which it resizes."""
-    return torch.ops.aten.arange.start_step(0, end, 1, **options)
+    return _arange(0, end, 1, **options)
 
 
 @direct("arange.start")
 def arange_from(start: Any, end: Any, **options: Any) -> Tensor:
-    return torch.ops.aten.arange.start_step(start, end, 1, **options)
+    return _arange(start, end, 1, **options)
+
+
+_arange = torch.ops.aten.arange.start_step
 
 
 def _unwritten(dtype: torch.dtype) -> float | int:

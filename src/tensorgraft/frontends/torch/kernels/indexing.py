@@ -293,11 +293,15 @@ def _nonzero(xp: Any, x: Array) -> Array:
 
 @kernel("nonzero_static")
 def _nonzero_static(xp: Any, x: Array, size: int, fill_value: int = -1) -> Array:
-    """Return the first `size` positions: true elements sort before false ones; those too many are `fill_value`."""
+    """Return the first `size` positions of true elements, each written at its rank; the others are `fill_value`."""
     shape, n = xp.shape(x), xp.size(x)
     mask = xp.reshape(xp.astype(x, dtypes.bool_), (n,))
     first = min(size, n)
-    flat = xp.take_slice(xp.argsort(xp.astype(xp.logical_not(mask), dtypes.uint8)), 0, 0, first)
+    narrow = dtypes.int32 if n < 2**31 else dtypes.int64
+    rank = xp.subtract(xp.cumsum(xp.astype(mask, narrow), axis=0), 1) if n else xp.zeros((0,), narrow)
+    at = xp.where(xp.logical_and(mask, xp.less(rank, first)), rank, xp.full_like(rank, first))
+    flat = xp.scatter(xp.zeros((first + 1,), dtypes.int64), (xp.astype(at, dtypes.int64),), xp.iota(n, dtypes.int64))
+    flat = xp.take_slice(flat, 0, 0, first)
     columns = []
     for axis in range(len(shape)):
         step = math.prod(shape[axis + 1 :])

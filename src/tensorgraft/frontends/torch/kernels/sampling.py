@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.frontends.torch.dispatch.checks import require
@@ -24,9 +24,13 @@ def _child(xp: Any, key: Any, round_: Any, number: int) -> Any:
 
 
 def _until_accepted(
-    xp: Any, key: AnyArray, like: AnyArray, propose: Callable[[Callable[[int], AnyArray]], tuple[AnyArray, AnyArray]]
+    xp: Any,
+    key: AnyArray,
+    like: AnyArray,
+    propose: Callable[[Callable[[int], AnyArray]], tuple[AnyArray, AnyArray]],
+    is_wanted: AnyArray | None = None,
 ) -> AnyArray:
-    """Repeat `propose(keys) -> (values, accepted)` until every element has an accepted value."""
+    """Repeat `propose(keys) -> (values, accepted)` until every element (where `is_wanted`) has an accepted value."""
 
     def body(state: tuple[AnyArray, AnyArray, AnyArray]) -> tuple[AnyArray, AnyArray, AnyArray]:
         n, samples, is_done = state
@@ -34,7 +38,8 @@ def _until_accepted(
         samples = xp.where(is_done, samples, values)
         return xp.add(n, xp.full((), 1, dtypes.uint32)), samples, xp.logical_or(is_done, accepted)
 
-    start = (xp.zeros((), dtypes.uint32), xp.zeros_like(like), xp.zeros(xp.shape(like), dtypes.bool_))
+    is_done = xp.zeros(xp.shape(like), dtypes.bool_) if is_wanted is None else xp.logical_not(is_wanted)
+    start = (xp.zeros((), dtypes.uint32), xp.zeros_like(like), is_done)
     return xp.while_loop(lambda state: xp.logical_not(xp.all(state[2])), body, start)[1]
 
 
@@ -98,23 +103,34 @@ def _inverse(xp: Any, key: Value, shape: tuple[int, ...], first: Value, ratio: C
     )[0]
 
 
-def _rejection(xp: Any, key: Value, mean: Value, deviation: Value, log_mass: Callable[[Value], Value]) -> Value:
-    """Rejection from a Cauchy hat (Devroye 1986, section X.4.3: a mass function with one mode, of known mean and
-    deviation); needs about 3 rounds."""
-    shape, dtype = mean.shape, mean.dtype
-    width = deviation * math.sqrt(2) + 1
-    top = log_mass(xp.floor(mean))
+class Hat(NamedTuple):
+    """The parameters of a transformed rejection, in the letters of the papers, arrays of one shape."""
+
+    a: Value
+    b: Value
+    c: Value  # the centre
+    v: Value  # proposals below are accepted without a look at their mass
+    alpha: Value
+
+
+def _rejection(xp: Any, key: Value, hat: Hat, log_mass: Callable[[Value], Value], is_wanted: Value) -> Value:
+    """Sample by transformed rejection, where `is_wanted`; nine of ten proposals are accepted (W. Hormann, "The
+    transformed rejection method for generating Poisson random variables", 1993; "The generation of binomial random
+    variates", 1993). `log_mass`: the logarithm of the mass of a number, up to what is in `hat.alpha`."""
+    shape, dtype = hat.c.shape, hat.c.dtype
 
     def propose(keys: Callable[[int], Value]) -> tuple[Value, Value]:
-        y = xp.tan((xp.uniform(keys(0), shape, dtype) - 0.5) * math.pi)
-        k = xp.floor(width * y + mean)
-        possible = (k >= 0) & (abs(k) < 2.0**60)
+        u = xp.uniform(keys(0), shape, dtype) - 0.5
+        v = 1 - xp.uniform(keys(1), shape, dtype)
+        edge = xp.maximum(0.5 - abs(u), 2.0**-54)
+        k = xp.floor((2 * hat.a / edge + hat.b) * u + hat.c)
+        possible = (k >= 0) & (k < 2.0**60)
         candidate = xp.where(possible, k, xp.zeros_like(k))
-        hat = xp.log1p(y * y) + (log_mass(candidate) - top)
-        log_u = xp.log1p(-xp.uniform(keys(1), shape, dtype))
-        return candidate, possible & (log_u + math.log(1.2) < hat)
+        bound = xp.log(v * hat.alpha / (hat.a / (edge * edge) + hat.b))
+        is_squeezed = (edge >= 0.07) & (v <= hat.v)
+        return candidate, possible & (is_squeezed | (bound <= log_mass(candidate)))
 
-    return _until_accepted(xp, key, mean, propose)
+    return _until_accepted(xp, key, hat.c, propose, is_wanted)
 
 
 def _keys(xp: Any, key: AnyArray) -> tuple[AnyArray, AnyArray]:
@@ -136,7 +152,9 @@ def _poisson(xp: Any, rate: Value, *, key: Value) -> Value:
     def log_mass(k: Value) -> Value:
         return k * xp.log(high) - high - xp.lgamma(k + 1)
 
-    large_samples = _rejection(xp, large_key, high, xp.sqrt(high), log_mass)
+    b = 0.931 + 2.53 * xp.sqrt(high)
+    hat = Hat(0.02483 * b - 0.059, b, high + 0.43, 0.9277 - 3.6224 / (b - 2), 1.1239 + 1.1328 / (b - 3.4))
+    large_samples = _rejection(xp, large_key, hat, log_mass, large)
     return xp.where(large, large_samples, small_samples)
 
 
@@ -156,18 +174,22 @@ def _binomial(xp: Any, count: Value, prob: Value, *, key: Value) -> Value:
     small_samples = _inverse(xp, small_key, n.shape, first, lambda k: odds_low * (xp.maximum(n - k + 1, 0) / k))
     n_high = xp.where(large, n, xp.full_like(n, 40.0))
     q_high = xp.where(large, q, xp.full_like(q, 0.5))
-    mean = n_high * q_high
-    deviation = xp.sqrt(mean * (1 - q_high))
+    mode = xp.floor((n_high + 1) * q_high)
+    log_odds = xp.log(q_high) - xp.log1p(-q_high)
+    log_ways_of_mode = xp.lgamma(mode + 1) + xp.lgamma(n_high - mode + 1)
 
     def log_mass(k: Value) -> Value:
         rest = n_high - k
         in_support = rest >= 0
         rest = xp.maximum(rest, 0)
-        log_ways = xp.lgamma(n_high + 1) - (xp.lgamma(k + 1) + xp.lgamma(rest + 1))
-        log_p = k * xp.log(q_high) + rest * xp.log1p(-q_high)
-        return xp.where(in_support, log_ways + log_p, xp.full_like(k, -math.inf))
+        log_ways = log_ways_of_mode - (xp.lgamma(k + 1) + xp.lgamma(rest + 1))
+        return xp.where(in_support, log_ways + (k - mode) * log_odds, xp.full_like(k, -math.inf))
 
-    large_samples = _rejection(xp, large_key, mean, deviation, log_mass)
+    deviation = xp.sqrt(n_high * q_high * (1 - q_high))
+    b = 1.15 + 2.53 * deviation
+    a = 0.0248 * b + 0.01 * q_high - 0.0873
+    hat = Hat(a, b, n_high * q_high + 0.5, 0.92 - 4.2 / b, (2.83 + 5.1 / b) * deviation)
+    large_samples = _rejection(xp, large_key, hat, log_mass, large)
     samples = xp.where(large, large_samples, small_samples)
     samples = xp.where(flip, n - samples, samples)
     return xp.astype(samples, dtype)

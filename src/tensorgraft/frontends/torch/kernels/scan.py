@@ -42,9 +42,10 @@ def _running(method: str) -> Callable[..., tuple[Array, Array]]:
         if dtypes.is_floating(dtype):
             is_extreme = xp.logical_or(is_extreme, xp.isnan(x))
         broadcast_shape = tuple(n if a == axis else 1 for a, n in enumerate(xp.shape(x)))
-        at = xp.reshape(xp.iota(broadcast_shape[axis], dtypes.int64), broadcast_shape)
+        narrow = dtypes.int32 if broadcast_shape[axis] < 2**31 else dtypes.int64  # half as much to pass over
+        at = xp.reshape(xp.iota(broadcast_shape[axis], narrow), broadcast_shape)
         indices = xp.cummax(xp.where(is_extreme, at, xp.zeros_like(at)), axis=axis)
-        return xp.reshape(xp.astype(extreme, dtype), shape), xp.reshape(indices, shape)
+        return xp.reshape(xp.astype(extreme, dtype), shape), xp.reshape(xp.astype(indices, dtypes.int64), shape)
 
     return scan
 

@@ -2,7 +2,9 @@
 
 Where eager operators have a cold tier, a call that is not compiled costs a small part of a compilation. So the first
 signature of a function is compiled at once, and a later one runs as eager code until it has come back: it is
-compiled at its second call, or at its n-th where the function has n programs, since each says less of the next one.
+compiled at its second call, or at its n-th where the function has n programs, since each says less of the next one. So
+is the first one if the call changes what it reads (it creates a cache, or counts), after which it does not come back by
+itself.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ class Counts:
 
     def waits(self, backend: Backend, signature: Any, programs: int, most: int | None = None) -> bool:
         """Count a call, and say whether it is to run cold. `programs`: how many there are, of at most `most`."""
-        if not programs or backend.cold is None or not backend.host_visible or not tiers.tiered():
+        if not programs or not _is_cheap(backend):
             return False
         if self.comes_before(max(2, programs), signature, programs == most):
             return True
@@ -56,6 +58,11 @@ class Counts:
     def new(self, signature: Any) -> bool:
         """Return whether the signature has been called once."""
         return self._calls[signature] == 1
+
+
+def _is_cheap(backend: Backend) -> bool:
+    """Return whether a call as eager code costs a small part of a compilation."""
+    return backend.cold is not None and backend.host_visible and tiers.tiered()
 
 
 class Recurring:
@@ -88,6 +95,11 @@ class Recurring:
             self.history.cold.append(call())
             self._warn()
         return True
+
+    def defers(self, backend: Backend, once: bool, sure: bool) -> bool:
+        """Return whether a call that was traced is to run cold, and a second one of its kind to compile it. `once`: the
+        call changes what it reads, as one that creates a cache does; `sure`: the backend is the function's."""
+        return once and sure and self.when == "recurring" and _is_cheap(backend)
 
     def _warn(self) -> None:
         """Warn once of values that keep changing."""

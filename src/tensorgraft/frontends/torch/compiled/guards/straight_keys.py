@@ -10,7 +10,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 
 from tensorgraft.compiled.straight_calls import StraightCall
-from tensorgraft.frontends.torch.compiled.guards.assumptions import modes
+from tensorgraft.frontends.torch.compiled.guards.assumptions import attributes_key, modes
 from tensorgraft.frontends.torch.core import sharded_tensors, state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.tensors import cell_of
@@ -35,16 +35,18 @@ def write_keys(code: StraightCall, leaves: Sequence[Any]) -> None:
     for k, (t, variable) in enumerate(zip(leaves, code.leaves, strict=True)):
         kind = t.__class__
         if kind is not Tensor and kind is not Parameter:
-            code.require_scalar(variable, t)
+            if k not in code.boxed:
+                code.require_scalar(variable, t)
             continue
-        if t.__dict__ or t.layout is not torch.strided or t.device.type != TYPE:
+        names = [*t.__dict__]
+        if attributes_key(t.__dict__) or t.layout is not torch.strided or t.device.type != TYPE:
             raise NotStraight
         cell = cell_of(t)
         if cell.backend.compound:
             raise NotStraight
         code.require(f"{variable}.__class__ is {code.name(kind)}")
         attributes = code.let(f"{variable}.__dict__")
-        code.require(f"not {attributes}")
+        code.require(f"[*{attributes}] == {code.name(names)}" if names else f"not {attributes}")
         c = code.let(f"{variable}.untyped_storage().cell")
         code.require(f"{c}.backend is {code.name(cell.backend)}")
         code.require_same(f"{c}.placement", cell.placement)
@@ -95,7 +97,7 @@ def _write_geometries(code: StraightCall, geometries: Sequence[tuple[str, str]])
     """Write conditions on the geometries of tensors. They are checked for tensors that differ from those of the
     previous call, and for all if some tensor has been rebound since.
 
-    A tensor is identified by its empty `__dict__`, which is its own (`torch.utils.swap_tensors` refuses tensors with
+    A tensor is identified by its `__dict__`, which is its own (`torch.utils.swap_tensors` refuses tensors with
     weak references)."""
     n = len(geometries)
     no_tables: list[Any] = [None] * n

@@ -103,8 +103,11 @@ def _polynomial(name: str) -> Callable[..., Array]:
         if chebyshev:
             in_interval = (n > _ANGLE[name[-1]]) & (abs(x) < 1)
             direct = _recur(xp, x, xp.where(in_interval, xp.zeros_like(n), n), rule)
-            safe = xp.where(in_interval, x, xp.full_like(x, 0.5))
-            return xp.where(in_interval, _by_angle(xp, name, safe, n), direct)
+
+            def by_angle(x: Value, n: Value, direct: Value) -> Value:
+                return xp.where(in_interval, _by_angle(xp, name, xp.where(in_interval, x, 0.5), n), direct)
+
+            return xp.cond(xp.any(in_interval), by_angle, lambda x, n, direct: direct, x, n, direct)
         if name.startswith("hermite"):
             limit = _HERMITE.get(dtype, 128)
             beyond = n > limit

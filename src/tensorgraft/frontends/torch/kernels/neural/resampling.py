@@ -36,6 +36,16 @@ class Taps(NamedTuple):
             np.add.at(dense, (np.arange(out), position), weight)
         return dense
 
+    def transposed(self, n: int) -> Taps:
+        """Return the table of the derivative: the new places to which each of `n` old ones contributes."""
+        to, at = np.nonzero(self.matrix(n))
+        order = np.argsort(at, kind="stable")
+        to, at = to[order], at[order]
+        rank = np.arange(len(at)) - np.searchsorted(at, at)
+        positions, weights = np.zeros((2, int(rank.max(initial=0)) + 1, n))
+        positions[rank, at], weights[rank, at] = to, self.matrix(n)[to, at]
+        return Taps(positions.astype(np.int64), weights)
+
 
 Rule = Callable[[int, int, bool, float | None, Any], Taps]  # (old extent, new extent, align corners, scale, dtype)
 
@@ -196,14 +206,39 @@ def _forwards(rule: Rule, d: int, aligned: bool) -> Any:
     return fn
 
 
+def _returned(xp: Any, grad: Array, axis: int, taps: Taps, n: int) -> Array:
+    """Return the gradient of `n` old places along an axis: sums of neighbours, a few reads of each new place, or a
+    product with the table as a matrix, whose cost grows with the number of new places."""
+    shape, (width, out) = xp.shape(grad), taps.positions.shape
+    copies = out // max(n, 1)
+    if width == 1 and out == copies * n and np.array_equal(taps.positions[0], np.arange(out) // copies):
+        parts = xp.reshape(grad, (*shape[:axis], n, copies, *shape[axis + 1 :]))
+        return grad if copies == 1 else xp.sum(parts, axis=axis + 1)
+    table = taps.transposed(n)
+    assert table.weights is not None
+    if (
+        n == out
+        and len(table.weights) == 1
+        and (table.positions[0] == np.arange(n)).all()
+        and (table.weights == 1).all()
+    ):
+        return grad
+    if len(table.weights) * _READ <= out:
+        return _read(xp, grad, axis, table)
+    matrix = xp.asarray(taps.matrix(n).astype(xp.dtype_of(grad)))
+    return xp.moveaxis(xp.dot_general(grad, matrix, ((axis,), (0,))), -1, axis)
+
+
+_READ = 64  # rows of a matrix that take as long as a read
+
+
 def _backwards(rule: Rule, d: int, aligned: bool) -> Any:
     def fn(xp: Any, grad: Array, output_size: Sequence[int], input_size: Sequence[int], *rest: Any) -> Array:
         dtype = xp.dtype_of(grad)
         out = wide(xp, grad) if dtypes.is_floating(dtype) else grad
         tables = _tables(rule, input_size[-d:], output_size, rest, aligned, dtype, is_backward=True)
         for axis, taps in zip(range(xp.ndim(grad) - d, xp.ndim(grad)), tables, strict=True):
-            matrix = xp.asarray(taps.matrix(input_size[axis]).astype(xp.dtype_of(out)))
-            out = xp.moveaxis(xp.dot_general(out, matrix, ((axis,), (0,))), -1, axis)
+            out = _returned(xp, out, axis, taps, input_size[axis])
         return out
 
     return fn
