@@ -186,6 +186,8 @@ class OnnxPlanner:
         finally:
             self.opsets = outer
         for name, result in zip(node.outputs, function.outputs, strict=False):
+            if name and result not in inner:
+                raise InvalidModelError(f"{node} has the result {result!r}, which its definition does not compute")
             if name:
                 slots[name] = inner[result]
 

@@ -114,6 +114,9 @@ def _check_text(message: Any, title: str) -> None:
 
 
 def function_of(function: FunctionProto, reader: _Reader | None = None) -> OnnxFunction:
+    """Return a function of a model, or, without its reader, the one by which ONNX defines an operator: that one may
+    lack results, which are those that a node leaves out."""
+    is_definition = reader is None
     reader = reader or _Reader(None, f"the function {function.name}")
     defaults = dict.fromkeys(function.attribute) | {
         a.name: reader.attribute(a, set()) for a in function.attribute_proto
@@ -123,7 +126,7 @@ def function_of(function: FunctionProto, reader: _Reader | None = None) -> OnnxF
         nodes.append(reader.node(n, defined, function.name))
         defined.update(n.output)
     reader.check_order(nodes, set(function.input), set())
-    if missing := [name for name in function.output if name not in defined]:
+    if not is_definition and (missing := [name for name in function.output if name not in defined]):
         raise reader.fail(f"no node computes the output {missing[0]!r} of the function {function.name!r}")
     return OnnxFunction(
         function.name, tuple(function.input), tuple(function.output), defaults, nodes, reader.opsets(function)
