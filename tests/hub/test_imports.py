@@ -90,14 +90,14 @@ LAYERS = {
     "transforms": f"{UNDER_FRONT_ENDS} codegen {FRONT_ENDS} frontends.array_api frontends.torch.codegen"
     " frontends.array_api.codegen",
     "porting": "errors files hub codegen transforms",
-    "exporting": "errors files importing hub arrays codegen frontends.tensorflow transforms",
+    "exporting": f"errors files importing hub arrays codegen {FRONT_ENDS} frontends.onnx transforms",
     "nn": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api random transforms",
     "operators": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} frontends.array_api random transforms",
     "parallel": f"{UNDER_FRONT_ENDS} {FRONT_ENDS} devices",
     "()": " ".join(["errors hub precision quantization() random devices updates transforms porting exporting nn",
                     "operators parallel array_api backends() frontends.torch frontends.array_api.extensions"]),
-    "cli": "errors files private importing hub porting frontends.torch_entry frontends.torch.device frontends.torch"
-    " frontends.tensorflow array_api transforms ()",
+    "cli": "errors files private importing hub porting exporting frontends.torch_entry frontends.torch.device"
+    " frontends.torch frontends.tensorflow array_api transforms ()",
     # by name: PyTorch's import loads the front end, and the command in processes that `tensorgraft run` has started
     "frontends.torch_entry()": "errors warning_filters frontends.torch_entry frontends.torch cli",
     "__main__": "cli",

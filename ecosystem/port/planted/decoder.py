@@ -102,8 +102,8 @@ class Block(torch.nn.Module):
             return self.output(mixed.transpose(1, 2).reshape(batch, length, WIDTH))
         scale = 1.0 if self.change == "scale" else (WIDTH // HEADS) ** -0.5
         scores = torch.einsum("bqhd,bkhd->bhqk", q, k) * scale  # planted: scale
-        below = torch.ones(length, length, dtype=torch.bool).tril(1 if self.change == "mask" else 0)
-        scores = scores.masked_fill(~below, -torch.inf)  # planted: mask, scale
+        below = torch.ones(length, length, dtype=torch.bool).tril(1 if self.change == "mask" else 0)  # planted: mask
+        scores = scores.masked_fill(~below, -torch.inf)  # planted: scale
         shares = scores.to(torch.float16 if self.change == "dtype" else torch.float32).softmax(-1)  # planted: dtype
         mixed = torch.einsum("bhqk,bkhd->bqhd", shares.float(), v)
         return self.output(mixed.reshape(batch, length, WIDTH))

@@ -89,8 +89,8 @@ def attention(change: str, p: Any, block: str, x: Any, mask: Any) -> Any:
 
 
 def encoder(change: str, p: Any, ids: Any, mask: Any) -> Any:
-    places = jnp.arange(ids.shape[1]) + (1 if change == "offset" else 0)
-    x = p["tokens.table"][ids] + p["positions.table"][places]  # planted: offset
+    places = jnp.arange(ids.shape[1]) + (1 if change == "offset" else 0)  # planted: offset
+    x = p["tokens.table"][ids] + p["positions.table"][places]
     for i in range(DEPTH):
         block = f"blocks.{i}"
         epsilon, correction = (1e-3 if change == "epsilon" else 1e-6), int(change == "variance")

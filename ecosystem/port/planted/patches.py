@@ -68,9 +68,8 @@ class Target(torch.nn.Module):
         batch, _, height, width = x.shape
         grid = self.positions.weight.view(1, SIDE, SIDE, WIDTH).permute(0, 3, 1, 2)
         aligned = self.change == "corners"
-        grid = torch.nn.functional.interpolate(
-            grid, (height, width), mode="bilinear", align_corners=aligned
-        )  # planted: corners
+        size = height, width
+        grid = torch.nn.functional.interpolate(grid, size, mode="bilinear", align_corners=aligned)  # planted: corners
         x, grid = x.flatten(2).transpose(1, 2), grid.flatten(2).transpose(1, 2)
         start = self.get_submodule("class").weight + self.class_position.weight
         if self.change == "offset":

@@ -90,9 +90,8 @@ def encoder(change: str, p: Any, ids: Any, mask: Any) -> Any:
         x = x * jax.lax.rsqrt(jnp.square(x).sum(-1, keepdims=True) / WIDTH + 1e-6) * p["last.scale"]
     else:
         x = rms_norm(p, "last", x)
-    return (
-        x * (1.0 if change == "scale of the head" else WIDTH**-0.5) @ p["tokens.table"].T
-    )  # planted: scale of the head
+    scale = 1.0 if change == "scale of the head" else WIDTH**-0.5
+    return x * scale @ p["tokens.table"].T  # planted: scale of the head
 
 
 def examples(size: int) -> tuple[Arguments, Arguments]:

@@ -161,12 +161,23 @@ IsTable = Annotated[bool, typer.Option("--table", help="Print every pair of valu
 
 @app.command()
 def convert(
-    program: Annotated[str, typer.Argument(metavar="PROGRAM", help="The model, as module:Model or file.py:Model.")],
+    program: Annotated[
+        str,
+        typer.Argument(
+            metavar="PROGRAM", help="The model, as module:Model or file.py:Model, or a file .onnx, .pt2 or .stablehlo."
+        ),
+    ],
     to: Annotated[
-        str, typer.Option("--to", metavar="TARGET", help="The framework: jax, torch, tensorflow, numpy or array_api.")
+        str,
+        typer.Option(
+            "--to",
+            metavar="TARGET",
+            help="A framework, for its source: jax, torch, tensorflow, numpy or array_api; or a format: stablehlo,"
+            " onnx, saved_model, pt2 or litert.",
+        ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", metavar="FILE.py", help="The file; weights are written to FILE.safetensors.")
+        Path, typer.Option("--out", metavar="PATH", help="The file; weights of source are written to FILE.safetensors.")
     ],
     inputs: Annotated[
         list[str] | None,
@@ -191,7 +202,8 @@ def convert(
     ] = False,
     check: Annotated[bool, typer.Option("--check", help="Write a test next to FILE.py.")] = False,
 ) -> None:
-    """Convert a program to readable source of another framework, with its weights, and report the differences."""
+    """Convert a program to readable source of another framework, with its weights, or to a file of another runtime, and
+    report the differences."""
     from tensorgraft.cli.convert import convert as run_convert
 
     raise typer.Exit(
@@ -232,6 +244,16 @@ def run_model(
 
 
 @app.command()
+def inspect(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="A file .onnx, .pt2, .stablehlo, or a SavedModel.")],
+) -> None:
+    """List inputs, results, parameters and operators of a file, and what backends lack."""
+    from tensorgraft.cli.convert import inspect_file
+
+    raise typer.Exit(inspect_file(str(path)))
+
+
+@app.command()
 def port(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="The network with weights: module:x or file.py:x.")],
     target: Annotated[str, typer.Argument(metavar="TARGET", help="The network that is to have them.")],
@@ -265,11 +287,21 @@ def convert_weights(
     mapping: Annotated[Path, typer.Argument(metavar="MAPPING.json", help="What `port --save` wrote.")],
     checkpoint: Annotated[Path, typer.Argument(metavar="IN", help="A checkpoint: a file, or a folder of them.")],
     out: Annotated[Path, typer.Option("--out", metavar="OUT.safetensors", help="The converted checkpoint.")],
+    shapes: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SHAPES",
+            help="For a mapping of smaller networks: the target's shapes, in a checkpoint of it or a JSON file.",
+        ),
+    ] = None,
+    sizes: Annotated[
+        list[str] | None, typer.Option("--size", metavar="SMALL=LARGE", help="A size that --shapes does not show.")
+    ] = None,
 ) -> None:
     """Convert a checkpoint by a mapping, one array at a time."""
     from tensorgraft.cli.port import convert_weights as run_conversion
 
-    raise typer.Exit(run_conversion(mapping, checkpoint, out))
+    raise typer.Exit(run_conversion(mapping, checkpoint, out, shapes, sizes or []))
 
 
 @app.command(context_settings={"allow_interspersed_args": True})

@@ -27,6 +27,7 @@ def convert(
 ) -> int:
     """Return the exit status: 0, 1 if the file differs from the program, 2 if there is none."""
     import tensorgraft as tg
+    from tensorgraft.exporting.formats import PACKAGES
 
     try:
         model = imported(program)
@@ -46,6 +47,8 @@ def convert(
         except ValueError as error:
             typer.echo(f"tensorgraft convert: {error}", err=True)
             return USAGE_ERROR
+    if to in PACKAGES:
+        return _export(model, args, kwargs, to, out)
     try:
         source = tg.source(model, *args, onto=to, style=style, **kwargs)
     except (NotImplementedError, ValueError, TypeError, RuntimeError) as error:
@@ -57,6 +60,38 @@ def convert(
     files = [out, *([os.path.splitext(out)[0] + ".safetensors"] if source.weights else [])]
     typer.echo(f"written: {', '.join(files)}")
     return 0 if source.report.ok else 1
+
+
+def _export(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], to: str, out: str) -> int:
+    """Write a file of another runtime. Returns the exit status."""
+    import tensorgraft as tg
+
+    try:
+        report = tg.export(model, *args, to=to, path=out, **kwargs)
+    except tg.CheckError as error:
+        typer.echo(f"tensorgraft convert: {error}", err=True)
+        return 1
+    except Exception as error:  # of any exporter
+        message = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+        typer.echo(f"tensorgraft convert: {message}\nNothing was written.", err=True)
+        return USAGE_ERROR
+    typer.echo(str(report))
+    typer.echo(f"written: {out}, {os.path.splitext(out)[0]}.export.json")
+    return 0
+
+
+def inspect_file(path: str) -> int:
+    """Print what is in a file. Returns the exit status: 0, 1 if a backend lacks an operator of it, 2 if it cannot be
+    read."""
+    from tensorgraft.exporting.inspection import inspect
+
+    try:
+        description = inspect(path)
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
+        typer.echo(f"tensorgraft inspect: {error}", err=True)
+        return USAGE_ERROR
+    typer.echo(str(description))
+    return int(any(description.lacking.values()))
 
 
 def _of_tensorflow(model: Any, weights: str | None, training: bool) -> dict[str, Any]:

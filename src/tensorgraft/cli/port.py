@@ -66,12 +66,19 @@ def port(
     return 0 if ported.ok else 1
 
 
-def convert_weights(mapping: Path, checkpoint: Path, out: Path) -> int:
-    """Convert a checkpoint by a mapping that was saved; returns 0, or 2 where it is not possible."""
+def convert_weights(
+    mapping: Path, checkpoint: Path, out: Path, shapes: Path | None = None, sizes: Sequence[str] = ()
+) -> int:
+    """Convert a checkpoint by a mapping that was saved, of smaller networks if there are shapes; returns 0, or 2 where
+    it is not possible."""
     from tensorgraft.porting.mapping import Mapping
 
     try:
         found = Mapping.load(mapping)
+        if sizes and shapes is None:
+            raise ValueError("--size is for mappings of another size: give the target's with --shapes")
+        if shapes is not None:
+            found = found.resized(checkpoint, shapes, dict(map(_size, sizes)))
     except (OSError, ValueError) as error:
         return _refused("convert-weights", error)
     return _converted(found, Outputs(checkpoint=checkpoint, out=out), "convert-weights")
@@ -126,6 +133,13 @@ def _hint(text: str) -> tuple[str, str]:
     if not separator:
         raise ValueError(f"--hint {text!r}: expected TARGET=SOURCE, two names of parameters")
     return target, source
+
+
+def _size(text: str) -> tuple[int, int]:
+    small, _, large = text.partition("=")
+    if not (small.isdigit() and large.isdigit()):
+        raise ValueError(f"--size {text!r}: expected SMALL=LARGE, two sizes")
+    return int(small), int(large)
 
 
 def _converted(mapping: Any, outputs: Outputs, command: str = "port") -> int:

@@ -9,16 +9,21 @@ import re
 import sys
 from typing import Any
 
+from tensorgraft.transforms.program_files import is_program_file, program_of_file
+
 _ARRAY = re.compile(r"(?:(?P<name>[^=]+)=)?(?P<shape>\d+(?:x\d+)*)(?::(?P<dtype>\w+)(?:<(?P<below>\d+))?)?$")
 
 
 def imported(text: str) -> Any:
     """Import `module:Model` or `file.py:Model`: an object, or a class or function that returns one when called without
-    arguments. The path of an ONNX file is a program as it is."""
+    arguments. The path of an ONNX file is a program as it is; that of a file of `torch.export` or `jax.export` stands
+    for its program."""
     if text.endswith(".onnx"):
         if not os.path.exists(text):
             raise FileNotFoundError(f"{text} does not exist")
         return text
+    if is_program_file(text):
+        return program_of_file(text)
     module_path, _, name = text.rpartition(":")
     if not module_path:
         raise ValueError(f"{text!r}: expected module:Model or file.py:Model")

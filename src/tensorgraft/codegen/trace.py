@@ -8,7 +8,7 @@ one of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,21 @@ from tensorgraft.hub.recorded.block import Block, Call, Tree, Var, variables
 
 class HubName(str):
     """The name that an array has in the definition of a composite: who writes a short expression may leave it out."""
+
+
+class SourceLine(str):
+    """A line of the user's program, "model.py:12", with the lines that call the function which it is in."""
+
+    callers: tuple[str, ...] = ()  # innermost first
+
+    @classmethod
+    def of(cls, lines: Sequence[str]) -> str:
+        """The first of these lines, the others its callers; "" of none."""
+        if not lines:
+            return ""
+        place = cls(lines[0])
+        place.callers = tuple(lines[1:])
+        return place
 
 
 @dataclass(eq=False)

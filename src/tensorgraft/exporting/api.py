@@ -44,9 +44,10 @@ def export(
 
     Args:
         program: a `torch.nn.Module`; a function or model of JAX; a function of TensorFlow, a `tf.Module`, a layer or
-            model of Keras; a function of the Array API.
+            model of Keras; a function of the Array API; the path of a file .onnx, .pt2 or .stablehlo.
         *args, **kwargs: example arguments.
-        to: "stablehlo" (a file of `jax.export`), "onnx", "saved_model" (a folder), "pt2" (a file of `torch.export`).
+        to: "stablehlo" (a file of `jax.export`), "onnx", "saved_model" (a folder), "pt2" (a file of `torch.export`),
+            "litert".
         path: the file or folder. `ROOT.export.json` beside it is the report.
         dynamic: leave open the sizes with which the program also runs (batches, lengths); or the sizes to leave open,
             as {name of an argument: {axis: symbol}}.
@@ -62,8 +63,7 @@ def export(
         TypeError: for programs of unknown kinds.
         FileExistsError: if `path` is a folder that is no SavedModel.
         CheckError: if the results of the file differ from those of the program. Nothing is left at `path`.
-        ModuleNotFoundError: if a package that writes or runs the format is not installed.
-        NotImplementedError, and other errors of the framework's exporter: if it cannot express the program.
+        NotImplementedError, ModuleNotFoundError, and other errors of the framework's exporter.
     """
     path = os.fspath(path)
     _refuse_folder(path)

@@ -13,6 +13,7 @@ import optree
 from tensorgraft.arrays import is_array
 from tensorgraft.codegen.program import Evaluation, SourceProgram, by_path
 from tensorgraft.exporting.structure import OMITTED, ArrayPosition, plain, taken
+from tensorgraft.transforms.program_files import program_of_file
 from tensorgraft.transforms.source import source_program
 
 
@@ -24,6 +25,7 @@ class Subject:
     """
 
     def __init__(self, program: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        program = program_of_file(program)
         self.program = program
         self.source: SourceProgram = source_program(program, (args, kwargs))
         self.framework, self.origin = self.source.framework, self.source.origin
@@ -37,6 +39,9 @@ class Subject:
         named = {n: p for n, x in marked_kwargs.items() if (p := plain(x, _is_slot)) is not OMITTED and p != ()}
         self.structure: tuple[tuple[Any, ...], dict[str, Any]] = tuple(positional), named
         self.names = _names(program, marked_args, marked_kwargs)
+        planned = getattr(self.source, "planned", None)  # an ONNX model has names of its own
+        if planned is not None and len(planned.inputs) == len(self.arrays):
+            self.names = [identifier(name) for name in planned.inputs]
         self._state = _state(program, self.source)
 
     def _takes_weights(self, marked_args: Any, marked_kwargs: Any) -> bool:
@@ -115,6 +120,12 @@ def identifier(name: str) -> str:
     """Return a name as an identifier."""
     found = "".join(c if c.isalnum() or c == "_" else "_" for c in name).strip("_") or "function"
     return found if found.isidentifier() else f"_{found}"
+
+
+def tensor_name(path: str) -> str:
+    """Return the name of an argument or result that TensorFlow accepts."""
+    name = "".join(c if c.isalnum() or c == "_" else "_" for c in path)
+    return name if name[:1].isalpha() else f"result_{name}"
 
 
 def _is_slot(x: Any) -> bool:

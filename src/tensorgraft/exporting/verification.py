@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from tensorgraft.exporting.conversion import Converted
 from tensorgraft.exporting.report import ArrayDescription
 from tensorgraft.exporting.sizes import OpenSizes
 from tensorgraft.exporting.structure import encoded
-from tensorgraft.exporting.subject import Subject
+from tensorgraft.exporting.subject import Subject, tensor_name
 from tensorgraft.hub import dtypes
 
 RUNNERS = "tensorgraft.exporting.runners"
@@ -41,7 +41,7 @@ def check(
             examples.append((f"{sizes.symbols[g]} of {size}", sizes.arrays({g: size}), evaluation))
     written = bool(converted.state) or subject.writes(expected.buffers)
     with tempfile.TemporaryDirectory() as folder:
-        _write_job(folder, subject, converted, written, [arrays for _, arrays, _ in examples])
+        _write_job(folder, subject, converted, written, expected.outputs, [arrays for _, arrays, _ in examples])
         _run(path, runner, folder)
         rows: list[Row] = []
         results: list[dict[str, np.ndarray]] = []
@@ -97,12 +97,16 @@ def _draws(subject: Subject, before: Evaluation) -> bool:
     return any(not np.array_equal(x, again[name], equal_nan=x.dtype.kind in "fc") for name, x in before.outputs.items())
 
 
-def _write_job(folder: str, subject: Subject, converted: Converted, written: bool, examples: list[list[Any]]) -> None:
+def _write_job(
+    folder: str, subject: Subject, converted: Converted, written: bool, paths: Iterable[str], examples: list[list[Any]]
+) -> None:
     arrays = [[subject.source.numpy(x) for x in example] for example in examples]
     job: dict[str, Any] = {
         "structure": encoded(subject.structure),
         "dtypes": [x.dtype.name for x in arrays[0]],
         "names": subject.names,
+        "tensors": [tensor_name(name) for name in subject.names],
+        "results": {tensor_name(path): path for path in paths},
     }
     if converted.state:
         job["state"] = True

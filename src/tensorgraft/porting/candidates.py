@@ -13,7 +13,7 @@ import numpy as np
 
 from tensorgraft.porting import affine
 from tensorgraft.porting.binding import Alternative, Binding, Bound
-from tensorgraft.porting.nodes import ValueNode
+from tensorgraft.porting.nodes import MOVEMENT, ValueNode
 from tensorgraft.porting.pieces import complements, pieces
 from tensorgraft.porting.state import State
 from tensorgraft.porting.terms import PRODUCTS, Rows, rows
@@ -301,13 +301,39 @@ def expected_site(matcher: State, node: ValueNode, blocked: ValueNode) -> ValueN
     known = [c for n, c in matcher.class_of.items() if n.number < blocked.number]
     last = max((c.members[0].number for c in known), default=-1)
     found = []
+    whole = _whole(blocked)
+    part_of = matcher.class_of.get(whole) if whole is not blocked else None
+    matched = {id(c) for n, c in matcher.class_of.items() if n.number < blocked.number}
+    statics = [p for x in node.inputs() if x.static and (p := _print(matcher.target_values(x))) is not None]
     for other in matcher.source.nodes:
         if matcher.used[other] > 0 or not other.dynamic or not any(x.static for x in other.inputs()):
             continue
         of_target = next(x for x in other.inputs() if x.dynamic)
         if of_target.size == blocked.size and _is_of_kind(node, other):
-            found.append((other.number < last, other.number, of_target))
-    return min(found, key=lambda f: f[:2])[2] if found else None
+            same = part_of is not None and matcher.pool.class_of.get(_whole(of_target)) is part_of
+            has = _has(matcher, other, statics)
+            is_matched = (same or not has) and id(matcher.pool.class_of.get(of_target)) in matched
+            found.append((not same, not has, is_matched, other.number < last, other.number, of_target))
+    return min(found, key=lambda f: f[:5])[5] if found else None
+
+
+def _whole(node: ValueNode) -> ValueNode:
+    """The value that a node is a part or an order of."""
+    while node.op in MOVEMENT and node.args[0].dynamic:
+        node = node.args[0]
+    return node
+
+
+def _print(x: np.ndarray) -> np.ndarray | None:
+    """The fingerprint of a static array; None where it is not known."""
+    return None if np.isnan(x).any() else fingerprint(x)
+
+
+def _has(matcher: State, other: ValueNode, statics: Sequence[np.ndarray]) -> bool:
+    """A node of the source has static operands of these fingerprints, those of a target whose weights are known."""
+    of_source = [p for x in other.inputs() if x.static and (p := _print(matcher.source_values(x))) is not None]
+    near = (any(np.allclose(p, q, rtol=1e-6, atol=1e-6) for q in of_source) for p in statics)
+    return bool(statics) and all(near)
 
 
 def _is_of_kind(node: ValueNode, other: ValueNode) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.codegen.simplification.expanding import expand
-from tensorgraft.codegen.trace import SourceTrace, steps
+from tensorgraft.codegen.trace import Frame, SourceLine, SourceTrace
 from tensorgraft.codegen.words import WORDS
 from tensorgraft.hub.operations import operations
 from tensorgraft.hub.recorded.block import Block, Var, leaves, mapped, variables
@@ -46,6 +46,7 @@ class ProgramGraph:
         self.name = trace.name
         self.known: dict[ValueNode, np.ndarray | None] = {}  # computed from inputs alone
         self.place = ""
+        self._callers: tuple[str, ...] = ()
         self._env: dict[Var, Any] = {}
         self._constants: dict[int, ValueNode] = {}
         kept = {name: name for name in {*operations(), *WORDS} - EXPANDED}
@@ -60,7 +61,7 @@ class ProgramGraph:
         self.parameters: dict[str, ValueNode] = {}
         for name, var in {**trace.parameters, **trace.buffers}.items():
             self._env[var] = self._parameter(name, var, trace)
-        self._run(steps(trace.root))
+        self._run_frame(trace.root)
         self.result = mapped(lambda x: self.node(self._operand(x)) if type(x) is Var else x, trace.result)
         self.outputs = list(dict.fromkeys(nodes_of(self.result)))
         self._prune()
@@ -80,6 +81,14 @@ class ProgramGraph:
         node = self._new("constant", (), {}, value.shape, value.dtype)
         node.value = value
         return node
+
+    def folded(self, op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The constants that an operation of constants gives, which know how they were computed."""
+        values = evaluate(op, *mapped(_value, (args, kwargs)))
+        nodes = mapped(self.constant, values) if isinstance(values, tuple | list) else self.constant(values)
+        for k, node in enumerate(nodes_of([nodes])):
+            node.folded, node.output = (op, args, kwargs), k
+        return nodes
 
     def _parameter(self, name: str, var: Var, trace: SourceTrace) -> Any:
         if name in trace.constants or name not in trace.weights:
@@ -114,9 +123,21 @@ class ProgramGraph:
                 x.node.place = x.place or self.place
         return x.node
 
+    def _run_frame(self, frame: Frame, callers: tuple[str, ...] = ()) -> None:
+        """Run a frame's steps; the places of modules and functions around them are callers."""
+        for call in frame.calls:
+            if isinstance(call, Frame):
+                self._run_frame(call, (call.place, *callers) if call.place not in ("", *callers[:1]) else callers)
+            else:
+                self._callers = callers
+                self._run([call])
+
     def _run(self, calls: Any) -> None:
         for call in calls:
-            self.place = getattr(call, "place", "") or self.place
+            place = getattr(call, "place", "")
+            if place and not isinstance(place, SourceLine):
+                place = SourceLine.of((place, *(c for c in self._callers if c != place)))
+            self.place = place or self.place
             args, kwargs = mapped(self._operand, call.args), mapped(self._operand, call.kwargs)
             out = self.apply(call.method, args, kwargs, call.results)
             self._bind(call.results, out)
@@ -137,8 +158,7 @@ class ProgramGraph:
                 if type(zeros) is ValueNode and zeros.size > 1 and _is_zero(zeros) and type(x) in (Lazy, ValueNode):
                     return self.apply("broadcast_to", (x, results.shape), {}, results)
         if all(type(x) is ValueNode and x.value is not None and not x.dynamic for x in operands):
-            values = evaluate(op, *mapped(_value, (args, kwargs)))
-            return mapped(self.constant, values) if isinstance(values, tuple | list) else self.constant(values)
+            return self.folded(op, args, kwargs)
         if type(results) is Var and op in _RULES:
             out = _RULES[op](self, results, *args, **kwargs)
             if out is not None:
@@ -163,13 +183,13 @@ class ProgramGraph:
     def moved(self, op: str, x: ValueNode, *args: Any, shape: Sequence[int]) -> ValueNode:
         """A node of an operation that moves elements."""
         if x.value is not None and not x.dynamic:
-            return self.constant(evaluate(op, (x.value, *args), {}))
+            return self.folded(op, (x, *args), {})
         return self._new(op, (x, *args), {}, shape, x.dtype, x.dynamic)
 
     def static(self, op: str, *args: Any) -> ValueNode:
         """A node computed from static and constant operands, which broadcast."""
         if all(type(x) is not ValueNode or x.value is not None for x in args):
-            return self.constant(evaluate(op, tuple(_value(x) for x in args), {}))
+            return self.folded(op, args, {})
         operands = [x for x in args if type(x) is ValueNode]
         shape = np.broadcast_shapes(*(x.shape for x in operands))
         return self._new(op, args, {}, shape, operands[0].dtype)
@@ -187,8 +207,7 @@ class ProgramGraph:
             if node in used:
                 used.update(node.inputs())
         self.nodes = [n for n in self.nodes if n in used or n.op in ("input", "parameter")]
-        for number, node in enumerate(self.nodes):
-            node.number = number
+        for node in self.nodes:
             for x in dict.fromkeys(node.inputs()):
                 x.uses.append(node)
 

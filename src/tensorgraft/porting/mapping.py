@@ -15,6 +15,7 @@ from tensorgraft import files
 from tensorgraft.porting.checkpoints import Checkpoint, write
 from tensorgraft.porting.converter import converter
 from tensorgraft.porting.expressions import Concatenation, Expression, View, from_json, views
+from tensorgraft.porting.resizing import resized
 
 FORMAT = 1
 
@@ -111,6 +112,26 @@ class Mapping:
             for e in data.pop("entries")
         }
         return cls(entries, **data)
+
+    # ---- other sizes -----------------------------------------------------------------------------------------------
+
+    def resized(self, source: Any, target: Any, sizes: AbstractMapping[int, int] | None = None) -> Mapping:
+        """The mapping for the same networks at another size, with other numbers of layers.
+
+        A large network needs no trace: find the mapping with small ones (two layers, sizes that are all different), and
+        write it for the shapes of the large ones.
+
+        Args:
+            source: the large checkpoint: a file, a folder of them, arrays or shapes by name, or a JSON file of shapes.
+            target: the large target's arrays or shapes by name, in one of the same forms.
+            sizes: small sizes -> large ones, for what shapes do not show: `{heads: heads of the large network}`.
+
+        Raises ValueError with a line for each row that cannot be written for the other size: names that are like none
+        of the mapping's, layers whose number is not known, sizes that are not known or are several.
+        """
+        self._require_whole()
+        found: Mapping = resized(self, source, target, sizes)
+        return found
 
     # ---- conversion ------------------------------------------------------------------------------------------------
 

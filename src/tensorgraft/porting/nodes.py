@@ -37,6 +37,7 @@ class ValueNode:
     parameters: frozenset[str] = frozenset()  # that a static node is computed from
     place: str = ""  # in the user's program
     output: int = 0  # which result of an operation that has several
+    folded: tuple[str, tuple[Any, ...], dict[str, Any]] | None = None  # the operation that gave a constant its value
     uses: list[ValueNode] = field(default_factory=list)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tensorgraft.porting.matching import Matcher
-from tensorgraft.porting.reasons import Difference, explain
+from tensorgraft.porting.reasons import Difference, differences
 from tensorgraft.porting.values import TOLERANCE, relative_difference
 
 _SKIPPED = ("input", "reshape", "permute_dims", "broadcast_to")
@@ -97,13 +97,7 @@ def report_of(matcher: Matcher) -> PortReport:
     """The pairs and differences that a search has found."""
     report = PortReport(matcher.source.name, matcher.target.name)
     report.pairs = list(_pairs(matcher))
-    visited: set[tuple[str, str, str, str]] = set()
-    for divergence in matcher.divergences:
-        difference = explain(matcher, divergence)
-        key = (difference.source_place, difference.target_place, difference.reason, difference.text)
-        if key not in visited:
-            visited.add(key)
-            report.differences.append(difference)
+    report.differences = differences(matcher)
     return report
 
 

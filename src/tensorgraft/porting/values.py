@@ -10,6 +10,7 @@ import numpy as np
 
 from tensorgraft.hub.recorded.block import mapped
 from tensorgraft.porting.graph import ProgramGraph
+from tensorgraft.porting.masks import MASKED
 from tensorgraft.porting.nodes import ValueNode, evaluate
 
 TOLERANCE = 3e-7  # of the largest value: tables are computed in float32 in one program and in float64 in the other
@@ -64,7 +65,7 @@ def fingerprint(x: np.ndarray) -> np.ndarray | None:
     if x.size < 2 or x.dtype.kind not in "fciu":
         return None
     y = (np.abs(x) if x.dtype.kind == "c" else x).astype(np.float64).ravel()
-    finite = np.isfinite(y)
+    finite = np.isfinite(y) & ~masked(y)
     y = y[finite]
     if y.size < 2 or np.ptp(y) == 0:
         return None
@@ -74,15 +75,37 @@ def fingerprint(x: np.ndarray) -> np.ndarray | None:
     return np.array([scale, *means, float(np.min(y)), float(finite.size - finite.sum())])
 
 
+def masked(x: np.ndarray) -> np.ndarray:
+    """Tell the elements that a mask has made so large that the others are lost among their rounding."""
+    if x.dtype.kind != "f":
+        return np.zeros(x.shape, bool)
+    with np.errstate(all="ignore"):
+        size = np.abs(x)
+        large = (size >= MASKED) & np.isfinite(size)
+        if not large.any() or large.all():
+            return np.zeros(x.shape, bool)
+        rest = np.max(size, initial=0.0, where=~large & np.isfinite(size))
+        return large if 0 < rest * 100 < np.min(size, initial=np.inf, where=large) else np.zeros(x.shape, bool)
+
+
 def close(a: np.ndarray, b: np.ndarray) -> bool:
     """Return whether two arrays of one shape are equal to rounding."""
     return relative_difference(a, b) <= TOLERANCE
 
 
 def relative_difference(a: np.ndarray, b: np.ndarray) -> float:
-    """The largest difference of two arrays of one shape, relative to the largest finite value of the first."""
+    """The largest difference of two arrays of one shape, relative to the largest finite value of the first; of what
+    masks have made large, relative to the largest of these."""
     if not a.size:
         return 0.0
+    hidden = masked(a)
+    if hidden.any():
+        parts = [(a[k], b[k]) for k in (hidden, ~hidden)]
+        return max(_relative_difference(*part) for part in parts)
+    return _relative_difference(a, b)
+
+
+def _relative_difference(a: np.ndarray, b: np.ndarray) -> float:
     with np.errstate(all="ignore"):
         a, b = (x.astype(np.result_type(x.dtype, np.float64)) for x in (np.asarray(a), np.asarray(b)))
         same = (a == b) | (np.isnan(a) & np.isnan(b))

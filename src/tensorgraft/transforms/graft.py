@@ -68,6 +68,9 @@ def graft(program: Any, *, onto: str) -> Any:
     TensorFlow's tape, custom ones included. The folder of a SavedModel (also of TensorFlow 1) and the file of a frozen
     graph become mappings of their signatures.
 
+    The path of a file of `torch.export` (.pt2) or `jax.export` (.stablehlo) stands for its program, a module or a
+    function.
+
     An ONNX model, or the path of its file, becomes a module with its weights onto `"torch"` and `"tensorflow"`,
     `(apply, params, buffers)` onto `"jax"`, and a function that can be saved onto `"numpy"`:
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from tensorgraft.hub import registry
 from tensorgraft.importing import required
+from tensorgraft.transforms.program_files import is_program_file, program_of_file
 
 
 class ProgramKind(NamedTuple):
@@ -43,6 +44,12 @@ def _graft_onnx(program: Any, onto: str) -> Any:
     from tensorgraft.frontends.onnx import graft_onnx
 
     return graft_onnx(program, registry.get(onto))
+
+
+def _graft_file(program: Any, onto: str) -> Any:
+    found = program_of_file(program)
+    kind = next(kind for kind in PROGRAM_KINDS if kind.matches(found))
+    return kind.graft(found, onto)
 
 
 def _is_saved_model(program: Any) -> bool:
@@ -118,6 +125,7 @@ def unknown_program(program: Any, onto: str) -> TypeError:
 PROGRAM_KINDS = (
     ProgramKind(_is_torch_module, _graft_torch_module),
     ProgramKind(is_onnx_model, _graft_onnx),
+    ProgramKind(is_program_file, _graft_file),
     ProgramKind(_is_saved_model, _graft_tensorflow),
     ProgramKind(_is_tensorflow_program, _graft_tensorflow),
     ProgramKind(lambda program: callable(program) and not isinstance(program, type), _graft_jax_function),

@@ -11,6 +11,7 @@ from tensorgraft.codegen.program import SourceProgram
 from tensorgraft.codegen.styles.choosing import style_of
 from tensorgraft.codegen.targets import target as target_of
 from tensorgraft.importing import required
+from tensorgraft.transforms.program_files import program_of_file
 from tensorgraft.transforms.program_kinds import is_onnx_model
 
 
@@ -59,6 +60,7 @@ def source(
 
 def source_program(program: Any, examples: Any) -> SourceProgram:
     """The program in the form from which source is written; `examples` are its arguments."""
+    program = program_of_file(program)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(program, torch.nn.Module):
         from tensorgraft.frontends.torch.codegen.program import ModuleProgram

@@ -104,7 +104,7 @@ class _Expander:
                 self.stands[old] = new
                 if old in self.names:
                     self.names[new] = self.names[old]
-            yield from self.calls(inner, location)
+            yield from self.calls(inner, getattr(call, "place", "") or location)
 
 
 @contextlib.contextmanager

@@ -32,6 +32,7 @@ PACKAGES = {
     "onnx": {"onnx": "onnx", "onnxruntime": "onnx"},
     "saved_model": {"tensorflow": "tensorflow"},
     "pt2": {"torch": "torch"},
+    "litert": {"tensorflow": "tensorflow"},
 }
 
 

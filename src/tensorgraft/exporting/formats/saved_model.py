@@ -12,7 +12,7 @@ from tensorgraft.exporting.conversion import Converted
 from tensorgraft.exporting.formats import Format
 from tensorgraft.exporting.sizes import OpenSizes
 from tensorgraft.exporting.structure import filled, taken
-from tensorgraft.exporting.subject import Subject
+from tensorgraft.exporting.subject import Subject, tensor_name
 
 
 def _write(
@@ -28,7 +28,7 @@ def saved_module(converted: Converted, subject: Subject, sizes: OpenSizes) -> tu
     specs = []
     for k, x in enumerate(subject.arrays):
         shape = [n if isinstance(n, int) else None for n in sizes.shape(k)]
-        specs.append(tf.TensorSpec(shape, subject.source.numpy(x).dtype, name=_tensor_name(subject.names[k])))
+        specs.append(tf.TensorSpec(shape, subject.source.numpy(x).dtype, name=tensor_name(subject.names[k])))
     args, kwargs = filled(subject.structure, specs)
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -43,8 +43,8 @@ def saved_module(converted: Converted, subject: Subject, sizes: OpenSizes) -> tu
 
     @tf.function(autograph=False)
     def named(**tensors: tf.Tensor) -> dict[str, tf.Tensor]:
-        out = converted.call([tensors[_tensor_name(name)] for name in subject.names])
-        return {_tensor_name(name): tf.identity(x, _tensor_name(name)) for name, x in by_path(out).items()}
+        out = converted.call([tensors[tensor_name(name)] for name in subject.names])
+        return {tensor_name(name): tf.identity(x, tensor_name(name)) for name, x in by_path(out).items()}
 
     functions: dict[str, Any] = {"__call__": tf.function(call, autograph=False)}
     if variables:
@@ -55,12 +55,6 @@ def saved_module(converted: Converted, subject: Subject, sizes: OpenSizes) -> tu
         module.program = converted.holder
     module.__call__.get_concrete_function(*args, **kwargs)
     return module, named.get_concrete_function(**{s.name: s for s in specs})
-
-
-def _tensor_name(path: str) -> str:
-    """Return a name that TensorFlow accepts for an argument."""
-    name = "".join(c if c.isalnum() or c == "_" else "_" for c in path)
-    return name if name[:1].isalpha() else f"result_{name}"
 
 
 FORMAT = Format("saved_model", "tensorflow", "tensorflow", "", _write)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,8 +31,10 @@ class GraphBuilder:
     are names, Vars, numbers of a size, or arrays of NumPy.
     """
 
-    def __init__(self, opset: int, names: dict[Var, Name], run: Callable[[Any], None]) -> None:
-        """`run` writes the calls of a body."""
+    def __init__(
+        self, opset: int, names: dict[Var, Name], run: Callable[[Any], None], reserved: Iterable[Name] = ()
+    ) -> None:
+        """`run` writes the calls of a body; `reserved` names are those of results."""
         self.opset, self.run = opset, run
         self.method = ""
         self.nodes: list[NodeProto] = []
@@ -42,7 +44,7 @@ class GraphBuilder:
         self.results: Any = None  # the Vars of the call that is being written
         self.sizes = Sizes([])
         self.hint = ""
-        self._used = {*names.values()}
+        self._used = {*names.values(), *reserved}
         self._constants: dict[Any, Name] = {}
         self._extents: dict[Any, Name] = {}
 

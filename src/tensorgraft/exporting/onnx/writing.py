@@ -103,7 +103,11 @@ class _Writer:
         known = dict(zip(self._inputs, names, strict=True))
         owned = {**trace.parameters, **trace.buffers}
         known |= {v: path if path not in names else f"{path}_weight" for path, v in owned.items()}
-        self._g = GraphBuilder(opset, known, self._run)
+        self._outputs = {
+            path if path not in known.values() else f"{path}_result": v
+            for path, v in by_path(trace.result).items() if isinstance(v, Var)
+        }  # fmt: skip
+        self._g = GraphBuilder(opset, known, self._run, self._outputs)
         for path, v in owned.items():
             self._g.arrays[known[v]] = np.asarray(trace.weights.get(path, trace.constants.get(path, v.value)))
 
@@ -111,7 +115,7 @@ class _Writer:
         g, trace = self._g, self._trace
         g.sizes = Sizes(self._sources())
         self._run(steps(trace.root))
-        outputs = self._outputs()
+        outputs = self._output_nodes()
         used = {n for node in g.nodes for n in _inputs_of(node)}
         arrays = {n: x for n, x in g.arrays.items() if n in used}
         graph = helper.make_graph(
@@ -142,14 +146,12 @@ class _Writer:
         shape = g.op("Shape", self._inputs[array], start=axis, end=axis + 1)
         return str(shape)
 
-    def _outputs(self) -> list[Any]:
+    def _output_nodes(self) -> list[Any]:
         g = self._g
         infos = []
-        for path, v in by_path(self._trace.result).items():
-            if isinstance(v, Var):
-                name = g.fresh(path)
-                g.nodes.append(helper.make_node("Identity", [g(v)], [name]))
-                infos.append(_info(name, v.dtype, [None if isinstance(n, Extent) else int(n) for n in v.shape]))
+        for name, v in self._outputs.items():
+            g.nodes.append(helper.make_node("Identity", [g(v)], [name]))
+            infos.append(_info(name, v.dtype, [None if isinstance(n, Extent) else int(n) for n in v.shape]))
         return infos
 
     def _run(self, calls: Any) -> None:
@@ -162,6 +164,8 @@ class _Writer:
             try:
                 with g.hinted(names[0] if names and isinstance(call.results, Var) else ""):
                     out = self._rules[call.method](g, **bound(call.method, call.args, call.kwargs))
+            except SizeError:
+                raise
             except NotImplementedError as error:
                 place = f" ({g.place})" if g.place else ""
                 raise NotExpressibleError(f"{error or call.method} cannot be written in ONNX{place}") from error

@@ -18,6 +18,7 @@ from jax.extend import core
 
 from tensorgraft.codegen.recorders.frames import Called
 from tensorgraft.codegen.recorders.recording import Scope, ScopedRecorder
+from tensorgraft.codegen.trace import SourceLine
 from tensorgraft.frontends.jax import (
     releases,
     rules,  # noqa: F401  (they register themselves)
@@ -210,13 +211,11 @@ _LIBRARIES = (os.path.dirname(jax.__file__) + os.sep, sysconfig.get_path("stdlib
 
 
 def place_of(equation: Any) -> str:
-    """Return the line of the user's program that an equation comes from."""
+    """Return the line of the user's program that an equation comes from, with its callers."""
     traceback = equation.source_info.traceback
     if traceback is None:
         return ""
-    for frame in traceback.frames:
-        file = frame.file_name
-        if "/site-packages/" not in file and is_users(file):
-            return f"{file.rpartition('/')[2]}:{frame.line_num}"
-    outside = next((f for f in traceback.frames if not f.file_name.startswith(_LIBRARIES)), None)
-    return f"{outside.file_name.rpartition('/')[2]}:{outside.line_num}" if outside is not None else ""
+    frames = [(f.file_name, f.line_num) for f in traceback.frames]
+    of_user = [(file, line) for file, line in frames if "/site-packages/" not in file and is_users(file)]
+    outside = [(file, line) for file, line in frames if not file.startswith(_LIBRARIES)][:1]
+    return SourceLine.of([f"{file.rpartition('/')[2]}:{line}" for file, line in of_user or outside])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -17,6 +16,7 @@ from tensorgraft.frontends.torch.codegen.numbers import SameNumbers
 from tensorgraft.frontends.torch.codegen.tracing import trace_module
 from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.tensors import cpu_to_numpy
+from tensorgraft.frontends.torch.graph.exported import copied
 
 Tensor = torch.Tensor
 
@@ -65,7 +65,7 @@ class ModuleProgram:
     def evaluate(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool, same_numbers: bool = False
     ) -> Evaluation:
-        module = copy.deepcopy(self.module)
+        module = copied(self.module)
         numbers = SameNumbers()
         with torch.set_grad_enabled(gradients), numbers if same_numbers else contextlib.nullcontext():
             args, kwargs = _tensors((args, kwargs))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import os
 import sys
+from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import NamedTuple
 
 import torch
 
+from tensorgraft.codegen.trace import SourceLine
 from tensorgraft.compiled.source_location import Place
 from tensorgraft.frontends.torch.core.source_location import in_library
 
@@ -41,8 +43,19 @@ def spot() -> Spot:
             names = _spot(frame, False).names
         in_layer = in_layer or file.startswith(_LAYERS)
         frame = None if file == _TRACING else frame.f_back
-    call_spot = NOWHERE if frame is None else _spot(frame, in_layer)
-    return call_spot if names is None else Spot(call_spot.place, names)
+    if frame is None:
+        return NOWHERE if names is None else Spot("", names)
+    call_spot = _spot(frame, in_layer)
+    place = SourceLine.of([call_spot.place, *_callers(frame.f_back)])
+    return Spot(place, call_spot.names if names is None else names)
+
+
+def _callers(frame: FrameType | None) -> Iterator[str]:
+    """Yield the lines of the program from a frame outwards."""
+    while frame is not None and frame.f_code.co_filename != _TRACING:
+        if not in_library(frame.f_code.co_filename):
+            yield _spot(frame, False).place
+        frame = frame.f_back
 
 
 def _spot(frame: FrameType, in_layer: bool) -> Spot:

@@ -41,6 +41,7 @@ from tensorgraft.frontends.torch.core.spec import OWN
 from tensorgraft.frontends.torch.core.state import RandomState
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
 from tensorgraft.frontends.torch.core.values import concrete_array, looked_up
+from tensorgraft.frontends.torch.graph.exported import is_exported, on_device
 from tensorgraft.frontends.torch.graph.pure import PureCapture
 from tensorgraft.frontends.torch.setup import install
 from tensorgraft.hub import dtypes
@@ -92,6 +93,8 @@ def trace_module(
     xp = source_backend()
     slot = recording_slot(xp)
     OWN.setdefault(xp, KERNELS)
+    if is_exported(module):
+        module = on_device(module, slot.device)
     with _one_at_a_time, unchanged_modules(module), _surroundings(), _asked_for_values(), autocast_of_the_cpu():
         if training is not None:
             module.train(training)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import warnings
 from typing import Any, TypeGuard
 
 import torch
@@ -18,12 +19,19 @@ def is_exported(program: Any) -> TypeGuard[torch.export.ExportedProgram | GraphM
     return isinstance(program, torch.export.ExportedProgram | GraphModule)
 
 
+def copied(module: torch.nn.Module, memo: dict[int, Any] | None = None) -> Any:
+    """Return a deep copy of a module. PyTorch warns of its own classes where it copies a graph."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return copy.deepcopy(module, memo)
+
+
 def on_device(program: torch.export.ExportedProgram | GraphModule, device: torch.device) -> torch.nn.Module:
     """Return a module that makes its tensors on `device`. Its parameters and buffers are the program's own, which stays
     as it is."""
     root = program.module() if isinstance(program, torch.export.ExportedProgram) else program
     tensors = itertools.chain(root.parameters(), root.buffers())
-    module = copy.deepcopy(root, {id(t): t for t in tensors})
+    module = copied(root, {id(t): t for t in tensors})
 
     def moved(a: Any) -> Any:
         return device if isinstance(a, torch.device) else a

@@ -1,0 +1,127 @@
+"""Files as programs: grafted, exported again, converted and inspected on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export, lax
+
+import tensorgraft as tg
+from tensorgraft.cli.convert import convert, inspect_file
+from tensorgraft.frontends.jax import stablehlo
+from tensorgraft.frontends.jax.stablehlo import UnsupportedStableHLOError
+
+X = jnp.asarray(np.random.default_rng(0).standard_normal((4, 3)), jnp.float32)
+
+
+def _windows(x: Any) -> Any:
+    image = lax.conv_general_dilated(x[None, None], jnp.ones((2, 1, 2, 2)), (1, 1), "SAME")
+    return image, lax.reduce_window(x, -jnp.inf, lax.max, (2, 1), (2, 1), "VALID")
+
+
+def _indexed(x: Any) -> Any:
+    return x[jnp.array([0, 2])], x.at[jnp.array([1, 1])].add(1.0), x.at[1].set(0.0)
+
+
+def _sorted(x: Any) -> Any:
+    return jnp.sort(x, 0), jnp.argsort(x, 1), jnp.argmax(x, 1), jnp.cumsum(x, 0), lax.top_k(x, 2)
+
+
+def _loops(x: Any) -> Any:
+    scanned = lax.scan(lambda c, r: (jnp.tanh(c + r), c), jnp.zeros(3), x)
+    branched = lax.cond(x.sum() > 0, lambda y: y * 2, lambda y: y - 1, x)
+    return scanned, branched, lax.fori_loop(0, 3, lambda i, y: y + i, x), lax.switch(2, [jnp.sin, jnp.cos, jnp.tan], x)
+
+
+def _elementwise(x: Any) -> Any:
+    narrow = x.astype(jnp.bfloat16), x.astype(jnp.int32) % 3
+    return jax.nn.gelu(x), jax.nn.softmax(x), lax.erf(x), jnp.round(x), (x > 0) & (x < 1), lax.lgamma(x), narrow
+
+
+def _random(x: Any) -> Any:
+    return jax.random.normal(jax.random.key(0), x.shape) + x
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("fn", [_windows, _indexed, _sorted, _loops, _elementwise, _random])
+def test_stablehlo_operation_by_operation(fn: Any, is_open: bool) -> None:
+    spec = jax.ShapeDtypeStruct(export.symbolic_shape("b, 3") if is_open else (4, 3), jnp.float32)
+    exported = export.deserialize(bytearray(export.export(jax.jit(fn))(spec).serialize()))
+    found, wanted = jax.jit(stablehlo.function_of(exported))(X), fn(X)
+    assert jax.tree.structure(found) == jax.tree.structure(wanted)
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        assert x.dtype == y.dtype
+        np.testing.assert_allclose(np.asarray(x, np.float32), np.asarray(y, np.float32), rtol=1e-5, atol=1e-6)
+
+
+def _written(path: Path, fn: Any) -> Path:
+    shape = export.symbolic_shape("b, 3")
+    path.write_bytes(export.export(jax.jit(fn))(jax.ShapeDtypeStruct(shape, jnp.float32)).serialize())
+    return path
+
+
+def test_graft_a_stablehlo_file(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    f = tg.graft(_written(tmp_path / "f.stablehlo", lambda x: jnp.tanh(x).sum(1)), onto="torch")
+    x = torch.from_numpy(np.array(X)).requires_grad_()
+    out = f(x)
+    torch.testing.assert_close(out, torch.tanh(x).sum(1))
+    out.sum().backward()
+    torch.testing.assert_close(x.grad, 1 - torch.tanh(x.detach()) ** 2)
+
+
+def test_arguments_of_a_stablehlo_file(tmp_path: Path) -> None:
+    f = tg.graft(_written(tmp_path / "f.stablehlo", jnp.tanh), onto="numpy")
+    with pytest.raises(TypeError, match=r"tanh: int32\(4, 3\) is given, expected float32\[b,3\]"):
+        f(np.ones((4, 3), np.int32))
+
+
+def test_an_operation_without_a_rule(tmp_path: Path) -> None:
+    exported = export.export(jax.jit(jnp.linalg.cholesky))(jax.ShapeDtypeStruct((3, 3), jnp.float32))
+    path = tmp_path / "f.stablehlo"
+    path.write_bytes(exported.serialize())
+    with pytest.raises(UnsupportedStableHLOError, match="StableHLO's custom_call lapack_spotrf_ffi"):
+        tg.graft(path, onto="numpy")
+    assert inspect_file(str(path)) == 1
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        tg.graft(tmp_path / "f.pt2", onto="jax")
+    assert inspect_file(str(tmp_path / "f.onnx")) == 2
+    (tmp_path / "f.txt").write_text("")
+    assert inspect_file(str(tmp_path / "f.txt")) == 2
+
+
+def test_a_file_of_pytorch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxruntime")
+    module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.GELU()).eval()
+    path = tmp_path / "f.pt2"
+    torch.export.save(torch.export.export(module, (torch.ones(4, 3),)), path)
+    apply, params, buffers = tg.graft(path, onto="jax")
+    out, _ = apply(params, buffers, X)
+    np.testing.assert_allclose(out, module(torch.from_numpy(np.array(X))).detach(), rtol=1e-5, atol=1e-6)
+    report = tg.export(path, torch.ones(4, 3), to="onnx", path=tmp_path / "f.onnx")
+    assert report.ok
+    assert inspect_file(str(path)) == 0
+    assert "parameters: 8 elements in 2 arrays" in capsys.readouterr().out
+    assert inspect_file(str(tmp_path / "f.onnx")) == 0
+    assert "operators: Gelu 1, Gemm 1, Identity 1" in capsys.readouterr().out
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = _written(tmp_path / "f.stablehlo", jnp.tanh)
+    options: dict[str, Any] = {"style": None, "weights": None, "training": False, "check_file": False}
+    out = tmp_path / "g.stablehlo"
+    assert convert(str(source), to="stablehlo", out=str(out), inputs=["4x3"], **options) == 0
+    assert "x0: float32[batch, 3]" in capsys.readouterr().out and out.exists()
+    assert convert(str(source), to="stablehlo", out=str(out), inputs=["4"], **options) == 2
+    assert "Nothing was written" in capsys.readouterr().err
+    assert inspect_file(str(out)) == 0
+    assert "stablehlo.tanh 1" in capsys.readouterr().out
