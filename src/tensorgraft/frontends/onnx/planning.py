@@ -180,7 +180,7 @@ class OnnxPlanner:
         stated = {name: x for name, x in function.defaults.items() if x is not None}
         attributes = {**defaults, **stated, **node.attributes}
         outer = self.opsets
-        self.opsets = function.opsets or outer
+        self.opsets = {**outer, **function.opsets}
         try:
             self.nodes([with_attributes(n, attributes) for n in function.nodes], inner)
         finally:
@@ -419,7 +419,8 @@ class _ByDefinition:
         proto = FunctionProto()
         proto.ParseFromString(body)
         function = function_of(proto)
-        planner = OnnxPlanner(self._functions, {"": self._opset, **function.opsets})
+        own = onnx.defs.onnx_opset_version() if self.node.domain else self._opset
+        planner = OnnxPlanner(self._functions, {"": own, **function.opsets})
         names = [f"input_{i}" for i in range(len(types))]
         slots = {name: planner.plan.new_slot() for name in (*names, KEY)}
         planner.plan.parameters = list(slots.values())
