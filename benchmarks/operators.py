@@ -30,22 +30,43 @@ LONGEST = 0.02  # seconds that one call on the CPU may take
 DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)
 INDICES = ("index", "indices", "indices1", "index1", "repeats")
 MASKS = ("mask", "condition", "attn_mask")
-# what would not say anything: it computes nothing, its memory is nobody's, or its time is that of what it calls
 REASONS = {
-    "`jax.numpy` takes as long": """
-        argmax argmin cos cummax cummin cumprod cumsum floor_divide fmod max min remainder rsqrt sin sort tan
-        _foreach_cos _foreach_rsqrt _foreach_sin _foreach_tan
-    """,
+    "`jax.numpy` takes as long": "atan2 elu log1p logaddexp softplus softplus_backward",
     "XLA has no such factorisation, and it is a loop": "linalg_ldl_factor_ex linalg_ldl_solve",
-    "no factor exists, and the order of the minor that fails is sought": "linalg_cholesky_ex",
+    "XLA has no loop over elements: steps of whole rows, between transpositions": """
+        cummax cummin cumprod cumsum logcumsumexp _logcumsumexp
+    """,
+    "XLA multiplies one element after the other": "prod",
+    "XLA takes indices one by one, each with its bounds": """
+        scatter scatter_add scatter_reduce index_put _index_put_impl_ put index_add index_copy histogram histc
+        adaptive_max_pool2d_backward adaptive_max_pool3d_backward max_pool2d_with_indices_backward
+        max_pool3d_with_indices_backward embedding_dense_backward
+    """,
+    "XLA keeps complex numbers whole: their parts are taken, then stacked": "view_as_real_copy",
+    "computed in double precision, which rounds correctly": "exp2 log2 logaddexp2 sin cos tan _foreach_log2",
+    "degrees are a tensor: all elements go through the steps of the greatest": """
+        special_chebyshev_polynomial_t special_chebyshev_polynomial_u special_chebyshev_polynomial_v
+        special_chebyshev_polynomial_w special_shifted_chebyshev_polynomial_t special_shifted_chebyshev_polynomial_u
+        special_shifted_chebyshev_polynomial_v special_shifted_chebyshev_polynomial_w special_hermite_polynomial_h
+        special_hermite_polynomial_he special_laguerre_polynomial_l special_legendre_polynomial_p
+    """,
+    "PyTorch computes it in parts on a device": "mish_backward",
+    "called alone, it is made of parts that have derivatives": """
+        _scaled_dot_product_flash_attention_for_cpu_backward
+    """,
+    "its order is that of sorted random keys, the same on every backend": "randperm",
     "random numbers are counter-based, the same on every backend": """
-        rand randn randint randperm normal normal_ uniform_ random_ poisson binomial _standard_gamma
-        _sample_dirichlet multinomial rrelu_with_noise_ rrelu_with_noise rrelu_with_noise_functional
+        rand randn randint normal normal_ uniform_ random_ multinomial
+        rrelu_with_noise_ rrelu_with_noise rrelu_with_noise_functional
+    """,
+    "all elements are drawn until the last is accepted": """
+        poisson binomial _standard_gamma _sample_dirichlet
     """,
     "the CPU's formula gives fewer digits": "_standard_gamma_grad _dirichlet_grad",
     "distances are differences, CPU PyTorch's of more than 25 rows a product": "_cdist_forward _pdist_forward",
     "each result is a tensor of its own": "unbind_copy split_copy split_with_sizes_copy unsafe_split",
 }
+# what would not say anything: it computes nothing, its memory is nobody's, or its time is that of what it calls
 LEFT_OUT = (
     *("empty", "new_empty", "set_", "resize", "_local_scalar_dense", "record_stream", "_has_", "sym_", "is_pinned"),
     *("_nested", "_native_multi_head", "_fused_", "_amp_", "addr", "ger"),
@@ -228,7 +249,10 @@ def _with(args: tuple[Any, ...], tensors: tuple[Tensor, ...]) -> list[Any]:
 
 
 def reason(name: str) -> str:
-    return next((why for why, names in REASONS.items() if name.partition(".")[0] in names.split()), "open")
+    packet = name.partition(".")[0]
+    if packet.startswith("_foreach_"):
+        return "a call with many tensors"
+    return next((why for why, names in REASONS.items() if packet in names.split()), "open")
 
 
 def beyond(name: str, elements: int, seconds: dict[str, float]) -> Iterator[Row]:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from tests.codegen.replay import replay, run, value
 from torch import nn
 
-from tensorgraft.codegen.program import _groups
+from tensorgraft.codegen.program import size_groups
 from tensorgraft.codegen.trace import Frame, SourceStep, SourceTrace, prune, steps
 from tensorgraft.codegen.words import WORDS
 from tensorgraft.errors import TracedValueError
@@ -182,7 +182,7 @@ def test_functions_of_the_program_are_frames() -> None:
 
 def test_labels_go_with_the_batch() -> None:
     def merged(*shapes: tuple[int, ...]) -> list[list[tuple[int, int]]]:
-        return [group.axes for group in _groups(shapes)]
+        return [group.axes for group in size_groups(shapes)]
 
     assert merged((4, 3), (4,)) == [[(0, 0), (1, 0)], [(0, 1)]]
     assert merged((4, 3), (3,)) == [[(0, 0)], [(0, 1), (1, 0)]]

@@ -109,6 +109,26 @@ def jax_step() -> Program:
     return step, (params, optimizer.init(params), jnp.asarray(_normal(5, 8)), jnp.asarray(_normal(5, 2))), {}
 
 
+def torch_step() -> Program:
+    """A training step with momentum: parameters and momenta, in and out."""
+    import torch
+    from torch import nn
+    from torch.func import functional_call, grad_and_value
+
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
+
+    class Step(nn.Module):
+        def forward(self, params: Any, momenta: Any, x: Any, y: Any) -> Any:
+            gradients, loss = grad_and_value(lambda p: ((functional_call(network, p, (x,)) - y) ** 2).mean())(params)
+            momenta = {n: 0.9 * m + gradients[n] for n, m in momenta.items()}
+            return {n: p - 0.1 * momenta[n] for n, p in params.items()}, momenta, loss
+
+    params = {n: p.detach() for n, p in network.named_parameters()}
+    momenta = {n: torch.zeros_like(p) for n, p in params.items()}
+    return Step(), (params, momenta, torch.from_numpy(_normal(5, 3)), torch.from_numpy(_normal(5, 2))), {}
+
+
 def keras_step() -> Program:
     """A training step that writes its variables."""
     import keras
@@ -133,5 +153,5 @@ def keras_step() -> Program:
 
 PROGRAMS = {
     f.__name__: f for f in (torch_cnn, torch_batch_norm, bert, equinox_mlp, nnx_cnn, keras_mlp, array_api, jax_step,
-                            keras_step)
+                            keras_step, torch_step)
 }  # fmt: skip

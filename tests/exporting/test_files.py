@@ -94,6 +94,10 @@ def test_no_such_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="does not exist"):
         tg.graft(tmp_path / "f.pt2", onto="jax")
     assert inspect_file(str(tmp_path / "f.onnx")) == 2
+    for name, kind in (("f.pt2", "torch.export"), ("f.stablehlo", "jax.export")):
+        (tmp_path / name).write_bytes(b"no program")
+        with pytest.raises(ValueError, match=f"is not a file of {kind}"):
+            tg.graft(tmp_path / name, onto="numpy")
     (tmp_path / "f.txt").write_text("")
     assert inspect_file(str(tmp_path / "f.txt")) == 2
 

@@ -21,9 +21,9 @@ from tensorgraft.codegen.styles.choosing import style_of
 from tensorgraft.codegen.targets import target
 from tensorgraft.codegen.verification.runners.common import program_of
 from tensorgraft.exporting.sizes import OpenSizes
-from tensorgraft.exporting.structure import plain
+from tensorgraft.exporting.structure import ArrayPosition, filled, plain
 from tensorgraft.exporting.subject import Subject
-from tensorgraft.hub.recorded.block import mapped
+from tensorgraft.hub.recorded.block import leaves, mapped
 from tensorgraft.transforms.graft import graft
 
 Arrays = Sequence[Any]
@@ -51,12 +51,13 @@ def conversions(subject: Subject, framework: str | None, sizes: OpenSizes) -> It
         "tg.source": _written,
         "tg.graft": _grafted,
         "tg.source, tg.graft": _through_jax,
+        "make_fx": _of_operators,
         "trace": lambda subject, framework, sizes: Converted("trace", subject),
     }
     if framework is None:  # the format is written from the recorded program
         order = ["trace"]
     elif subject.framework == framework:
-        order = ["native", "tg.source"]
+        order = ["native", *(["make_fx"] if framework == "torch" else []), "tg.source"]
     elif subject.framework == "jax":
         order = ["tg.graft", "tg.source"]
     else:
@@ -83,6 +84,41 @@ def _native(subject: Subject, framework: str, sizes: OpenSizes) -> Converted:
         converted.variables = dict(held_by(subject.program).variables)
         converted.holder = subject.program
     return converted
+
+
+def _of_operators(subject: Subject, framework: str, sizes: OpenSizes) -> Converted:
+    """Trace a program of PyTorch into a graph of ATen operators first: derivatives inside of it become operators, too,
+    which `torch.export` alone does not trace."""
+    import torch
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    if subject.writes(subject.evaluate(subject.arrays).buffers):
+        raise NotImplementedError(f"{subject.name} writes its buffers")
+    names = [name for name, _ in subject.program.named_parameters()]
+    parameters = [p.detach() for p in subject.program.parameters()]
+    structure: list[Any] = []
+
+    def flat(parameters: list[Any], arrays: list[Any]) -> list[Any]:
+        values = dict(zip(names, parameters, strict=True))
+        args, kwargs = subject.rebuild(list(arrays))
+        with torch.enable_grad():
+            out = plain(torch.func.functional_call(subject.program, values, args, kwargs), is_array)
+        leaves_of_out = [*leaves(out)]
+        positions = iter(range(len(leaves_of_out)))
+        structure[:] = [mapped(lambda x: ArrayPosition(next(positions)), out)]
+        return [x.detach() for x in leaves_of_out]
+
+    graph = make_fx(flat, tracing_mode="symbolic" if sizes.open() else "real")(parameters, sizes.tracing_arrays())
+    module = torch.nn.Module()
+    module.graph = graph
+    attributes = [name.replace(".", "_") for name in names]
+    for name, p in zip(attributes, parameters, strict=True):
+        module.register_parameter(name, torch.nn.Parameter(p, requires_grad=False))
+
+    def call(arrays: Arrays) -> Any:
+        return filled(structure[0], graph([getattr(module, name) for name in attributes], list(arrays)))
+
+    return Converted("make_fx", call, holder=module)
 
 
 # ---- through its source ----------------------------------------------------------------------------------------------

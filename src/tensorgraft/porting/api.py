@@ -13,6 +13,7 @@ import numpy as np
 
 from tensorgraft.codegen.program import error_line
 from tensorgraft.porting.comparison import ProgramAtSizes, common, compared, compared_gradients, gradients, outputs
+from tensorgraft.porting.computed import of_parameters
 from tensorgraft.porting.graph import ProgramGraph
 from tensorgraft.porting.mapping import Entry, Mapping
 from tensorgraft.porting.matching import UNKNOWN, Matcher
@@ -77,14 +78,14 @@ def port(
         ValueError: for hints whose names do not exist, and programs without parameters.
         NotImplementedError: for loops whose length depends on values.
     """
-    of_source = _traced(source, example)
-    of_target = _traced(target, tuple(example if target_example is None else target_example))
+    of_source = _traced(source, example, folds=True)
+    of_target = _traced(target, tuple(example if target_example is None else target_example), folds=True)
     for name, graph in ((of_source.trace.name, of_source.graph), (of_target.trace.name, of_target.graph)):
         if not graph.parameters:
             raise ValueError(f"{name} has no parameters: tg.diff compares programs without looking for them")
     hints = dict(hints or {})
-    for kind, names, graph in (("target", hints.keys(), of_target.graph), ("source", hints.values(), of_source.graph)):
-        if strange := sorted(set(names) - graph.parameters.keys()):
+    for kind, names, traced in (("target", hints.keys(), of_target), ("source", hints.values(), of_source)):
+        if strange := sorted(set(names) - set(traced.names)):
             raise ValueError(f"hints name {', '.join(strange)}, which the {kind} has not")
     weights = random_weights(of_source, seed)
     matcher = Matcher(of_source.graph, of_target.graph, weights, hints)
@@ -94,7 +95,8 @@ def port(
     _compare(report, mapping, of_source, of_target, weights)
     report.settle()
     _require_proof(report, mapping, matcher)
-    known = {n: w for n, w in of_source.weights.items() if n in of_source.graph.parameters}
+    mapping = of_parameters(mapping, of_source, of_target)
+    known = {n: of_source.weights[n] for n in of_source.names}
     now = {e.target: e.expression(known.__getitem__) for e in mapping if e.expression is not None}
     return Port(mapping, report, now)
 
@@ -118,12 +120,12 @@ def diff(a: Any, b: Any, *example: Any, target_example: Sequence[Any] | None = N
     return report
 
 
-def _traced(program: Any, example: tuple[Any, ...]) -> ProgramAtSizes:
+def _traced(program: Any, example: tuple[Any, ...], folds: bool = False) -> ProgramAtSizes:
     takes_weights = isinstance(program, tuple) and len(program) == 2 and callable(program[0])
     if takes_weights:
         program, example = program[0], (program[1], *example)
     args = tuple(_array_for(program, x) for x in example)
-    return ProgramAtSizes(source_program(program, (args, {})), args, takes_weights)
+    return ProgramAtSizes(source_program(program, (args, {})), args, takes_weights, folds)
 
 
 def _array_for(program: Any, x: Any) -> Any:
@@ -142,13 +144,13 @@ def random_weights(traced: ProgramAtSizes, seed: int) -> dict[str, np.ndarray]:
     program's are (variances, scales), since it may take their roots."""
     rng = np.random.default_rng(seed)
     out = {}
-    for name in traced.graph.parameters:
+    for name in traced.names:
         w = traced.weights[name].astype(np.float64)
         if w.size and np.min(w) >= 0 and np.max(w) > 0:
             out[name] = rng.uniform(0.5, 1.5, w.shape) * np.mean(w)
         else:
             out[name] = rng.standard_normal(w.shape) * (np.std(w) or 0.1)
-    return out
+    return traced.with_computed(out)
 
 
 def _mapping(matcher: Matcher, of_source: ProgramAtSizes, of_target: ProgramAtSizes) -> Mapping:
@@ -174,9 +176,7 @@ def _mapping(matcher: Matcher, of_source: ProgramAtSizes, of_target: ProgramAtSi
         entries[name] = Entry(name, node.shape, expression, note)
     used = {s for e in entries.values() for s in e.sources}
     unused = [n for n in of_source.graph.parameters if n not in used]
-    ignored = [
-        n for n in {**of_source.trace.buffers, **of_source.trace.constants} if n not in of_source.graph.parameters
-    ]
+    ignored = [n for n in {**of_source.trace.buffers, **of_source.trace.constants} if n not in of_source.names]
     names = matcher.source.name, matcher.target.name
     return Mapping(entries, unused, ignored, of_source.aliases, of_target.aliases, *names, idle)
 

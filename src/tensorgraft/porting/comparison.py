@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +10,8 @@ import numpy as np
 from tensorgraft.codegen.program import SourceProgram, by_path
 from tensorgraft.codegen.trace import SourceTrace, Var, variables
 from tensorgraft.hub.recorded.block import mapped
-from tensorgraft.porting.expressions import Concatenation, Expression, Negative, View, views
+from tensorgraft.porting.computed import Computations, fold
+from tensorgraft.porting.expressions import Concatenation, Expression, Negative, Sum, View
 from tensorgraft.porting.graph import ProgramGraph
 from tensorgraft.porting.nodes import ValueNode, evaluate, numpy_backend
 from tensorgraft.porting.report import Comparison
@@ -24,9 +23,14 @@ FORWARD, GRADIENT = 1e-5, 1e-4  # of the largest value, as for generated source
 class ProgramAtSizes:
     """A program with an example of its arguments, and graphs of it at several sizes."""
 
-    def __init__(self, program: SourceProgram, args: tuple[Any, ...], takes_weights: bool = False) -> None:
-        """`takes_weights`: the first argument is a pytree of the weights."""
-        self.program, self._takes_weights = program, takes_weights
+    def __init__(
+        self, program: SourceProgram, args: tuple[Any, ...], takes_weights: bool = False, folds: bool = False
+    ) -> None:
+        """`takes_weights`: the first argument is a pytree of the weights. `folds`: weights that the program computes of
+        its parameters are parameters of the graph."""
+        self.program, self._takes_weights, self._folds = program, takes_weights, folds
+        self.names: list[str] = []  # of the program's parameters
+        self.computed: Computations = {}  # those of the graph that the program computes
         self._arrays, self._rebuild = program.flatten(args, {})
         self.trace = program.trace(args, {})
         self.graph = self._graph(self.trace, self._arrays)
@@ -42,7 +46,15 @@ class ProgramAtSizes:
             trace.parameters = {named[id(var)]: var for var in leaves}
             trace.weights = {named[id(var)]: x for var, x in zip(leaves, values, strict=False)}
             values = values[len(leaves) :]
-        return ProgramGraph(trace, values)
+        graph = ProgramGraph(trace, values)
+        self.names = list(graph.parameters)
+        if self._folds:
+            self.computed = fold(graph)
+        return graph
+
+    def with_computed(self, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Weights by name, and those that the program computes of them."""
+        return {**weights, **{name: e(weights.__getitem__) for name, e in self.computed.items()}}
 
     def with_batch(self, more: int) -> tuple[ProgramGraph, int] | None:
         """The program with a batch of so many more, and its size; None for a program without a batch."""
@@ -129,24 +141,34 @@ def compared_gradients(
     of_source: Mapping[str, np.ndarray],
     of_target: Mapping[str, np.ndarray],
 ) -> Comparison:
-    """Gradients of target parameters that are moved elements of source parameters, of which no other is one."""
-    taken: Counter[str] = Counter()
-    for e in expressions.values():
-        for view in views(e):
-            taken[view.source] += math.prod(view.shape)
-    tied = {name for name, g in of_source.items() if taken[name] > g.size}
+    """Gradients of the source's parameters: those of the target, through the steps of the mapping, which are linear."""
+    through: dict[str, np.ndarray] = {}
+    for name, e in expressions.items():
+        if e is not None:
+            _add_gradient(e, of_target[name], through)
     scale = max((float(np.max(np.abs(g), initial=0.0)) for g in of_source.values()), default=0.0) or 1.0
     largest, detail = 0.0, ""
-    for name, e in expressions.items():
-        if e is None or not _moves(e) or tied.intersection(e.sources()):
-            continue
-        d = float(np.max(np.abs(e(of_source.__getitem__) - of_target[name]), initial=0.0)) / scale
+    for name, g in through.items():
+        d = float(np.max(np.abs(g - of_source[name]), initial=0.0)) / scale
         if d > largest:
             largest, detail = d, name
     return Comparison("gradients", "as the example", largest, GRADIENT, detail)
 
 
-def _moves(e: Expression | None) -> bool:
-    if isinstance(e, Concatenation):
-        return all(map(_moves, e.parts))
-    return _moves(e.term) if isinstance(e, Negative) else isinstance(e, View) and not e.repeats
+def _add_gradient(e: Expression, g: np.ndarray, out: dict[str, np.ndarray]) -> None:
+    """Add the gradient of an expression to those of the arrays that it is made of."""
+    if isinstance(e, View):
+        total = out.setdefault(e.source, np.zeros(e.source_shape))
+        positions = e(lambda _: np.arange(total.size).reshape(total.shape))
+        np.add.at(total.reshape(-1), positions.ravel(), g.ravel())
+    elif isinstance(e, Concatenation):
+        sizes = [p.shape[e.axis] for p in e.parts]
+        joined = list(e.parts[0].shape)
+        joined[e.axis] = sum(sizes)
+        for p, part in zip(e.parts, np.split(g.reshape(joined), np.cumsum(sizes)[:-1], e.axis), strict=True):
+            _add_gradient(p, part, out)
+    elif isinstance(e, Negative):
+        _add_gradient(e.term, -g, out)
+    elif isinstance(e, Sum):
+        for t in e.terms:
+            _add_gradient(t, g, out)

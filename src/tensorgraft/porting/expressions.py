@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,13 @@ class View:
 
     def sources(self) -> Iterator[str]:
         yield self.source
+
+    @property
+    def is_whole(self) -> bool:
+        """It is the array as it is."""
+        axes = tuple(range(len(self.split)))
+        whole = tuple((0, n, 1) for n in self.split)
+        return self.split == self.source_shape == self.shape and self.index == whole and self.order == axes
 
     def json(self) -> dict[str, Any]:
         fields = ("source", "source_shape", "split", "index", "order", "repeats", "shape")
@@ -181,7 +188,115 @@ class Constant:
         return {"op": "number", "value": self.value, "shape": self.shape}
 
 
-Expression = View | Concatenation | Sum | Negative | Constant
+@dataclass(frozen=True)
+class ArrayOperation:
+    """An operation on arrays and numbers, computed in float64."""
+
+    name: str  # as the hub calls it
+    operands: tuple[Expression | float, ...]
+    settings: tuple[Any, ...]  # axes, shapes
+    shape: Ints
+
+    @property
+    def terms(self) -> tuple[Expression, ...]:
+        return tuple(x for x in self.operands if not isinstance(x, float))
+
+    def __call__(self, arrays: Callable[[str], np.ndarray]) -> np.ndarray:
+        values = [x if isinstance(x, float) else np.asarray(x(arrays)) for x in self.operands]
+        dtype = np.result_type(*(x.dtype for x in values if not isinstance(x, float)))
+        wide = [x if isinstance(x, float) else x.astype(np.float64) for x in values]
+        return np.asarray(_COMPUTED[self.name][1](*wide, *self.settings)).astype(dtype)
+
+    def code(self, name: Callable[[str], str]) -> str:
+        text, _ = _COMPUTED[self.name]
+        operands = [repr(x) if isinstance(x, float) else x.code(name) for x in self.operands]
+        if not text.startswith("np."):
+            operands = [f"({t})" if _is_infix(x) else t for t, x in zip(operands, self.operands, strict=True)]
+        return text.format(*operands, *map(repr, self.settings))
+
+    def sources(self) -> Iterator[str]:
+        for t in self.terms:
+            yield from t.sources()
+
+    def json(self) -> dict[str, Any]:
+        operands = [x if isinstance(x, float) else x.json() for x in self.operands]
+        return {
+            "op": "computed",
+            "name": self.name,
+            "operands": operands,
+            "settings": self.settings,
+            "shape": self.shape,
+        }
+
+
+_COMPUTED: dict[str, tuple[str, Callable[..., Any]]] = {  # as text, and as a function of operands and settings
+    "add": ("{0} + {1}", np.add),
+    "subtract": ("{0} - {1}", np.subtract),
+    "multiply": ("{0} * {1}", np.multiply),
+    "divide": ("{0} / {1}", np.divide),
+    "pow": ("{0} ** {1}", np.power),
+    **{name: (f"np.{name}({{0}}, {{1}})", getattr(np, name)) for name in ("maximum", "minimum")},
+    **{name: (f"np.{name}({{0}})", getattr(np, name)) for name in ("square", "sqrt", "negative", "abs", "exp")},
+    "sum": ("{0}.sum({1}, keepdims={2})", lambda x, axes, keepdims: x.sum(axes, keepdims=keepdims)),
+    "mean": ("{0}.mean({1}, keepdims={2})", lambda x, axes, keepdims: x.mean(axes, keepdims=keepdims)),
+    "max": ("{0}.max({1}, keepdims={2})", lambda x, axes, keepdims: x.max(axes, keepdims=keepdims)),
+    "rsqrt": ("1 / np.sqrt({0})", lambda x: 1 / np.sqrt(x)),
+    "reciprocal": ("1 / {0}", lambda x: 1 / x),
+    "reshape": ("{0}.reshape({1})", np.reshape),
+    "permute_dims": ("{0}.transpose({1})", np.transpose),
+    "broadcast_to": ("np.broadcast_to({0}, {1})", np.broadcast_to),
+    "dot_general": ("np.tensordot({0}, {1}, {2})", np.tensordot),
+}
+COMPUTED = frozenset(_COMPUTED)
+
+
+def _is_infix(x: Expression | float) -> bool:
+    if isinstance(x, ArrayOperation):
+        return " " in _COMPUTED[x.name][0].partition("(")[0]
+    return x < 0 if isinstance(x, float) else isinstance(x, Sum | Negative)
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Elements of an array that is computed, as a view of it."""
+
+    of: Expression
+    view: View
+
+    @property
+    def shape(self) -> Ints:
+        return self.view.shape
+
+    @property
+    def terms(self) -> tuple[Expression, ...]:
+        return (self.of,)
+
+    def __call__(self, arrays: Callable[[str], np.ndarray]) -> np.ndarray:
+        return self.view(lambda _: self.of(arrays))
+
+    def code(self, name: Callable[[str], str]) -> str:
+        return self.view.code(lambda _: f"({self.of.code(name)})")
+
+    def sources(self) -> Iterator[str]:
+        return self.of.sources()
+
+    def json(self) -> dict[str, Any]:
+        return {"op": "moved", "of": self.of.json(), "view": self.view.json()}
+
+
+Expression = View | Concatenation | Sum | Negative | Constant | ArrayOperation | Moved
+
+
+def replaced(expression: Expression, computed: Mapping[str, Expression]) -> Expression:
+    """The expression with computations in the places of arrays that have these names."""
+    if isinstance(expression, View):
+        of = computed.get(expression.source)
+        return expression if of is None else of if expression.is_whole else Moved(of, expression)
+    if isinstance(expression, Concatenation):
+        return replace(expression, parts=tuple(replaced(p, computed) for p in expression.parts))
+    if isinstance(expression, Sum):
+        return Sum(tuple(replaced(t, computed) for t in expression.terms))
+    return Negative(replaced(expression.term, computed)) if isinstance(expression, Negative) else expression
 
 
 def views(expression: Expression | None) -> Iterator[View]:
@@ -202,11 +317,22 @@ def from_json(data: Mapping[str, Any]) -> Expression:
         return Concatenation(tuple(from_json(p) for p in data["parts"]), data["axis"], tuple(data["shape"]))
     if op == "sum":
         return Sum(tuple(from_json(t) for t in data["terms"]))
+    if op == "computed":
+        operands = tuple(float(x) if isinstance(x, int | float) else from_json(x) for x in data["operands"])
+        return ArrayOperation(data["name"], operands, _tuples(data["settings"]), tuple(data["shape"]))
+    if op == "moved":
+        view = from_json(data["view"])
+        assert isinstance(view, View)
+        return Moved(from_json(data["of"]), view)
     if op == "negative":
         return Negative(from_json(data["term"]))
     if op == "number":
         return Constant(data["value"], tuple(data["shape"]))
     raise ValueError(f"unknown operation {op!r} in a mapping")
+
+
+def _tuples(x: Any) -> Any:
+    return tuple(map(_tuples, x)) if isinstance(x, list | tuple) else x
 
 
 def _ints(numbers: Sequence[int]) -> str:

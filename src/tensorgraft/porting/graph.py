@@ -22,7 +22,7 @@ from tensorgraft.codegen.words import WORDS
 from tensorgraft.hub.operations import operations
 from tensorgraft.hub.recorded.block import Block, Var, leaves, mapped, variables
 from tensorgraft.porting.masks import is_mask, known_value
-from tensorgraft.porting.nodes import MOVEMENT, POINTWISE, Lazy, ValueNode, evaluate, nodes_of, widened
+from tensorgraft.porting.nodes import MOVEMENT, POINTWISE, Lazy, ValueNode, evaluate, has_rows, nodes_of, widened
 
 # What is written as the operations that it is made of: where one program has a layer, the other may have its parts.
 EXPANDED = frozenset({
@@ -64,7 +64,7 @@ class ProgramGraph:
         self._run_frame(trace.root)
         self.result = mapped(lambda x: self.node(self._operand(x)) if type(x) is Var else x, trace.result)
         self.outputs = list(dict.fromkeys(nodes_of(self.result)))
-        self._prune()
+        self.prune()
 
     # ---- construction ----------------------------------------------------------------------------------------------
 
@@ -201,7 +201,8 @@ class ProgramGraph:
         self._run(block.calls)
         return mapped(self._operand, block.result)
 
-    def _prune(self) -> None:
+    def prune(self) -> None:
+        """Leave out what no result needs, number the nodes, and note their uses."""
         used: set[ValueNode] = set(self.outputs)
         for node in reversed(self.nodes):
             if node in used:
@@ -260,16 +261,7 @@ def _row_of_product(graph: ProgramGraph, i: int, node: ValueNode) -> Lazy:
 
 def _has_rows(node: ValueNode, x: Lazy) -> bool:
     factors = [n for n in (x.scale, x.shift) if n is not None]
-    return _is_product(node) and all(np.broadcast_shapes(n.shape, node.shape) == node.shape for n in factors)
-
-
-def _is_product(node: Any) -> bool:
-    """A product of rows with a weight, or a sum of such."""
-    if type(node) is not ValueNode or node.op not in ("add", "dot_general"):
-        return False
-    if node.op == "add":
-        return all(_is_product(n) and n.shape == node.shape for n in node.args)
-    return node.args[1].static and not any(node.args[3]) and 0 not in node.args[2][0]
+    return has_rows(node) and all(np.broadcast_shapes(n.shape, node.shape) == node.shape for n in factors)
 
 
 def _wide(graph: ProgramGraph, x: ValueNode, like: ValueNode) -> ValueNode:

@@ -26,6 +26,7 @@ from tensorgraft.porting.values import ValueClass, fingerprint, orders, relative
 
 MOST_TRIALS = 96  # changes of decisions for one value
 MOST_IN_ALL = 600
+MOST_IN_VAIN = 2  # searches in a row that end without a value that corresponds: from then on each has half the changes
 MOST_CHANGED = 6  # decisions that are changed for it: the latest with another choice
 
 
@@ -82,6 +83,7 @@ class Matcher(State):
         self._forced: dict[ValueNode, tuple[np.ndarray, ValueClass | None, np.ndarray | None]] = {}
         self._decided: set[ValueNode] = set()
         self.trials = 0  # decisions that were changed
+        self.vain = 0  # searches in a row that no change has ended
         self.rounding: dict[ValueNode, float] = {}  # of values that were taken from the source, as they are equal
         self._search: Search | None = None
         self._given_up: set[ValueNode] = set()  # values for which no choice helps
@@ -115,7 +117,7 @@ class Matcher(State):
                 blocked = node
             if blocked is None:
                 if self._search is not None and node.number >= self._search.site.number:
-                    self._search = None
+                    self._search, self.vain = None, 0
                 at += 1
                 continue
             again = self._changed_decision(blocked, node)
@@ -279,11 +281,11 @@ class Matcher(State):
         search = self._search
         if len(self.class_of) > search.most:
             search.most, search.choices = len(self.class_of), {d.node: d.index for d in self.decisions}
-        before = self._ancestors(blocked)
+        before, most = self._ancestors(blocked), MOST_TRIALS >> max(self.vain - MOST_IN_VAIN, 0)
         for k in range(len(self.decisions) - 1, -1, -1):
             decision = self.decisions[k]
             if (
-                max(search.trials - MOST_TRIALS, self.trials - MOST_IN_ALL) >= 0
+                max(search.trials - most, self.trials - MOST_IN_ALL) >= 0
                 or decision.node not in before & search.changeable
             ):
                 continue
@@ -318,6 +320,7 @@ class Matcher(State):
     def _restored(self, search: Search) -> ValueNode | None:
         """Go back to the choices with the most equal values, for good; None if that is where it is."""
         self._search = None
+        self.vain += 1
         self._given_up.add(search.blocked)
         self._fixed.update(search.choices)
         for k, decision in enumerate(self.decisions):

@@ -72,6 +72,15 @@ def nodes_of(tree: Any) -> Iterator[ValueNode]:
     return (x for x in leaves(tree) if type(x) is ValueNode)
 
 
+def has_rows(node: Any) -> bool:
+    """A product of rows with a weight, or a sum of such."""
+    if type(node) is not ValueNode or node.op not in ("add", "dot_general"):
+        return False
+    if node.op == "add":
+        return all(has_rows(n) and n.shape == node.shape for n in node.args)
+    return node.args[1].static and not any(node.args[3]) and 0 not in node.args[2][0]
+
+
 def number_of(x: Any) -> float | None:
     """The number that an operand is: Python's, or a constant of one element; None for others."""
     if type(x) is ValueNode and x.value is not None and not x.dynamic and x.size == 1:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tensorgraft.porting.matching import Divergence, Matcher
 
 MOST_TRIALS = 400
+MOST_UNEXPLAINED = 6  # differences in a row without a proved reason, after which none is searched
 
 
 @dataclass
@@ -92,6 +93,7 @@ class Explainer:
     def __init__(self, matcher: Matcher) -> None:
         self.matcher, self.known = matcher, StaticArrays(matcher)
         self.lines = Lines(matcher)
+        self.unexplained = 0  # differences in a row without a proved reason
 
     def __call__(self, divergence: Divergence) -> list[Explained]:
         target, source = divergence.target, divergence.source
@@ -100,8 +102,12 @@ class Explainer:
             return [Explained(Difference("", self.lines(target), "", text, float("nan")))]
         whole = RegionPair(self.known, target, source)
         distance = whole.distance()
-        if np.isnan(distance) or whole.target == []:
-            return [self._without_proof([whole], distance)]
+        if np.isnan(distance) or whole.target == [] or self.unexplained >= MOST_UNEXPLAINED:
+            likely = self._without_proof([whole], distance)
+            if self.unexplained >= MOST_UNEXPLAINED:
+                text = f"{likely.difference.text}; not searched, as {self.unexplained} before it have no proved reason"
+                likely.difference = replace(likely.difference, text=text)
+            return [likely]
         parts = whole.smallest()
         if len(parts) > 1 and (found := self._proved(whole, distance)) is not None:
             divergence.explained = found.proves
@@ -113,6 +119,7 @@ class Explainer:
                 explained = self._proved(whole, distance)
             out.append(explained or self._without_proof([part, whole], distance))
         divergence.explained = all(e.proves for e in out)
+        self.unexplained = self.unexplained + 1 if any("not proved" in e.difference.text for e in out) else 0
         return out
 
     def _proved(self, region: RegionPair, distance: float) -> Explained | None:

@@ -231,6 +231,8 @@ class Resizer:
             return Constant(
                 e.value, tuple(self.sizes(n) if m is None else m for n, m in zip(e.shape, shape, strict=True))
             )
+        if not isinstance(e, Concatenation):
+            raise Unresolved("a weight that is computed is known for the size that was ported alone")
         return self._concatenation(e, rename, shape)
 
     def _view(self, v: View, rename: Callable[[str], str], shape: Partial) -> View:

@@ -13,7 +13,10 @@ def _torch_program(path: str) -> Any:
     required("torch", by=f"the program in {path}")
     import torch
 
-    return torch.export.load(path).module()
+    try:
+        return torch.export.load(path).module()
+    except Exception as error:  # of any kind, where the file is broken
+        raise ValueError(f"{path} is not a file of torch.export: {error}") from error
 
 
 def exported_function(path: str) -> Any:
@@ -22,7 +25,11 @@ def exported_function(path: str) -> Any:
     from jax import export
 
     with open(path, "rb") as file:
-        return export.deserialize(bytearray(file.read()))
+        data = bytearray(file.read())
+    try:
+        return export.deserialize(data)
+    except Exception as error:  # of any kind, where the file is broken
+        raise ValueError(f"{path} is not a file of jax.export: {type(error).__name__}: {error}") from error
 
 
 def _jax_program(path: str) -> Any:
@@ -42,8 +49,8 @@ def is_program_file(program: Any) -> bool:
 def program_of_file(program: Any) -> Any:
     """Return the program in a file: a `torch.nn.Module`, or a function of JAX. Other programs are returned as they are.
 
-    Raises FileNotFoundError, ModuleNotFoundError if the framework is not installed, and UnsupportedStableHLOError for
-    an operation of StableHLO without a rule.
+    Raises FileNotFoundError, ValueError for a broken file, ModuleNotFoundError if the framework is not installed, and
+    UnsupportedStableHLOError for an operation of StableHLO without a rule.
     """
     if not is_program_file(program):
         return program

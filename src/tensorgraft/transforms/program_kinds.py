@@ -52,7 +52,7 @@ def _graft_file(program: Any, onto: str) -> Any:
     return kind.graft(found, onto)
 
 
-def _is_saved_model(program: Any) -> bool:
+def is_saved_model(program: Any) -> bool:
     """Return True if a SavedModel's folder, or the file of a frozen graph."""
     if not isinstance(program, str | os.PathLike):
         return False
@@ -126,7 +126,7 @@ PROGRAM_KINDS = (
     ProgramKind(_is_torch_module, _graft_torch_module),
     ProgramKind(is_onnx_model, _graft_onnx),
     ProgramKind(is_program_file, _graft_file),
-    ProgramKind(_is_saved_model, _graft_tensorflow),
+    ProgramKind(is_saved_model, _graft_tensorflow),
     ProgramKind(_is_tensorflow_program, _graft_tensorflow),
     ProgramKind(lambda program: callable(program) and not isinstance(program, type), _graft_jax_function),
     ProgramKind(lambda program: isinstance(program, str | os.PathLike), _refuse_path),

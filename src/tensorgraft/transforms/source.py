@@ -12,7 +12,7 @@ from tensorgraft.codegen.styles.choosing import style_of
 from tensorgraft.codegen.targets import target as target_of
 from tensorgraft.importing import required
 from tensorgraft.transforms.program_files import program_of_file
-from tensorgraft.transforms.program_kinds import is_onnx_model
+from tensorgraft.transforms.program_kinds import is_onnx_model, is_saved_model
 
 
 def source(
@@ -30,7 +30,8 @@ def source(
     Args:
         program: a `torch.nn.Module` (in its current mode, training or evaluation); a function of JAX, a model of
             Equinox, Flax (linen or nnx) or Haiku's `apply`; a function of TensorFlow, a `tf.Module`, a layer or model
-            of Keras; a function of arrays that have `__array_namespace__`; an ONNX model, or the path of its file.
+            of Keras; a function of arrays that have `__array_namespace__`; an ONNX model, or the path of its file; the
+            folder of a SavedModel.
         *args, **kwargs: example arguments of a call.
         onto: "jax", "torch", "tensorflow", "numpy" or "array_api".
         style: how parameters are stored; None is the first of: "functions" of a nested dictionary, "equinox" and "flax"
@@ -70,6 +71,11 @@ def source_program(program: Any, examples: Any) -> SourceProgram:
         from tensorgraft.frontends.onnx import source_of_onnx
 
         return source_of_onnx(program)
+    if is_saved_model(program):
+        from tensorgraft.frontends.tensorflow.codegen.program import GraphFunctionProgram
+        from tensorgraft.frontends.tensorflow.saved import saved_function
+
+        return GraphFunctionProgram(*saved_function(program))
     framework = framework_of(program, examples)
     if framework == "tensorflow":
         from tensorgraft.frontends.tensorflow.codegen.program import GraphFunctionProgram

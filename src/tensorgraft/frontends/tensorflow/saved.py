@@ -175,6 +175,25 @@ class GraftedSignatures(Mapping[str, Any]):
         )
 
 
+def saved_function(path: str | os.PathLike[str]) -> tuple[Any, Any]:
+    """Return (the function of a SavedModel, the object that keeps its variables alive). The function is the model's call,
+    the `serve` of a model that Keras exported, or the only signature.
+
+    Raises TypeError for models without such a function, and FileNotFoundError for other folders.
+    """
+    if not os.path.exists(os.path.join(path, "saved_model.pb")):
+        raise FileNotFoundError(f"{os.fspath(path)!r} is no folder of a SavedModel: it has no saved_model.pb")
+    loaded = tf.saved_model.load(os.fspath(path))
+    if callable(loaded):
+        return loaded, loaded
+    if callable(getattr(loaded, "serve", None)):
+        return loaded.serve, loaded
+    if len(loaded.signatures) != 1:
+        names = ", ".join(loaded.signatures) or "none"
+        raise TypeError(f"{os.fspath(path)} has no function that can be called, nor one signature alone ({names})")
+    return next(iter(loaded.signatures.values())), loaded
+
+
 def dotted_names(variables: Mapping[str, Any]) -> dict[str, Any]:
     """Return variables by names with dots. No name is a prefix of another one (`w` and `w/Adam`), and the common prefix
     of all (the name of a Keras model) is removed."""

@@ -31,8 +31,9 @@ class GraphFunctionProgram:
 
     framework = "tensorflow"
 
-    def __init__(self, fn: Any) -> None:
-        self.fn = fn
+    def __init__(self, fn: Any, owner: Any = None) -> None:
+        """`owner`: what keeps variables alive that the function reads."""
+        self.fn, self.owner = fn, owner
         self.is_model = is_model(fn)
         self.buffers: set[str] = set()  # names of the buffers of the last trace
         python = getattr(fn, "python_function", fn)
