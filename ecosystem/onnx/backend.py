@@ -31,7 +31,7 @@ class Prepared(BackendRep):
     def host(self, x: Any, dtype: Any) -> Any:
         if isinstance(x, list):
             return [self.host(v, None) for v in x]
-        if x is None or isinstance(x, np.ndarray):
+        if x is None or isinstance(x, np.ndarray | dict):
             return x
         values = self.xp.to_numpy(x)
         return values if dtype is None or dtype in (values.dtype, STRING) else values.astype(dtype)

@@ -15,7 +15,6 @@ REASONS = {
     r"test_dft_inverse(_opset19)?@torch": "zeros that differ by 2e-7, beyond the absolute tolerance of 1e-7",
     r"test_dft(_axis|_rfft)?(_opset19)?@tensorflow": "zeros that differ by 2e-6, beyond the absolute tolerance of 1e-7",
     r"test_cast_e8m0_FLOAT(16)?_to_FLOAT8E8M0@tensorflow": "TensorFlow flushes 2^-127, which is subnormal, to zero",
-    r"test_cast(like)?_.*FLOAT8E(4M3|5M2)FNUZ.*@tensorflow": "TensorFlow has no casts of these types",
 }
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from tests.hostile import mutations
 from tests.hostile.mutations import Mutation
+from tests.hostile.onnx_models import load_onnx, make_onnx, of_onnx
 
 DEVICE = "graft:1"  # NumPy: nothing compiles, and JAX is not imported
 SHOWN = 1 << 20  # elements of a result that are compared; more are strides of 0
@@ -448,7 +449,11 @@ def formats() -> dict[str, Format]:
     def pickles(name: str) -> Mutation:
         return mutations.of_pickle
 
+    def model(name: str) -> Mutation:
+        return of_onnx if name.endswith(".onnx") else mutations.of_bytes
+
     own = (ValueError, FileNotFoundError)
+    of_models = (*own, NotImplementedError)
 
     def shards(name: str) -> Mutation | None:
         return mutations.of_archives(mutations.of_zip(pickled)) if name.endswith(".distcp") else None
@@ -476,6 +481,7 @@ def formats() -> dict[str, Format]:
         Format("shards of a checkpoint", "PyTorch", make_shards, load_shards, shards, any_error, share=0.4),
         Format("entry of the compile cache", "tensorgraft", make_entry, load_entry, entry, gone, True, 4.5, True),
         Format("compile cache of a start", "tensorgraft", make_kept, run_kept, entry, (), share=0.1, checked=True),
+        Format("ONNX model", "onnx", make_onnx, load_onnx, model, of_models, share=10),
         Format("SavedModel", "TensorFlow", make_saved, load_saved, proto, any_error, share=0.15),
         Format("frozen graph", "TensorFlow", make_frozen, load_frozen, proto, any_error, share=0.15),
     )

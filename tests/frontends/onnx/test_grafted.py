@@ -299,3 +299,61 @@ def test_results_have_memory_of_their_own() -> None:
     module = tg.graft(returned, onto="torch")
     module(torch.tensor(True)).detach().zero_()
     assert module.w.tolist() == [1, 1]
+
+
+def _calling(name: str, calls: str, times: int = 1) -> Any:
+    """Return a function that calls another one, `times` after each other."""
+    nodes = [helper.make_node(calls, [f"t{i}"], [f"t{i + 1}"], domain="acme") for i in range(times)]
+    versions = [helper.make_opsetid("", 20), helper.make_opsetid("acme", 1)]
+    return helper.make_function("acme", name, ["t0"], [f"t{times}"], nodes, versions)
+
+
+def test_functions_that_never_end_are_refused() -> None:
+    def net(*functions: Any) -> Any:
+        node = helper.make_node(functions[0].name, ["x"], ["y"], domain="acme")
+        types = {"x": (FLOAT, [2])}, {"y": (FLOAT, [2])}
+        return model([node], *types, functions=list(functions), domains={"acme": 1})
+
+    with pytest.raises(InvalidModelError, match=r"'A' calls itself, by acme\.A"):
+        tg.graft(net(_calling("A", "A")), onto="numpy")
+    with pytest.raises(InvalidModelError, match=r"'A' calls itself, by acme\.A .*in B"):
+        tg.graft(net(_calling("A", "B"), _calling("B", "A")), onto="numpy")
+    double = [_calling(f"F{i}", f"F{i - 1}", 2) for i in range(40, 0, -1)]
+    double.append(_calling("F0", "Neg", 0))
+    double[-1].node.append(helper.make_node("Neg", ["t0"], ["y"]))
+    double[-1].output[0] = "y"
+    with pytest.raises(InvalidModelError, match="more than 262144 nodes"):
+        tg.graft(net(*double), onto="numpy")
+    np.testing.assert_array_equal(called(net(*double[-4:]), "numpy", np.ones(2, np.float32)), [1, 1])
+    long = [_calling(f"F{i}", f"F{i - 1}") for i in range(100, 0, -1)]
+    with pytest.raises(InvalidModelError, match="nested more than 64 deep"):
+        tg.graft(net(*long, double[-1]), onto="numpy")
+
+
+def test_parts_that_contradict_each_other_are_refused() -> None:
+    net = flattened()
+    net.graph.node[1].attribute[0].CopyFrom(helper.make_attribute("value_ints", "text"))
+    with pytest.raises(InvalidModelError, match="'value_ints', which is no INTS"):
+        tg.graft(net, onto="numpy")
+    net = perceptron()
+    net.opset_import[0].version = 0
+    with pytest.raises(InvalidModelError, match="version 0"):
+        tg.graft(net, onto="numpy")
+    net = perceptron()
+    net.graph.input[0].type.tensor_type.elem_type = 255
+    with pytest.raises(InvalidModelError, match="no element type 255"):
+        tg.graft(net, onto="numpy")
+    net = perceptron()
+    values = onnx.numpy_helper.from_array(np.ones(1, np.float32), "s")
+    places = onnx.numpy_helper.from_array(np.array([-1]))
+    net.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [3]))
+    with pytest.raises(InvalidModelError, match="outside of its shape"):
+        tg.graft(net, onto="numpy")
+
+
+def test_extents_that_are_no_names_may_be_any() -> None:
+    types = {"x": (FLOAT, ["?", "?"])}, {"y": (FLOAT, None)}
+    net = model([helper.make_node("Neg", ["x"], ["y"])], *types)
+    assert called(net, "numpy", numbers(2, 3)).shape == (2, 3)
+    net.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
+    assert called(net, "numpy", numbers(2, 3)).shape == (2, 3)

@@ -77,7 +77,24 @@ def axes_of(x: Array, axis: int | tuple[int, ...] | None) -> tuple[int, ...]:
 
 def cast(x: Array, dtype: np.dtype) -> Array:
     """Convert by TensorFlow's own rules. `elementwise.astype` converts by those of the hub."""
-    return x if dtype_of(x) == dtype else raw.Cast(x=x, DstT=TF[dtype])
+    source = dtype_of(x)
+    if source == dtype:
+        return x
+    return _cast_on_host(x, dtype) if {source, dtype} & HOST_CASTS else raw.Cast(x=x, DstT=TF[dtype])
+
+
+HOST_CASTS = {dtypes.float8_e4m3fnuz, dtypes.float8_e5m2fnuz}  # TensorFlow has neither casts nor bits of them
+
+
+def _cast_on_host(x: Array, dtype: np.dtype) -> Array:
+    """Convert an array that is there. Raises NotImplementedError in a graph."""
+    source = dtype_of(x)
+    if is_symbolic(x):
+        raise NotImplementedError(
+            f"TensorFlow converts no {source} to {dtype} in graphs: call the function without tf.function, or keep"
+            " these numbers in float32"
+        )
+    return tf.constant(x.numpy().astype(dtype))  # without a gradient, as TensorFlow's casts to float8
 
 
 def in_float32(fn: Fn) -> Fn:

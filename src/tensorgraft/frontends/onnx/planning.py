@@ -16,8 +16,8 @@ from tensorgraft.compiled.steps import RuleStep, StepsPlan
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.onnx import rules  # noqa: F401  (they register themselves)
 from tensorgraft.frontends.onnx.element_types import CARRIERS, Carried
-from tensorgraft.frontends.onnx.graph import OnnxFunction, OnnxGraph, OnnxNode
-from tensorgraft.frontends.onnx.reading import attribute_value, function_of
+from tensorgraft.frontends.onnx.graph import OnnxFunction, OnnxGraph, OnnxNode, ValueType
+from tensorgraft.frontends.onnx.reading import InvalidModelError, attribute_value, function_of
 from tensorgraft.frontends.onnx.rule import CONTEXT, RULES, OperatorRule
 from tensorgraft.frontends.onnx.values import GraphBody, is_known, lifted, to_host
 from tensorgraft.hub import registry
@@ -101,12 +101,13 @@ class OnnxPlanner:
         if function is not None:
             self.inline(function, node, slots, {})
             return
+        opset = self.opsets.get(node.domain, 1)
+        schema = schema_of(node, opset)
+        _check_attributes(node, schema)
         if node.op == "Constant" and not node.domain:
             slots[node.outputs[0]] = self.constant(constant_of(node))
             return
         row = RULES.get((node.domain, node.op))
-        opset = self.opsets.get(node.domain, 1)
-        schema = schema_of(node, opset)
         if row is None and schema is not None and schema.has_function:
             definition = _definition(schema, opset)
             self.inline(definition, node, slots, _defaults(schema))
@@ -166,6 +167,12 @@ class OnnxPlanner:
         defaults: Mapping[str, Any],
     ) -> None:
         """Plan the nodes of a function that a node calls. `defaults`: of attributes."""
+        for kind, actual, most in (
+            ("inputs", node.inputs, function.inputs),
+            ("outputs", node.outputs, function.outputs),
+        ):
+            if len(actual) > len(most):
+                raise InvalidModelError(f"{node} has {len(actual)} {kind}, its function {len(most)}")
         nothing = self.constant(None)
         given = [slots[name] if name else nothing for name in node.inputs]
         inner = {KEY: slots[KEY], **dict.fromkeys(function.inputs, nothing)}
@@ -173,12 +180,14 @@ class OnnxPlanner:
         stated = {name: x for name, x in function.defaults.items() if x is not None}
         attributes = {**defaults, **stated, **node.attributes}
         outer = self.opsets
-        self.opsets = function.opsets or outer
+        self.opsets = {**outer, **function.opsets}
         try:
             self.nodes([with_attributes(n, attributes) for n in function.nodes], inner)
         finally:
             self.opsets = outer
         for name, result in zip(node.outputs, function.outputs, strict=False):
+            if name and result not in inner:
+                raise InvalidModelError(f"{node} has the result {result!r}, which its definition does not compute")
             if name:
                 slots[name] = inner[result]
 
@@ -211,6 +220,23 @@ def schema_of(node: OnnxNode, opset: int) -> Any:
         return onnx.defs.get_schema(node.op, opset, node.domain)
     except onnx.defs.SchemaError:
         return None
+
+
+KINDS: dict[str, type] = {"FLOAT": float, "INT": int, "STRING": str, "GRAPH": OnnxGraph, "TYPE_PROTO": ValueType}
+
+
+def _check_attributes(node: OnnxNode, schema: Any) -> None:
+    """Raise InvalidModelError for an attribute of another type than the operator's definition says."""
+    for name, definition in (schema.attributes if schema is not None else {}).items():
+        value = node.attributes.get(name)
+        kind = definition.type.name
+        if value is None:
+            continue
+        is_list, one = kind.endswith("S"), KINDS.get(kind.rstrip("S"))
+        values = value if is_list and isinstance(value, tuple) else (value,)
+        fits = isinstance(value, tuple) == is_list and (one is None or all(isinstance(v, one) for v in values))
+        if not fits or (one is None and not all(isinstance(v, np.ndarray | Carried) for v in values)):
+            raise InvalidModelError(f"{node} has the attribute {name!r}, which is no {kind} of ONNX")
 
 
 def _definition(schema: Any, opset: int) -> OnnxFunction:
@@ -262,6 +288,8 @@ def _defaults(schema: Any) -> dict[str, Any]:
 
 def constant_of(node: OnnxNode) -> Any:
     """Return the value of a `Constant`."""
+    if len(node.attributes) != 1:
+        raise InvalidModelError(f"{node} has {len(node.attributes)} attributes: a constant has one, its value")
     name, value = next(iter(node.attributes.items()))
     dtypes_ = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
     if name in dtypes_:
@@ -391,7 +419,8 @@ class _ByDefinition:
         proto = FunctionProto()
         proto.ParseFromString(body)
         function = function_of(proto)
-        planner = OnnxPlanner(self._functions, {"": self._opset, **function.opsets})
+        own = onnx.defs.onnx_opset_version() if self.node.domain else self._opset
+        planner = OnnxPlanner(self._functions, {"": own, **function.opsets})
         names = [f"input_{i}" for i in range(len(types))]
         slots = {name: planner.plan.new_slot() for name in (*names, KEY)}
         planner.plan.parameters = list(slots.values())

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from tensorgraft.frontends.onnx.element_types import STRING, Carried, dtype_of, wrapped
@@ -21,7 +21,8 @@ from tensorgraft.frontends.onnx.graph import (
     ValueType,
 )
 
-MOST_NESTED = 64  # graphs in graphs
+MOST_NESTED = 64  # graphs in graphs, calls in calls
+MOST_NODES = 1 << 18  # with those of functions once for each call
 
 
 class InvalidModelError(ValueError):
@@ -49,7 +50,9 @@ def read(program: Any) -> OnnxModel:
 def model_of(model: ModelProto, path: str | None) -> OnnxModel:
     """Return a parsed model as data. Raises InvalidModelError."""
     title = path or "the model"
-    opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
+    _check_text(model, title)
+    reader = _Reader(os.path.dirname(os.path.abspath(path)) if path else None, title)
+    opsets = reader.opsets(model)
     if not model.graph.node and not model.graph.output:
         raise InvalidModelError(f"{title} has no graph: it is no ONNX model")
     newest = onnx.defs.onnx_opset_version()
@@ -58,13 +61,62 @@ def model_of(model: ModelProto, path: str | None) -> OnnxModel:
             f"{title} is written for opset {opsets['']}; onnx {onnx.__version__}, which reads it, knows operators up to"
             f" opset {newest}: install a newer onnx, or convert the model with onnx.version_converter"
         )
-    reader = _Reader(os.path.dirname(os.path.abspath(path)) if path else None, title)
-    functions = {(_domain(f.domain), f.name, f.overload): function_of(f, reader) for f in model.functions}
-    graph = reader.graph(model.graph, set())
+    try:
+        functions = {(_domain(f.domain), f.name, f.overload): function_of(f, reader) for f in model.functions}
+        graph = reader.graph(model.graph, set())
+    except TypeError as error:  # of an element type
+        raise reader.fail(str(error)) from None
+    _check_calls(graph, functions, title)
     return OnnxModel(graph, functions, opsets, path)
 
 
+FunctionKey = tuple[str, str, str]  # domain, name, overload
+
+
+def _check_calls(graph: OnnxGraph, functions: Mapping[FunctionKey, OnnxFunction], title: str) -> None:
+    """Raise InvalidModelError for functions that call themselves, and for calls in calls that make too many nodes."""
+    counts: dict[FunctionKey, int] = {}
+
+    def count(nodes: Iterable[OnnxNode], path: tuple[FunctionKey, ...]) -> int:
+        total = 0
+        for node in nodes:
+            key = (node.domain, node.op, node.overload)
+            total += 1 + sum(count(g.nodes, path) for g in node.graphs())
+            if key not in functions:
+                continue
+            if key in path:
+                raise InvalidModelError(f"{title}: the function {node.op!r} calls itself, by {node}")
+            if len(path) == MOST_NESTED:
+                raise InvalidModelError(f"{title}: calls of functions are nested more than {MOST_NESTED} deep")
+            if key not in counts:
+                counts[key] = count(functions[key].nodes, (*path, key))
+            total += counts[key]
+        if total > MOST_NODES:
+            raise InvalidModelError(f"{title}: with its functions written out it has more than {MOST_NODES} nodes")
+        return total
+
+    count(graph.nodes, ())
+
+
+def _check_text(message: Any, title: str) -> None:
+    """Raise InvalidModelError for names that are no text, which protobuf does not check."""
+    if isinstance(message, TensorProto):
+        if isinstance(message.name, bytes) or any(isinstance(e.value, bytes) for e in message.external_data):
+            raise InvalidModelError(f"{title} has a tensor whose name is no text")
+        return
+    for field, value in message.ListFields():
+        values = (value,) if isinstance(value, str | bytes | Message) else value
+        if field.message_type is not None:
+            for inner in values:
+                _check_text(inner, title)
+        elif field.type == field.TYPE_STRING and any(isinstance(v, bytes) for v in values):
+            raise InvalidModelError(f"{title}: the field {field.full_name} is no text")
+
+
 def function_of(function: FunctionProto, reader: _Reader | None = None) -> OnnxFunction:
+    """Return a function of a model, or, without its reader, the one by which ONNX defines an operator: that one may
+    lack results, which are those that a node leaves out."""
+    is_definition = reader is None
     reader = reader or _Reader(None, f"the function {function.name}")
     defaults = dict.fromkeys(function.attribute) | {
         a.name: reader.attribute(a, set()) for a in function.attribute_proto
@@ -74,8 +126,11 @@ def function_of(function: FunctionProto, reader: _Reader | None = None) -> OnnxF
         nodes.append(reader.node(n, defined, function.name))
         defined.update(n.output)
     reader.check_order(nodes, set(function.input), set())
-    opsets = {_domain(o.domain): o.version for o in function.opset_import}
-    return OnnxFunction(function.name, tuple(function.input), tuple(function.output), defaults, nodes, opsets)
+    if not is_definition and (missing := [name for name in function.output if name not in defined]):
+        raise reader.fail(f"no node computes the output {missing[0]!r} of the function {function.name!r}")
+    return OnnxFunction(
+        function.name, tuple(function.input), tuple(function.output), defaults, nodes, reader.opsets(function)
+    )
 
 
 def _domain(name: str) -> str:
@@ -96,6 +151,13 @@ class _Reader:
 
     def fail(self, message: str) -> InvalidModelError:
         return InvalidModelError(f"{self.title}: {message}")
+
+    def opsets(self, message: ModelProto | FunctionProto) -> dict[str, int]:
+        """Return the versions of the operators' domains that a model or a function states."""
+        for o in message.opset_import:
+            if not 0 < o.version < 1 << 31:
+                raise self.fail(f"it is written for version {o.version} of the domain {o.domain!r}")
+        return {_domain(o.domain): o.version for o in message.opset_import}
 
     # ---- graphs ----------------------------------------------------------------------------------------------------
 
@@ -266,12 +328,16 @@ class _Reader:
         """Return a sparse tensor as a dense one."""
         shape = tuple(tensor.dims)
         values, indices = self.tensor(tensor.values), self.tensor(tensor.indices)
-        if isinstance(values, Carried) or values.ndim != 1 or int(np.prod(shape, dtype=object)) > 1 << 31:
+        size = int(np.prod(shape, dtype=object)) if min(shape, default=0) >= 0 else -1
+        if isinstance(values, Carried) or values.ndim != 1 or not 0 <= size <= (1 << 20) + 1000 * values.size:
             raise self.fail(f"the sparse tensor {tensor.values.name!r} of shape {shape} cannot be read")
-        flat = np.zeros(int(np.prod(shape, dtype=object)), values.dtype)
-        if indices.ndim == 2:
+        flat = np.zeros(size, values.dtype)
+        is_whole = not isinstance(indices, Carried) and indices.dtype.kind in "iu"
+        is_grid = is_whole and indices.ndim == 2 and indices.shape[1] == len(shape)
+        if is_grid and np.all((indices >= 0) & (indices < shape)):
             indices = np.ravel_multi_index(tuple(indices.T), shape)
-        if indices.size and (indices.min() < 0 or indices.max() >= flat.size or indices.shape != values.shape):
+        is_within = is_whole and (not indices.size or (indices.min() >= 0 and indices.max() < flat.size))
+        if not is_within or indices.shape != values.shape:
             raise self.fail(f"the sparse tensor {tensor.values.name!r} has positions outside of its shape {shape}")
         flat[indices] = values
         return flat.reshape(shape)
@@ -307,4 +373,8 @@ def value_type(proto: TypeProto) -> ValueType:
 def _extents(shape: Any) -> Iterator[Extent]:
     for dim in shape.dim:
         field = dim.WhichOneof("value")
-        yield None if field is None else dim.dim_value if field == "dim_value" else dim.dim_param or None
+        if field == "dim_value":
+            yield dim.dim_value if dim.dim_value >= 0 else None  # some exporters write -1 for one that is not known
+        else:
+            name = dim.dim_param if field else ""
+            yield name if any(c.isalnum() for c in name) else None  # `?` is no name

@@ -10,6 +10,8 @@ from tensorgraft.frontends.onnx.rules import (  # noqa: F401
     host,
     indexing,
     learners,
+    microsoft,
+    microsoft_attention,
     normalisation,
     products,
     quantized,

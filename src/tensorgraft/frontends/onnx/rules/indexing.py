@@ -128,5 +128,5 @@ def unique(xp: Any, x: Any, *, axis: int | None = None, sorted_: int = 1) -> Any
 def array_feature_extractor(xp: Any, x: Any, y: Any) -> Any:
     at = xp.reshape(xp.astype(y, dtypes.int64), (math.prod(y.shape),))
     if isinstance(x, np.ndarray) and x.dtype == object:
-        return np.take(x, np.asarray(at), -1)
+        return np.take(x if x.ndim > 1 else x[None], np.asarray(at), -1)
     return xp.take(x if len(x.shape) > 1 else xp.expand_dims(x, 0), at, -1)

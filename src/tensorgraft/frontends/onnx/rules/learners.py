@@ -7,14 +7,17 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.onnx.rule import rule
-from tensorgraft.frontends.onnx.rules.scores import classified, labelled, transformed
+from tensorgraft.frontends.onnx.rules.scores import labelled, of_two_classes, regressed, transformed
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.value import Value, with_operators
 
 DOMAIN = "ai.onnx.ml"
 
 
 def _floats(xp: Any, x: Any) -> Any:
-    return x if xp.dtype_of(x) in dtypes.FLOATING else xp.astype(x, dtypes.float32)
+    """Return features as rows of float32."""
+    x = xp.astype(x, dtypes.float32)
+    return x if len(x.shape) > 1 else xp.expand_dims(x, 0)
 
 
 def _row(xp: Any, values: Any, like: Any) -> Any:
@@ -30,7 +33,7 @@ def linear_regressor(
     scores = xp.matmul(x, _row(xp, np.reshape(coefficients, (targets, -1)).T, x))
     if intercepts:
         scores = xp.add(scores, _row(xp, intercepts, x))
-    return transformed(xp, scores, post_transform)
+    return regressed(xp, scores, post_transform)
 
 
 @rule("LinearClassifier", domain=DOMAIN)
@@ -40,28 +43,28 @@ def linear_classifier(
 ) -> Any:  # fmt: skip
     x = _floats(xp, x)
     labels: Any = classlabels_ints or classlabels_strings
-    count = len(coefficients) // x.shape[-1]
-    rows = x if len(x.shape) > 1 else xp.expand_dims(x, 0)
-    scores = xp.matmul(rows, _row(xp, np.reshape(coefficients, (count, -1)).T, x))
+    count = len(coefficients) // x.shape[1]
+    scores = xp.matmul(x, _row(xp, np.reshape(coefficients, (count, -1)).T, x))
     if intercepts:
         scores = xp.add(scores, _row(xp, intercepts, x))
-    if count > 1:
-        return classified(xp, scores, labels, post_transform, False)
-    return classified(xp, scores, labels, post_transform, True)
+    if count == 1 and len(labels) == 2:
+        second = xp.astype(xp.greater(xp.squeeze(scores, 1), 0), dtypes.int64)
+        return [labelled(xp, second, labels), of_two_classes(xp, scores, post_transform, True)]
+    return [labelled(xp, xp.argmax(scores, 1), labels), transformed(xp, scores, post_transform)]
 
 
 @rule("Scaler", domain=DOMAIN)
 def scaler(xp: Any, x: Any, *, offset: tuple[float, ...], scale: tuple[float, ...]) -> Any:
-    x = _floats(xp, x)
+    x = xp.astype(x, dtypes.float32)
     centred = xp.subtract(x, _row(xp, offset, x))
     return xp.multiply(centred, _row(xp, scale, x))
 
 
 @rule("Normalizer", domain=DOMAIN)
 def normalizer(xp: Any, x: Any, *, norm: str = "MAX") -> Any:
-    x = _floats(xp, x)
+    x = xp.astype(x, dtypes.float32)
     if norm == "MAX":
-        size = xp.max(xp.abs(x), -1, True)
+        size = xp.max(x, -1, True)  # with its sign
     elif norm == "L1":
         size = xp.sum(xp.abs(x), -1, True)
     else:
@@ -127,8 +130,9 @@ DEFAULTS: dict[str, tuple[str, Any]] = {
 
 
 @rule("LabelEncoder", domain=DOMAIN)
-def label_encoder(xp: Any, x: Any, *, node: Any) -> Any:
-    """Replace keys by values; what is no key by the default. Numbers are searched among sorted keys."""
+def label_encoder(xp: Any, x: Any, *, node: Any, opset: int) -> Any:
+    """Replace keys by values; what is no key by the default. Numbers are searched among sorted keys. Before opset 4
+    NaN is no key."""
     attributes = node.attributes
     if "classes_strings" in attributes:  # opset 1: strings to their positions, or back
         names = np.array(attributes["classes_strings"], object)
@@ -143,8 +147,9 @@ def label_encoder(xp: Any, x: Any, *, node: Any) -> Any:
     default = tensor.ravel()[0] if tensor is not None else attributes.get(name, usual)
     if keys.dtype == object or values.dtype == object:
         table = dict(zip(keys.tolist(), values.tolist(), strict=True))
+        of_nan = next((y for v, y in table.items() if v != v and opset >= 4), default)
         host = np.asarray(x if isinstance(x, np.ndarray) else xp.to_numpy(x))
-        found = [table.get(v, default) for v in host.ravel().tolist()]
+        found = [table.get(v, of_nan if v != v else default) for v in host.ravel().tolist()]
         return np.array(found, values.dtype).reshape(host.shape)
     order = np.argsort(keys, kind="stable")
     keys, values = keys[order], values[order]
@@ -152,7 +157,7 @@ def label_encoder(xp: Any, x: Any, *, node: Any) -> Any:
     at = xp.minimum(xp.searchsorted(xp.asarray(keys.astype(dtype)), x), len(keys) - 1)
     found = xp.take(xp.asarray(values), at, 0)
     same = xp.equal(xp.take(xp.asarray(keys.astype(dtype)), at, 0), x)
-    if dtypes.is_inexact(dtype) and np.isnan(keys).any():
+    if opset >= 4 and dtypes.is_inexact(dtype) and np.isnan(keys).any():
         same = xp.logical_or(same, xp.logical_and(xp.isnan(x), xp.isnan(xp.take(xp.asarray(keys), at, 0))))
     return xp.where(same, found, xp.full((), default, values.dtype))
 
@@ -231,7 +236,7 @@ def svm_regressor(
     scores = xp.add(scores, float(rho[0]))
     if one_class:
         scores = xp.where(xp.greater(scores, 0), xp.ones_like(scores), xp.full_like(scores, -1))
-    return transformed(xp, scores, post_transform)
+    return regressed(xp, scores, post_transform)
 
 
 @rule("SVMClassifier", domain=DOMAIN)
@@ -246,32 +251,79 @@ def svm_classifier(
     labels: Any = classlabels_ints or classlabels_strings
     if not vectors_per_class:
         scores = xp.matmul(x, _row(xp, np.reshape(coefficients, (len(labels), -1)).T, x))
-        return classified(xp, xp.add(scores, float(rho[0])), labels, post_transform, False)
-    if prob_a:
-        raise NotImplementedError("probabilities of a kernel machine (prob_a, prob_b) are not computed here")
-    count, total = len(vectors_per_class), sum(vectors_per_class)
+        scores = xp.add(scores, float(rho[0]))
+        return [labelled(xp, xp.argmax(scores, 1), labels), transformed(xp, scores, post_transform)]
+    total = sum(vectors_per_class)
     kernel = _kernel(xp, x, np.reshape(support_vectors, (total, -1)), kernel_type, kernel_params)
-    alphas = np.reshape(coefficients, (count - 1, total))
-    starts = np.concatenate([[0], np.cumsum(vectors_per_class)])
-    columns, wins = [], []
-    pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
+    pairs = _pairs(len(vectors_per_class))
+    weights = _pair_weights(vectors_per_class, np.reshape(coefficients, (-1, total)))
+    scores = xp.matmul(kernel, _row(xp, weights, x))
+    scores = xp.add(scores, _row(xp, rho[: len(pairs)], x))
+    wins = xp.greater(scores, 0)
+    votes = np.zeros((2, len(pairs), len(vectors_per_class)), np.float32)
     for k, (i, j) in enumerate(pairs):
-        weights = np.zeros(total)
-        weights[starts[i] : starts[i + 1]] = alphas[j - 1, starts[i] : starts[i + 1]]
-        weights[starts[j] : starts[j + 1]] = alphas[i, starts[j] : starts[j + 1]]
-        columns.append(xp.add(xp.matmul(kernel, _row(xp, weights, x)), float(rho[k])))
-        wins.append(xp.greater(columns[-1], 0))
-    votes = []
-    for c in range(count):
-        parts = [
-            xp.astype(w if i == c else xp.logical_not(w), dtypes.float32)
-            for w, (i, j) in zip(wins, pairs, strict=True)
-            if c in (i, j)
-        ]
-        votes.append(xp.sum(xp.stack(parts, axis=0), 0))
-    scores = xp.stack(columns, axis=1)
-    if count == 2:
-        scores = xp.concat([xp.negative(scores), scores], axis=1) if len(pairs) == 1 else scores
-        scores = xp.flip(scores, (1,))
-    label = labelled(xp, xp.argmax(xp.stack(votes, axis=1), 1), labels)
+        votes[0, k, i] = votes[1, k, j] = 1
+    counted = xp.add(*(
+        xp.matmul(xp.astype(w, dtypes.float32), xp.asarray(v))
+        for w, v in zip((wins, xp.logical_not(wins)), votes, strict=True)
+    ))  # fmt: skip
+    label = labelled(xp, xp.argmax(counted, 1), labels)
+    if prob_a:
+        scores = _coupled(xp, scores, _row(xp, prob_a, x), _row(xp, prob_b, x), len(vectors_per_class))
+    elif len(pairs) == 1:
+        return [label, of_two_classes(xp, scores, post_transform, post_transform != "NONE")]
     return [label, transformed(xp, scores, post_transform)]
+
+
+def _pairs(count: int) -> list[tuple[int, int]]:
+    return [(i, j) for i in range(count) for j in range(i + 1, count)]
+
+
+def _pair_weights(counts: tuple[int, ...], alphas: np.ndarray) -> np.ndarray:
+    """Return the weights of the support vectors in the machine of each pair (vectors, pairs)."""
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    pairs = _pairs(len(counts))
+    weights = np.zeros((alphas.shape[1], len(pairs)))
+    for k, (i, j) in enumerate(pairs):
+        of_i, of_j = slice(starts[i], starts[i + 1]), slice(starts[j], starts[j + 1])
+        weights[of_i, k], weights[of_j, k] = alphas[j - 1, of_i], alphas[i, of_j]
+    return weights
+
+
+@with_operators
+def _coupled(xp: Any, scores: Value, a: Value, b: Value, count: int) -> Value:
+    """Return probabilities of the classes (N, C) by those of the pairs (Wu, Lin and Weng 2004, second approach).
+
+    The iteration ends for each row at its own tolerance, as libsvm's does: what it returns depends on where it ends.
+    """
+    first = xp.clip(xp.sigmoid(-(scores * a + b)), 1e-7, 1 - 1e-7)
+    r: dict[tuple[int, int], Value] = {}
+    for k, (i, j) in enumerate(_pairs(count)):
+        r[i, j] = xp.squeeze(xp.take_slice(first, 1, k, k + 1), 1)
+        r[j, i] = 1.0 - r[i, j]
+
+    def entry(i: int, j: int) -> Value:
+        return -r[j, i] * r[i, j] if i != j else sum(xp.square(r[k, i]) for k in range(count) if k != i)
+
+    matrix = xp.stack([xp.stack([entry(i, j) for j in range(count)], axis=1) for i in range(count)], axis=1)
+    p = xp.full((scores.shape[0], count), 1 / count, scores.dtype)
+    for _ in range(100):
+        product = xp.sum(matrix * xp.expand_dims(p, 1), 2)
+        total = xp.sum(p * product, 1, True)
+        is_open = xp.max(abs(product - total), 1, True) >= 0.005 / count
+        if not xp.is_traced(is_open) and not xp.to_numpy(is_open).any():
+            break
+        p = xp.where(is_open, _coupling_step(xp, matrix, p, product, total, count), p)
+    return p
+
+
+def _coupling_step(xp: Any, matrix: Value, p: Value, product: Value, total: Value, count: int) -> Value:
+    """Return the probabilities after each was moved once, in turn."""
+    for i in range(count):
+        row = xp.squeeze(xp.take_slice(matrix, 1, i, i + 1), 1)
+        own, at = xp.take_slice(row, 1, i, i + 1), xp.take_slice(product, 1, i, i + 1)
+        step = (total - at) / own
+        total = (total + step * (step * own + at * 2.0)) / xp.square(step + 1.0)
+        product = (product + step * row) / (step + 1.0)
+        p = (p + step * xp.asarray(np.eye(count, dtype=np.float32)[i])) / (step + 1.0)
+    return p

@@ -54,7 +54,7 @@ def _activations(
     return [functions[i * size : (i + 1) * size] for i in range(directions)]
 
 
-class _Layer:
+class RecurrentLayer:
     """A recurrent operator's layouts, directions, lengths and biases."""
 
     def __init__(
@@ -65,14 +65,25 @@ class _Layer:
         self.x = xp.swapaxes(x, 0, 1) if self.batch_first else x  # (T, N, I)
         self.w, self.r, self.b, self.lengths = w, r, b, lengths
         self.steps, self.batch, _ = self.x.shape
-        self.directions, self.hidden = w.shape[0], r.shape[2]
+        self.directions, self.hidden = self.sizes()
         shape = (self.directions, self.batch, self.hidden)
         self.states = [
             xp.zeros(shape, xp.dtype_of(x)) if s is None else xp.swapaxes(s, 0, 1) if self.batch_first else s
             for s in states
         ]
 
+    def sizes(self) -> tuple[int, int]:
+        """Return (directions, the size of the state)."""
+        return self.r.shape[0], self.r.shape[2]
+
+    def product(self, x: Any, weight: Any, bias: Any) -> Any:
+        """Return x by a weight of one direction, and its bias."""
+        return self.xp.linear(x, weight, bias)
+
     def part(self, x: Any, d: int) -> Any:
+        """Return what belongs to a direction."""
+        if isinstance(x, tuple):
+            return tuple(self.part(v, d) for v in x)
         return self.xp.squeeze(self.xp.take_slice(x, 0, d, d + 1), 0)
 
     def run(self, step: Callable[..., Any], gates: int) -> list[Any]:
@@ -88,7 +99,7 @@ class _Layer:
             if self.b is not None:
                 w_bias, r_bias = xp.split(self.part(self.b, d), (size, size), 0)
             is_reverse = direction == "reverse" or d == 1
-            ys, states = self._direction(d, step, xp.linear(self.x, w, w_bias), r, r_bias, is_reverse)
+            ys, states = self._direction(d, step, self.product(self.x, w, w_bias), r, r_bias, is_reverse)
             outputs.append(ys)
             last.append(states)
         every = xp.stack(outputs, axis=1)  # (T, D, N, H)
@@ -130,7 +141,9 @@ def rnn(
     activations: tuple[str, ...] = ("Tanh", "Tanh"), clip: float | None = None, direction: str = "forward",
     hidden_size: int | None = None, layout: int = 0, output_sequence: int = 1,
 ) -> Any:  # fmt: skip
-    layer = _Layer(xp, x, w, r, b, sequence_lens, [initial_h], {"layout": layout, "direction": direction, "clip": clip})
+    layer = RecurrentLayer(
+        xp, x, w, r, b, sequence_lens, [initial_h], {"layout": layout, "direction": direction, "clip": clip}
+    )
     names = activations if len(activations) >= layer.directions else ("Tanh",) * layer.directions
     functions = _activations(names, activation_alpha, activation_beta, layer.directions, ("Tanh",))
 
@@ -149,7 +162,9 @@ def gru(
     hidden_size: int | None = None, layout: int = 0, linear_before_reset: int = 0, output_sequence: int = 1,
 ) -> Any:  # fmt: skip
     """The gates are z, r, h; the state is z h + (1 - z) n."""
-    layer = _Layer(xp, x, w, r, b, sequence_lens, [initial_h], {"layout": layout, "direction": direction, "clip": clip})
+    layer = RecurrentLayer(
+        xp, x, w, r, b, sequence_lens, [initial_h], {"layout": layout, "direction": direction, "clip": clip}
+    )
     functions = _activations(activations, activation_alpha, activation_beta, layer.directions, ("Sigmoid", "Tanh"))
     size = layer.hidden
 
@@ -190,17 +205,23 @@ def lstm(
     direction: str = "forward", hidden_size: int | None = None, input_forget: int = 0, layout: int = 0,
     output_sequence: int = 1,
 ) -> Any:  # fmt: skip
-    """The gates are i, o, f, c; `p` has peepholes of i, o, f."""
     attributes = {"layout": layout, "direction": direction, "clip": clip}
-    layer = _Layer(xp, x, w, r, b, sequence_lens, [initial_h, initial_c], attributes)
-    default = ("Sigmoid", "Tanh", "Tanh")
-    functions = _activations(activations, activation_alpha, activation_beta, layer.directions, default)
-    size = layer.hidden
+    layer = RecurrentLayer(xp, x, w, r, b, sequence_lens, [initial_h, initial_c], attributes)
+    return lstm_of(layer, p, activations, activation_alpha, activation_beta, input_forget)
+
+
+def lstm_of(
+    layer: RecurrentLayer, p: Any, activations: Sequence[str], alpha: Sequence[float], beta: Sequence[float],
+    input_forget: int,
+) -> list[Any]:  # fmt: skip
+    """Return the results of an LSTM. The gates are i, o, f, c; `p` has peepholes of i, o, f."""
+    xp, size = layer.xp, layer.hidden
+    functions = _activations(activations, alpha, beta, layer.directions, ("Sigmoid", "Tanh", "Tanh"))
 
     def step(d: int, states: Any, projected: Any, r: Any, bias: Any) -> Any:
         h, c = states
         f, g, last = functions[d]
-        i, o, forget, n = xp.split(xp.add(projected, xp.linear(h, r, bias)), (size,) * 4, 1)
+        i, o, forget, n = xp.split(xp.add(projected, layer.product(h, r, bias)), (size,) * 4, 1)
         holes = (None,) * 3 if p is None else xp.split(layer.part(p, d), (size,) * 3, 0)
 
         def gated(gate: Any, hole: Any, state: Any) -> Any:

@@ -18,7 +18,7 @@ def transformed(xp: Any, scores: Any, kind: str) -> Any:
     if kind == "SOFTMAX":
         return xp.softmax(scores, -1)
     if kind == "SOFTMAX_ZERO":
-        is_set = xp.not_equal(scores, 0)
+        is_set = xp.greater(xp.abs(scores), 1e-7)
         exps = xp.where(is_set, xp.exp(xp.subtract(scores, xp.max(scores, -1, True))), xp.zeros_like(scores))
         return xp.divide(exps, xp.sum(exps, -1, True))
     if kind == "PROBIT":
@@ -32,14 +32,19 @@ def _probit(xp: Any, p: Value) -> Value:
     return xp.erf_inv(p * 2 - 1) * math.sqrt(2)
 
 
-def classified(xp: Any, scores: Any, labels: Any, kind: str, is_binary: bool) -> list[Any]:
-    """Return (the label of each row, the scores of the classes). Scores of two classes may be given by that of the
-    second one."""
-    if is_binary:
-        other = xp.negative(scores) if kind not in ("NONE", "PROBIT") else xp.subtract(1.0, scores)
-        scores = xp.concat([other, scores], axis=1)
-    scores = transformed(xp, scores, kind)
-    return [labelled(xp, xp.argmax(scores, 1), labels), scores]
+def of_two_classes(xp: Any, score: Any, kind: str, is_probability: bool) -> Any:
+    """Return the scores (N, 2) of two classes by the score (N, 1) of the second one. Only `LOGISTIC` and `PROBIT`
+    transform them: the first class has the rest to 1 of a probability, else the opposite number."""
+    if kind == "LOGISTIC":
+        return transformed(xp, xp.concat([xp.negative(score), score], axis=1), kind)
+    other = xp.subtract(1.0, score) if is_probability or kind == "PROBIT" else xp.negative(score)
+    scores = xp.concat([other, score], axis=1)
+    return transformed(xp, scores, kind) if kind == "PROBIT" else scores
+
+
+def regressed(xp: Any, scores: Any, kind: str) -> Any:
+    """Return scores (N, targets) after a `post_transform`, of which those of one target know `PROBIT` alone."""
+    return scores if scores.shape[1] == 1 and kind != "PROBIT" else transformed(xp, scores, kind)
 
 
 def labelled(xp: Any, at: Any, labels: Any) -> Any:

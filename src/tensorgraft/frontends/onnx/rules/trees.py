@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.onnx.rule import rule
-from tensorgraft.frontends.onnx.rules.scores import classified, transformed
+from tensorgraft.frontends.onnx.rules.scores import labelled, of_two_classes, regressed, transformed
 from tensorgraft.hub import dtypes
 
 DOMAIN = "ai.onnx.ml"
@@ -95,7 +95,7 @@ def _by_ids(given: dict[str, Any]) -> tuple[Trees, dict[tuple[int, int], int]]:
 
     roots = [i for i, t in enumerate(trees) if t not in trees[:i]]
     values = given.get("nodes_values_as_tensor")
-    values = np.asarray(given["nodes_values"] if values is None else values)
+    values = np.asarray(given["nodes_values"], np.float32) if values is None else values
     missing = np.array(given.get("nodes_missing_value_tracks_true") or itself * 0, bool)
     feature = np.where(mode == "LEAF", 0, np.array(given["nodes_featureids"], np.int64))
     found = Trees(
@@ -110,8 +110,8 @@ def _leaf_weights(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (the weights of each node for each target, whether it has one)."""
     weights = given.get(f"{prefix}_weights_as_tensor")
-    weights = np.asarray(given[f"{prefix}_weights"] if weights is None else weights)
-    table = np.zeros((count, targets), weights.dtype if weights.dtype == np.float64 else np.float32)
+    weights = np.asarray(given[f"{prefix}_weights"], np.float32) if weights is None else weights
+    table = np.zeros((count, targets), weights.dtype)
     has = np.zeros((count, targets), bool)
     rows = [number[key] for key in zip(given[f"{prefix}_treeids"], given[f"{prefix}_nodeids"], strict=True)]
     np.add.at(table, (rows, given[f"{prefix}_ids"]), weights)
@@ -127,7 +127,15 @@ def _aggregated(xp: Any, at: Any, weights: np.ndarray, has: np.ndarray, kind: st
         return xp.divide(total, float(trees)) if kind == "AVERAGE" else total
     name = kind.lower()
     identity = xp.full((), -np.inf if name == "max" else np.inf, weights.dtype)
-    return getattr(xp, name)(xp.where(xp.gather(xp.asarray(has), (at,)), values, identity), 1)
+    reached = xp.gather(xp.asarray(has), (at,))
+    best = getattr(xp, name)(xp.where(reached, values, identity), 1)
+    return xp.where(xp.any(reached, 1), best, xp.zeros_like(best))
+
+
+def _with_base(xp: Any, scores: Any, base: tuple[float, ...], tensor: Any) -> Any:
+    """Add the base values, of which there are as many as scores, one of a single score, or none."""
+    values = np.ravel(np.asarray(base, np.float32) if tensor is None else tensor)
+    return xp.add(scores, xp.asarray(values.astype(xp.dtype_of(scores)))) if values.size else scores
 
 
 @rule("TreeEnsembleRegressor", domain=DOMAIN)
@@ -138,12 +146,13 @@ def tree_ensemble_regressor(
     given = node.attributes
     trees, number = _by_ids(given)
     weights, has = _leaf_weights(given, "target", number, len(trees.mode), n_targets)
-    x = x if xp.dtype_of(x) in dtypes.FLOATING else xp.astype(x, dtypes.float32)
-    scores = _aggregated(xp, trees.leaves(xp, x), weights, has, aggregate_function, len(trees.roots))
-    base = base_values if base_values_as_tensor is None else base_values_as_tensor
-    if np.size(base):
-        scores = xp.add(scores, xp.asarray(np.asarray(base, weights.dtype)))
-    return transformed(xp, scores, post_transform)
+    scores = _aggregated(xp, trees.leaves(xp, _features(xp, x)), weights, has, aggregate_function, len(trees.roots))
+    scores = regressed(xp, _with_base(xp, scores, base_values, base_values_as_tensor), post_transform)
+    return xp.astype(scores, dtypes.float32)
+
+
+def _features(xp: Any, x: Any) -> Any:
+    return x if xp.dtype_of(x) in dtypes.FLOATING else xp.astype(x, dtypes.float32)
 
 
 @rule("TreeEnsembleClassifier", domain=DOMAIN)
@@ -156,19 +165,41 @@ def tree_ensemble_classifier(
     labels: Any = classlabels_int64s or classlabels_strings
     trees, number = _by_ids(given)
     ids = given["class_ids"]
-    count = max(len(labels), max(ids) + 1)
-    weights, has = _leaf_weights(given, "class", number, len(trees.mode), count)
-    x = x if xp.dtype_of(x) in dtypes.FLOATING else xp.astype(x, dtypes.float32)
-    scores = _aggregated(xp, trees.leaves(xp, x), weights, has, "SUM", len(trees.roots))
-    base = base_values if base_values_as_tensor is None else base_values_as_tensor
-    if np.size(base) == count:
-        scores = xp.add(scores, xp.asarray(np.asarray(base, weights.dtype)))
-    elif np.size(base):
-        scores = xp.add(scores, float(np.ravel(base)[0]))
-    is_binary = len(set(ids)) == 1 and len(labels) <= 2
-    if is_binary:
-        scores = xp.take_slice(scores, 1, ids[0], ids[0] + 1)
-    return classified(xp, scores, labels, post_transform, is_binary)
+    weights, has = _leaf_weights(given, "class", number, len(trees.mode), len(labels))
+    at = trees.leaves(xp, _features(xp, x))
+    scores = _aggregated(xp, at, weights, has, "SUM", len(trees.roots))
+    base = np.size(base_values if base_values_as_tensor is None else base_values_as_tensor)
+    if len(labels) == 2 and base == 1:  # of the first class
+        zero = xp.zeros((1,), xp.dtype_of(scores))
+        scores = xp.add(scores, xp.concat([_with_base(xp, zero, base_values, base_values_as_tensor), zero], axis=0))
+    else:
+        scores = _with_base(xp, scores, base_values, base_values_as_tensor)
+    if len(labels) == 2 and len(set(ids)) == 1:
+        label, scores = _of_one_class(xp, scores, ids[0], bool((weights >= 0).all()), base, post_transform)
+    else:
+        label = xp.argmax(scores if base else _among_reached(xp, scores, at, has), 1)
+        scores = transformed(xp, scores, post_transform)
+    return [labelled(xp, label, labels), xp.astype(scores, dtypes.float32)]
+
+
+def _of_one_class(xp: Any, scores: Any, column: int, is_probability: bool, base: int, kind: str) -> tuple[Any, Any]:
+    """Return (the class, its scores) for trees whose leaves have weights of one class of two: probabilities tell the
+    second class by one half, other scores by their sign. The class without weights has the score 0."""
+    score = xp.take_slice(scores, 1, column, column + 1)
+    label = xp.astype(xp.greater(xp.squeeze(score, 1), 0.5 if is_probability else 0), dtypes.int64)
+    if column == 0 and base < 2:
+        return label, of_two_classes(xp, score, kind, is_probability)
+    none = xp.zeros_like(score)
+    return label, transformed(xp, xp.concat([none, score] if column else [score, none], axis=1), kind)
+
+
+def _among_reached(xp: Any, scores: Any, at: Any, has: np.ndarray) -> Any:
+    """Return scores, and minus infinity for classes for which no reached leaf has a weight."""
+    leaves = has.any(1)
+    if has[leaves].all():
+        return scores
+    reached = xp.any(xp.gather(xp.asarray(has), (at,)), 1)
+    return xp.where(reached, scores, xp.full((), -np.inf, xp.dtype_of(scores)))
 
 
 @rule("TreeEnsemble", domain=DOMAIN)
@@ -197,7 +228,7 @@ def tree_ensemble(
     has[ends, list(leaf_targetids)] = True
     kind = ("AVERAGE", "SUM", "MIN", "MAX")[aggregate_function]
     scores = _aggregated(xp, trees.leaves(xp, x), weights, has, kind, len(tree_roots))
-    return transformed(xp, scores, ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")[post_transform])
+    return regressed(xp, scores, ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")[post_transform])
 
 
 def _memberships(mode: np.ndarray, values: Any) -> list[Any]:
