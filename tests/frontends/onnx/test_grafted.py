@@ -112,6 +112,32 @@ def test_gradients_are_those_of_the_same_network_in_pytorch() -> None:
         np.testing.assert_allclose(g, wanted, rtol=1e-5)
 
 
+def test_gradients_of_what_tensorflow_compiles_by_itself() -> None:
+    """LU is a loop that its backend compiles, whose program keeps values for the derivative."""
+    net = model([helper.make_node("Det", ["x"], ["y"])], {"x": (FLOAT, [2, 3, 3])}, {"y": (FLOAT, [2])})
+    x = tf.constant(numbers(2, 3, 3))
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = tf.reduce_sum(tg.graft(net, onto="tensorflow")(x))
+    expected = np.linalg.det(x.numpy())[:, None, None] * np.linalg.inv(x.numpy()).swapaxes(1, 2)
+    np.testing.assert_allclose(tape.gradient(loss, x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_where_two_branches_meet() -> None:
+    net = model([helper.make_node("Softplus", ["x"], ["y"])], {"x": (FLOAT, [3])}, {"y": (FLOAT, [3])})
+    x = np.array([-1, 0, 1], np.float32)
+    expected = 1 / (1 + np.exp(-x))
+    leaf = torch.tensor(x, requires_grad=True)
+    tg.graft(net, onto="torch")(leaf).sum().backward()
+    np.testing.assert_allclose(leaf.grad, expected, rtol=1e-6)
+    pure = tg.graft(net, onto="jax")
+    np.testing.assert_allclose(jax.grad(lambda x: pure(x).sum())(jnp.asarray(x)), expected, rtol=1e-6)
+    variable = tf.Variable(x)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tg.graft(net, onto="tensorflow")(variable))
+    np.testing.assert_allclose(tape.gradient(loss, variable), expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize("onto", ONTO)
 def test_branches_and_loops_read_values(onto: str) -> None:
     for x in (numbers(3), -np.abs(numbers(3))):

@@ -189,8 +189,8 @@ class CompiledGraph:
     def _run(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         arrays = list(arrays)
         if order_of(arrays):
-            outputs = self._function._call_flat(arrays, [])
-            return tuple(outputs) if isinstance(outputs, list | tuple) else (outputs,)
+            outputs = self._function._call_flat(arrays, [])  # and what the derivative keeps
+            return tuple(outputs)[: self._count] if isinstance(outputs, list | tuple) else (outputs,)
         # a third of the time of calling the ConcreteFunction
         return tuple(execute.execute(self._name, self._count, arrays, self._attrs, context.context()))
 
@@ -198,7 +198,7 @@ class CompiledGraph:
 def inlined(graph: ClosedGraph, arrays: Sequence[Array]) -> Sequence[Array]:
     """Return the results of a graph, as a part of the one that is being traced."""
     outputs = concrete_function.ConcreteFunction.from_func_graph(graph, None, {})._call_flat(list(arrays), [])
-    return outputs if isinstance(outputs, list | tuple) else [outputs]
+    return outputs[: len(graph.outputs)] if isinstance(outputs, list | tuple) else [outputs]
 
 
 def call_by_name(function: Any, count: int, arrays: Sequence[Array]) -> Sequence[Array]:

@@ -176,8 +176,8 @@ class GraftedSignatures(Mapping[str, Any]):
 
 
 def saved_function(path: str | os.PathLike[str]) -> tuple[Any, Any]:
-    """Return (the function of a SavedModel, the object that keeps its variables alive). The function is the model's call,
-    the `serve` of a model that Keras exported, or the only signature.
+    """Return (the function of a SavedModel, the object that keeps its variables alive). The function is the model's
+    call, the `serve` of a model that Keras exported, or the only signature.
 
     Raises TypeError for models without such a function, and FileNotFoundError for other folders.
     """

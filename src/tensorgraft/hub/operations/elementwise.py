@@ -195,8 +195,10 @@ class Elementwise:
 
     def logaddexp(self, x: Array, y: Array) -> Array:
         """Compute log(exp(x) + exp(y)), without overflow; infinities of one sign stay."""
-        high = self.maximum(x, y)
-        difference = self.where(self.equal(x, y), self.zeros_like(high), self.negative(self.abs(self.subtract(x, y))))
+        is_equal = self.equal(x, y)
+        # half of the derivative for each of two equal operands; of a maximum, one of them has all on some backends
+        high = self.where(is_equal, self.add(self.multiply(x, 0.5), self.multiply(y, 0.5)), self.maximum(x, y))
+        difference = self.where(is_equal, self.zeros_like(high), self.negative(self.abs(self.subtract(x, y))))
         return self.add(high, self.log1p(self.exp(difference)))
 
     def copysign(self, x: Array, y: Array) -> Array:

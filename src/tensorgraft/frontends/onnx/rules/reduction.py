@@ -128,9 +128,11 @@ def hardmax(xp: Any, x: Any, *, axis: int, opset: int) -> Any:
 
 @rule("LpNormalization")
 def lp_normalization(xp: Any, x: Any, *, axis: int, p: int) -> Any:
-    norm = xp.sum(xp.abs(x), axis, True) if p == 1 else xp.sqrt(xp.sum(xp.square(x), axis, True))
-    is_zero = xp.equal(norm, 0)
-    return xp.where(is_zero, xp.zeros_like(x), xp.divide(x, xp.where(is_zero, xp.ones_like(norm), norm)))
+    """Rows of zeros stay zeros, whose derivative is zero, too: a root of zero would have none."""
+    total = xp.sum(xp.abs(x) if p == 1 else xp.square(x), axis, True)
+    is_zero = xp.equal(total, 0)
+    total = xp.where(is_zero, xp.ones_like(total), total)
+    return xp.where(is_zero, xp.zeros_like(x), xp.divide(x, total if p == 1 else xp.sqrt(total)))
 
 
 @rule("GlobalLpPool")
