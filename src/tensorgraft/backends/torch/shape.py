@@ -9,7 +9,15 @@ import numpy as np
 import torch
 
 from tensorgraft.backends.torch.elementwise import convert
-from tensorgraft.backends.torch.precision import LIMITED, arange, as_bits, elementwise_move, filled, from_bits, torch_dtype
+from tensorgraft.backends.torch.precision import (
+    LIMITED,
+    arange,
+    as_bits,
+    elementwise_move,
+    filled,
+    from_bits,
+    torch_dtype,
+)
 from tensorgraft.hub.array import NativeArray as Array
 
 Shape = tuple[int, ...]
