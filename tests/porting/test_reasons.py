@@ -1,5 +1,6 @@
 """Reasons and lines of differences: the operation that differs is named, whichever program has what."""
 
+import copy
 import math
 from pathlib import Path
 
@@ -217,3 +218,13 @@ def test_large_masks_do_not_hide_other_values():
         return torch.softmax(scores + torch.from_numpy(mask), -1)
 
     judge(source, target, p, "hidden", "scale")
+
+
+def test_quantised_weights_are_weights_of_other_values() -> None:
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8)).eval()
+    small = tg.quantize_(copy.deepcopy(network), "int8_per_channel")
+    report = tg.diff(network, small, torch.randn(5, 64))
+    assert not report.ok
+    assert "weights of other values: 0.weight here, and 0.weight there" in str(report)
+    assert tg.diff(network, tg.jit(copy.deepcopy(network)), torch.randn(5, 64)).ok

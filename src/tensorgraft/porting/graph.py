@@ -63,6 +63,10 @@ class ProgramGraph:
             self._env[var] = self._parameter(name, var, trace)
         self._run_frame(trace.root)
         self.result = mapped(lambda x: self.node(self._operand(x)) if type(x) is Var else x, trace.result)
+        # statistics of the inputs, which the program moves in training, are results, too; counts of calls are not
+        written = [self.node(self._operand(v)) for v in trace.written.values() if np.dtype(v.dtype).kind == "f"]
+        if statistics := [node for node in written if node.dynamic]:
+            self.result = [self.result, statistics]
         self.outputs = list(dict.fromkeys(nodes_of(self.result)))
         self.prune()
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tensorgraft.porting.changes import changes, selected, word_of_operand, word_of_operation
+from tensorgraft.porting.graph import ProgramGraph
 from tensorgraft.porting.nodes import MOVEMENT, POINTWISE, ValueNode
 from tensorgraft.porting.regions import RegionPair, StaticArrays, computation
 from tensorgraft.porting.terms import PRODUCTS
@@ -187,8 +188,19 @@ class Explainer:
         reason = word_of_operand(region, [taken])
         wanted = next((n for n, c in self.matcher.class_of.items() if region.source_end in c.members), None)
         node = (selected([taken, wanted]) if wanted is not None else None) or region.uses[0]
-        text = f"an operand is the value of {taken.place or taken.op} here, that of {region.source_end.place} there"
+        weights = [self._whole_parameter(n, g) for n, g in ((taken, self.matcher.target),
+                                                             (region.source_end, self.matcher.source))]  # fmt: skip
+        if all(weights):
+            reason, text = "weights", f"weights of other values: {weights[0]} here, and {weights[1]} there"
+        else:
+            here, there = (n.place or n.op or "a parameter" for n in (taken, region.source_end))
+            text = f"an operand is the value of {here} here, that of {there} there"
         return Explained(Difference(region.source_end.place, self.lines(node), reason, text, distance))
+
+    def _whole_parameter(self, node: ValueNode, graph: ProgramGraph) -> str:
+        """The parameter whose elements all are those of a node, in whatever layout; "" for none, or a part."""
+        names = sorted(node.parameters) if node.static else []
+        return names[0] if len(names) == 1 and graph.parameters[names[0]].size == node.size else ""
 
     def _signature(self, nodes: Sequence[ValueNode], of_source: bool) -> Signature:
         """The parameters' values of some nodes, or else their operations, to find them again in the other program."""

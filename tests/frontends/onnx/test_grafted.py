@@ -123,6 +123,16 @@ def test_gradients_of_what_tensorflow_compiles_by_itself() -> None:
     np.testing.assert_allclose(tape.gradient(loss, x), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_gradients_through_padding_by_an_input() -> None:
+    nodes = [helper.make_node("Pad", ["x", "pads", "value"], ["y"])]
+    net = model(nodes, {"x": (FLOAT, [2]), "value": (FLOAT, [])}, {"y": (FLOAT, [4])}, {"pads": np.array([0, 2])})
+    x, value = torch.ones(2, requires_grad=True), torch.tensor(3.0, requires_grad=True)
+    y = tg.graft(net, onto="torch")(x, value)
+    (y * torch.tensor([1.0, 2.0, 3.0, 4.0])).sum().backward()
+    assert y.tolist() == [1, 1, 3, 3]
+    assert x.grad.tolist() == [1, 2] and value.grad.item() == 7
+
+
 def test_gradients_where_two_branches_meet() -> None:
     net = model([helper.make_node("Softplus", ["x"], ["y"])], {"x": (FLOAT, [3])}, {"y": (FLOAT, [3])})
     x = np.array([-1, 0, 1], np.float32)

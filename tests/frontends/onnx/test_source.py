@@ -156,3 +156,13 @@ def test_positions_up_to_a_length_are_made_at_the_length() -> None:
     source = tg.source(net, IDS, onto="numpy")
     assert source.report.ok
     assert "6" not in source.text.partition("def ")[2].partition("def load")[0]  # the length of the example
+
+
+def test_a_file_of_tg_export_is_written_as_the_modules_it_came_from(tmp_path: Any) -> None:
+    torch.manual_seed(0)
+    net, path = Tagger().eval(), tmp_path / "tagger.onnx"
+    tg.export(net, torch.from_numpy(IDS), to="onnx", path=path, check=False)
+    source = tg.source(path, IDS, onto="torch", check=False)
+    for line in ("self.fc1 = nn.Linear(8, 16)", "nn.ModuleList([Layer() for _ in range(2)])", "nn.Embedding(11, 8)"):
+        assert line in source.text
+    assert set(source.weights) == set(net.state_dict())

@@ -9,7 +9,15 @@ import numpy as np
 import torch
 
 from tensorgraft.backends.torch.elementwise import convert
-from tensorgraft.backends.torch.precision import LIMITED, arange, as_bits, elementwise_move, filled, torch_dtype
+from tensorgraft.backends.torch.precision import (
+    LIMITED,
+    arange,
+    as_bits,
+    elementwise_move,
+    filled,
+    from_bits,
+    torch_dtype,
+)
 from tensorgraft.hub.array import NativeArray as Array
 
 Shape = tuple[int, ...]
@@ -105,7 +113,8 @@ class TorchShape:
         if not isinstance(value, Tensor):
             value = filled((), value, dtype, x.device)
         is_operand = _padded(torch.ones_like(x, dtype=torch.bool), False, config)
-        return torch.where(is_operand, _padded(as_bits(x), 0, config), as_bits(value)).view(dtype)
+        # `view` as a dtype has no derivative, also if it is that of the array
+        return from_bits(torch.where(is_operand, _padded(as_bits(x), 0, config), as_bits(value)), dtype)
 
     def slice(self, x: Array, start: Shape, stop: Shape, step: Shape, /) -> Array:
         return x[tuple(map(slice, start, stop, step))]

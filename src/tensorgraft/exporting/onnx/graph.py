@@ -40,7 +40,8 @@ class GraphBuilder:
         self.nodes: list[NodeProto] = []
         self.arrays: dict[Name, np.ndarray] = {}  # the values of large initializers
         self.names = names
-        self.place = ""
+        self.place = ""  # the line of the program
+        self.module = ""  # the path of the module around: "/encoder/layer.0"
         self.results: Any = None  # the Vars of the call that is being written
         self.sizes = Sizes([])
         self.hint = ""
@@ -95,7 +96,7 @@ class GraphBuilder:
         attributes = {k: v for k, v in attributes.items() if v is not None}
         self.nodes.append(
             helper.make_node(
-                kind, inputs, results, name=self.fresh(f"{kind}_node"), doc_string=self.place, **attributes
+                kind, inputs, results, name=self.fresh(f"{self.module}/{kind}"), doc_string=self.place, **attributes
             )
         )
         return results[0] if outputs == 1 else tuple(results)

@@ -17,7 +17,7 @@ from tensorgraft.codegen.recorders.calls import NotExpressibleError, bound
 from tensorgraft.codegen.simplification.expanding import expand
 from tensorgraft.codegen.structure.size_merging import Extent, merge
 from tensorgraft.codegen.structure.sizes import Sizes
-from tensorgraft.codegen.trace import SourceTrace, steps
+from tensorgraft.codegen.trace import Frame, SourceTrace
 from tensorgraft.exporting.onnx import rules  # noqa: F401  (they register themselves)
 from tensorgraft.exporting.onnx.graph import GraphBuilder, Name, element_type, tensor_of
 from tensorgraft.exporting.onnx.rule import rules_of
@@ -114,7 +114,7 @@ class _Writer:
     def model(self) -> tuple[Any, dict[str, np.ndarray]]:
         g, trace = self._g, self._trace
         g.sizes = Sizes(self._sources())
-        self._run(steps(trace.root))
+        self._run_frame(trace.root, "")
         outputs = self._output_nodes()
         used = {n for node in g.nodes for n in _inputs_of(node)}
         arrays = {n: x for n, x in g.arrays.items() if n in used}
@@ -153,6 +153,19 @@ class _Writer:
             g.nodes.append(helper.make_node("Identity", [g(v)], [name]))
             infos.append(_info(name, v.dtype, [None if isinstance(n, Extent) else int(n) for n in v.shape]))
         return infos
+
+    def _run_frame(self, frame: Frame, path: str) -> None:
+        """Write the calls of a frame; nodes are named by the modules around them, as PyTorch's exporters do."""
+        outer = self._g.module
+        for call in frame.calls:
+            if not isinstance(call, Frame):
+                self._run([call])
+            elif call.is_module and call.path:
+                self._g.module = f"{outer}/{call.path.removeprefix(f'{path}.')}"
+                self._run_frame(call, call.path)
+                self._g.module = outer
+            else:
+                self._run_frame(call, path)
 
     def _run(self, calls: Any) -> None:
         g = self._g

@@ -26,6 +26,7 @@ class OnnxRecorder(ScopedRecorder):
     def __init__(self, weights: Collection[Var], transposed: Collection[Var]) -> None:
         super().__init__()
         self.weights, self.transposed = frozenset(weights), frozenset(transposed)
+        self.transposes: dict[Var, Var] = {}  # those that the model computes, and their weights
 
     def asarray(self, x: Any, /) -> Any:
         return said_as(self, x) if is_sized(x) else super().asarray(np.asarray(x))
@@ -64,13 +65,19 @@ class _Observed:
 
     def _as_layer(self, xp: OnnxRecorder, operands: Sequence[Any]) -> list[Any] | None:
         """Record a linear layer, or an embedding, if the node is one."""
-        op = self._node.op
-        if op == "MatMul" and type(operands[1]) is Var and operands[1] in xp.transposed:
-            return [xp.linear(operands[0], operands[1])]
-        if op == "Gather" and type(operands[0]) is Var and operands[0] in xp.weights:
-            table, indices = operands
-            if table.ndim == 2 and self._node.attributes.get("axis", 0) == 0 and np.ndim(indices):
-                return [xp.word("embedding", table, lifted(xp, indices))]
+        op = "" if self._node.domain else self._node.op
+        first, second = (*operands, None, None)[:2]
+        is_weight = type(first) is Var and first in xp.weights and first.ndim == 2
+        if op == "Transpose" and is_weight and self._node.attributes.get("perm", (1, 0)) == (1, 0):
+            transpose: Any = xp.matrix_transpose(first)
+            xp.transposes[transpose] = first
+            return [transpose]
+        if op == "MatMul" and type(second) is Var:
+            weight = second if second in xp.transposed else xp.transposes.get(second)
+            if weight is not None:
+                return [xp.linear(first, weight)]
+        if op == "Gather" and is_weight and self._node.attributes.get("axis", 0) == 0 and np.ndim(second):
+            return [xp.word("embedding", first, lifted(xp, second))]
         return None
 
     def _recorded(self, xp: OnnxRecorder, operands: Sequence[Any]) -> list[Any]:
