@@ -121,6 +121,8 @@ def test_gradients_of_what_tensorflow_compiles_by_itself() -> None:
         loss = tf.reduce_sum(tg.graft(net, onto="tensorflow")(x))
     expected = np.linalg.det(x.numpy())[:, None, None] * np.linalg.inv(x.numpy()).swapaxes(1, 2)
     np.testing.assert_allclose(tape.gradient(loss, x), expected, rtol=1e-4, atol=1e-5)
+    later = tg.graft(net, onto="tensorflow")(x)  # the program as it was
+    np.testing.assert_allclose(later, np.linalg.det(x.numpy()), rtol=1e-4)
 
 
 def test_gradients_through_padding_by_an_input() -> None:

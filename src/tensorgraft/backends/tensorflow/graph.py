@@ -164,6 +164,7 @@ class CompiledGraph:
         self._make(by_xla=not any(op in _NOT_BY_XLA for op in operations(graph)))
 
     def _make(self, by_xla: bool) -> None:
+        del self._graph.outputs[self._count :]  # what an earlier derivative has kept
         self.by_xla = by_xla
         self._proven = not by_xla
         attrs = {attributes.XLA_COMPILE: True} if by_xla else {}
