@@ -193,8 +193,8 @@ class Explainer:
         if all(weights):
             reason, text = "weights", f"weights of other values: {weights[0]} here, and {weights[1]} there"
         else:
-            here, there = (n.place or n.op or "a parameter" for n in (taken, region.source_end))
-            text = f"an operand is the value of {here} here, that of {there} there"
+            operands = [n.place or n.op or "a parameter" for n in (taken, region.source_end)]
+            text = f"an operand is the value of {operands[0]} here, that of {operands[1]} there"
         return Explained(Difference(region.source_end.place, self.lines(node), reason, text, distance))
 
     def _whole_parameter(self, node: ValueNode, graph: ProgramGraph) -> str:
