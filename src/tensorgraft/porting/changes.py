@@ -10,7 +10,7 @@ import numpy as np
 
 from tensorgraft.hub.recorded.block import leaves, mapped
 from tensorgraft.porting.masks import MASKED
-from tensorgraft.porting.nodes import MOVEMENT, POINTWISE, ValueNode, evaluate
+from tensorgraft.porting.nodes import MOVEMENT, POINTWISE, ValueNode, evaluate, number_of
 from tensorgraft.porting.regions import Computation, Modification, RegionPair, arranged, computation, operands
 from tensorgraft.porting.terms import PRODUCTS
 from tensorgraft.porting.values import EXACT, Evaluator, relative_difference
@@ -39,21 +39,15 @@ def changes(region: RegionPair) -> Iterator[Modification]:
 # ---- numbers ---------------------------------------------------------------------------------------------------------
 
 
-def _number(x: Any) -> float | None:
-    if type(x) is ValueNode and x.value is not None and not x.dynamic and x.size == 1:
-        x = x.value.item()
-    return float(x) if isinstance(x, int | float | np.number) and not isinstance(x, bool) else None
-
-
 def _numbers(nodes: Sequence[ValueNode]) -> list[float]:
     calls = (computation(n) for n in nodes)
-    found = (_number(x) for op, args, kwargs in calls if op in POINTWISE | {"full"} for x in leaves([args, kwargs]))
+    found = (number_of(x) for op, args, kwargs in calls if op in POINTWISE | {"full"} for x in leaves([args, kwargs]))
     return list(dict.fromkeys(x for x in found if x is not None))
 
 
 def _takes(node: ValueNode, number: float) -> bool:
     op, args, kwargs = computation(node)
-    return op in POINTWISE and number in map(_number, leaves([args, kwargs]))
+    return op in POINTWISE and number in map(number_of, leaves([args, kwargs]))
 
 
 def _other_numbers(region: RegionPair) -> Iterator[Modification]:
@@ -92,7 +86,7 @@ def _ratio(of_source: Sequence[float], of_target: Sequence[float]) -> float:
 
 def _with_number(node: ValueNode, number: float, other: float) -> Computation:
     def swap(x: Any) -> Any:
-        if _number(x) != number:
+        if number_of(x) != number:
             return x
         return np.asarray(other, x.dtype) if type(x) is ValueNode else other
 
@@ -152,7 +146,7 @@ def _is_of_mask(region: RegionPair, node: ValueNode) -> bool:
         if any(x in after for x in operands(n)):
             after.add(n)
             op, args, _ = computation(n)
-            numbers = [v for v in map(_number, leaves(args)) if v is not None]
+            numbers = [v for v in map(number_of, leaves(args)) if v is not None]
             if op == "multiply" and any(v <= -MASKED for v in numbers):
                 return True
     return False
@@ -387,7 +381,7 @@ def _is_mask(x: ValueNode, values: Evaluator) -> bool:
 
 def word_of_operation(region: RegionPair, node: ValueNode, values: Evaluator) -> tuple[str, float | None]:
     """(the word, the number) for an elementwise operation that one of the programs has alone."""
-    number = next((v for v in map(_number, leaves([node.args])) if v is not None), None)
+    number = next((v for v in map(number_of, leaves([node.args])) if v is not None), None)
     if any(_is_mask(x, values) for x in node.inputs()) or node.op == "where":
         return "mask", number
     if number is not None:

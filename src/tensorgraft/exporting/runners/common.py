@@ -41,6 +41,16 @@ def filled(structure, arrays):
     return (tuple if kind == "tuple" else list)(filled(s, arrays) for s in parts)
 
 
+def positions(structure, tree):
+    """Return {position: array} for the arrays in a tree."""
+    if isinstance(structure, int):
+        return {structure: tree}
+    if "dict" in structure:
+        return {k: x for name, s in structure["dict"].items() for k, x in positions(s, tree[name]).items()}
+    (parts,) = structure.values()
+    return {k: x for s, t in zip(parts, tree, strict=True) for k, x in positions(s, t).items()}
+
+
 def flat(tree, prefix=""):
     """Return the leaves of tuples, lists and dictionaries by their places, None left out."""
     if isinstance(tree, dict):

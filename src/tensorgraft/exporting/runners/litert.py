@@ -1,6 +1,6 @@
 """Runs a model of LiteRT by TensorFlow's interpreter."""
 
-from tensorgraft.exporting.runners.common import hide, main, np, os
+from tensorgraft.exporting.runners.common import hide, main, np, os, positions
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 hide("torch", "tensorgraft", "jax")
@@ -18,16 +18,6 @@ def load(path, job, folder):
         return {job["results"].get(name, name): x for name, x in found.items()}
 
     return call
-
-
-def positions(structure, tree):
-    """Return {position: array} for the arrays in a tree."""
-    if isinstance(structure, int):
-        return {structure: tree}
-    if "dict" in structure:
-        return {k: x for name, s in structure["dict"].items() for k, x in positions(s, tree[name]).items()}
-    (parts,) = structure.values()
-    return {k: x for s, t in zip(parts, tree, strict=True) for k, x in positions(s, t).items()}
 
 
 main(load, np.asarray)

@@ -1,6 +1,6 @@
 """Runs a model of ONNX by ONNX Runtime, on the CPU."""
 
-from tensorgraft.exporting.runners.common import hide, main, np
+from tensorgraft.exporting.runners.common import hide, main, np, positions
 
 hide("torch", "tensorgraft", "tensorflow", "jax")
 import onnxruntime
@@ -19,16 +19,6 @@ def load(path, job, folder):
         return {x.name: value for x, value in zip(session.get_outputs(), found, strict=True)}
 
     return call
-
-
-def positions(structure, tree):
-    """Return {position: array} for the arrays in a tree."""
-    if isinstance(structure, int):
-        return {structure: tree}
-    if "dict" in structure:
-        return {k: x for name, s in structure["dict"].items() for k, x in positions(s, tree[name]).items()}
-    (parts,) = structure.values()
-    return {k: x for s, t in zip(parts, tree, strict=True) for k, x in positions(s, t).items()}
 
 
 main(load, np.asarray)
