@@ -1,0 +1,28 @@
+"""The step of an LSTM after its products, in the order of gates of any framework."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorgraft.hub.array import Array
+
+
+def lstm_gates(xp: Any, gates: Array, order: str = "ifgo") -> tuple[Array, ...]:
+    """Return the gates i, f, g (the new state), o after their activations, of sums of products (N, 4 H) that have them
+    in `order`.
+
+    The sigmoid is computed of the whole array: XLA for the CPU does not fuse it into the two kernels that read it.
+    Fused, each would read four places of a row of the loop, which LLVM does not vectorise: a step of 16 x 256 takes 73
+    us instead of 20.
+    """
+    sizes = (xp.shape(gates)[1] // 4,) * 4
+    sigmoid = dict(zip(order, xp.split(xp.sigmoid(gates), sizes, 1), strict=True))
+    new = xp.tanh(xp.split(gates, sizes, 1)[order.index("g")])
+    return sigmoid["i"], sigmoid["f"], new, sigmoid["o"]
+
+
+def lstm_cell(xp: Any, gates: Array, c: Array, order: str = "ifgo") -> tuple[Array, Array]:
+    """Return the next h and c (N, H) of an LSTM; arguments as in `lstm_gates`."""
+    i, f, g, o = lstm_gates(xp, gates, order)
+    c = xp.add(xp.multiply(f, c), xp.multiply(i, g))
+    return xp.multiply(o, xp.tanh(c)), c
