@@ -69,12 +69,12 @@ _libraries: list[Library] = []
 def install() -> None:
     aten = Library("aten", "IMPL")
     _libraries.append(aten)
-    anywhere = {*BETWEEN_DEVICES.split()}
+    between_devices = {*BETWEEN_DEVICES.split()}
     names = torch._C._dispatch_get_registrations_for_dispatch_key("SparseCsrCPU")
     for name in (name.removeprefix("aten::") for name in names):
         op = schema.overload(name)
         assert op is not None, name
-        aten.impl(name, entry(op, _kernel(op, name), _SPARSE_CSR_CPU, name in anywhere), KEY)
+        aten.impl(name, entry(op, _kernel(op, name), _SPARSE_CSR_CPU, name in between_devices), KEY)
     for name in CONVERSIONS:
         op = schema.overload(name)
         aten.impl(name, entry(op, None, _CPU), "PrivateUse1")
