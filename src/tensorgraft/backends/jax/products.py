@@ -123,24 +123,32 @@ def _ordered_product(equation: JaxprEqn, sources: dict[Var, Any]) -> list[JaxprE
         """Return the result of one more equation."""
         out = Var(g.aval.update(shape=shape))
         equations.append(
-            equation.replace(primitive=primitive, params=params, invars=operands, outvars=[out], effects=frozenset())
+            equation.replace(primitive=primitive, params=params, invars=list(operands), outvars=[out], effects=frozenset())
         )
         return out
 
     def matrix(v: Any) -> Any:
         shape = (rows, v.aval.shape[-1])
-        return v if v.aval.shape == shape else step(reshape_p, shape, v, new_sizes=shape, dimensions=None, sharding=None)
+        if v.aval.shape == shape:
+            return v
+        return step(reshape_p, shape, v, new_sizes=shape, dimensions=None, sharding=None)
 
-    def turned(v: Any) -> Any:
+    def transposed_copy(v: Any) -> Any:
         shape = v.aval.shape[::-1]
         return step(_barrier(), shape, step(transpose_p, shape, v, permutation=(1, 0)))
 
     if m >= 4 * n and rows >= 2 * n:
         params = {**equation.params, "dimension_numbers": _ROWS}
-        product = step(dot_general_p, (n, m), turned(matrix(x)), matrix(g), **params)
+        product = step(dot_general_p, (n, m), transposed_copy(matrix(x)), matrix(g), **params)
         step(transpose_p, (m, n), step(_barrier(), (n, m), product), permutation=(1, 0))
     elif rows <= _FEW_ROWS:
-        step(dot_general_p, (m, n), turned(matrix(g)), matrix(x), **{**equation.params, "dimension_numbers": _ROWS})
+        step(
+            dot_general_p,
+            (m, n),
+            transposed_copy(matrix(g)),
+            matrix(x),
+            **{**equation.params, "dimension_numbers": _ROWS},
+        )
     elif len(g.aval.shape) > 2:
         params = {**equation.params, "dimension_numbers": _COLUMNS_OF_BOTH}
         step(dot_general_p, (m, n), matrix(g), matrix(x), **params)
@@ -154,6 +162,8 @@ def _summed_rows(equation: JaxprEqn, sources: dict[Var, Any]) -> tuple[Any, Any]
     if equation.primitive is not dot_general_p:
         return None
     (left, right), batch = equation.params["dimension_numbers"]
+    g: Any
+    x: Any
     g, x = equation.invars
     if ((left, right), batch) == _ROWS and g in sources:
         g = sources[g]

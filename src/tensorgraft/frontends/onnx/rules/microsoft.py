@@ -463,7 +463,7 @@ class _QuantizedLayer(RecurrentLayer):
     def sizes(self) -> tuple[int, int]:
         return self.r[0].shape[0], self.r[0].shape[1]
 
-    def turned(self, weights: Any) -> Any:
+    def weights_in_out(self, weights: Any) -> Any:
         return weights
 
     def product(self, x: Any, weight: Any, bias: Any) -> Any:

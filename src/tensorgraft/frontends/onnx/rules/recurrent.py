@@ -64,7 +64,7 @@ class RecurrentLayer:
         self.xp, self.attributes = xp, attributes
         self.batch_first = bool(attributes["layout"])
         self.x = xp.swapaxes(x, 0, 1) if self.batch_first else x  # (T, N, I)
-        self.w, self.r = self.turned(w), self.turned(r)
+        self.w, self.r = self.weights_in_out(w), self.weights_in_out(r)
         self.b, self.lengths = b, lengths
         self.steps, self.batch, _ = self.x.shape
         self.directions, self.hidden = self.sizes()
@@ -78,7 +78,7 @@ class RecurrentLayer:
         """Return (directions, the size of the state)."""
         return self.r.shape[0], self.r.shape[1]
 
-    def turned(self, weights: Any) -> Any:
+    def weights_in_out(self, weights: Any) -> Any:
         """Return weights (directions, in, out): in the loop, a product with (out, in) would be twice as slow in XLA."""
         return self.xp.matrix_transpose(weights)
 
