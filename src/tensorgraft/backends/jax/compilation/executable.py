@@ -48,7 +48,7 @@ class _Executable:
     """A compiled program as the runtime runs it, and the arguments that it takes."""
 
     execute: Any
-    arrays_of: methodcaller[Any]  # makes arrays of what `execute` returns
+    arrays_of: methodcaller  # makes arrays of what `execute` returns
     wanted: list[int] | None  # positions of the arguments that are used; None for all
     single: bool  # one array comes out, and no tuple
     properties_of: attrgetter[Any]  # reads the properties of arguments that must not change

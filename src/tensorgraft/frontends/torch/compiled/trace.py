@@ -247,8 +247,8 @@ class Trace:
                 results = [self._write_object(code, self.template, results)]
             for start, source, (_, count) in zip(starts, sources, self.draws, strict=True):
                 code.do(f"{source}.offset = {start} + {count}")
-            for k, cell in self.unclaimed:
-                code.do(f"{code.name(cell)}.array = {outputs}[{n + k}]")
+            for k, unclaimed in self.unclaimed:
+                code.do(f"{code.name(unclaimed)}.array = {outputs}[{n + k}]")
             for cell in cells:
                 if cell not in taken:  # of those the line has asked
                     code.do(f"{cell}.shared = False")

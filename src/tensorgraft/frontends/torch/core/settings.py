@@ -104,7 +104,9 @@ def _write_defaults(code: StraightLine) -> None:
     of_torch = (default_dtype, deterministic, _device, _mha, _Distribution, _anomaly)
     dtype, strict, device, mha, distribution, anomaly = map(code.name, of_torch)
     code.require(f"{dtype}() is {code.name(FLOAT32)} and not {strict}() and {device}.CURRENT_DEVICE is None")
-    code.require(f"{mha}._is_fastpath_enabled is True and {distribution}._validate_args is {__debug__} and not {anomaly}()")
+    code.require(
+        f"{mha}._is_fastpath_enabled is True and {distribution}._validate_args is {__debug__} and not {anomaly}()"
+    )
 
 
 register(_of_functions, _DEFAULTS, lambda: dict(zip(_NAMES, _of_functions(), strict=True)), _write_defaults)
