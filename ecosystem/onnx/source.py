@@ -7,6 +7,7 @@ have random weights. Times are processor time of one core, of what is quickest o
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import importlib.util
 import sys
@@ -42,8 +43,8 @@ NETWORKS: dict[str, Callable[[], Made]] = {
     "ResNet-50 of transformers": onnx_models.resnet50,
     "BERT of transformers": onnx_models.bert,
 }
-COLUMNS = ("network", "PyTorch's own", "tg.source: lines", "names", "difference", "time", "onnx2torch: modules", "names",
-           "difference", "time")  # fmt: skip
+COLUMNS = ("network", "PyTorch's own", "tg.source: lines", "names", "difference", "time", "onnx2torch: modules",
+           "names", "difference", "time")  # fmt: skip
 
 
 def _imported(path: Path, name: str) -> Any:
@@ -72,7 +73,8 @@ def converted(path: Path, peer: Path) -> torch.nn.Module:
 
 
 def row(name: str, model: torch.nn.Module, x: torch.Tensor, peer: Path | None) -> list[str]:
-    cells, calls = [name], {"own": lambda: model(x)}
+    cells: list[str] = [name]
+    calls: dict[str, Callable[[], object]] = {"own": functools.partial(model, x)}
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         path = Path(folder) / "model.onnx"
         onnx_models.export(model, x, path)
@@ -85,19 +87,19 @@ def row(name: str, model: torch.nn.Module, x: torch.Tensor, peer: Path | None) -
             try:
                 found["onnx2torch"] = (graph := converted(path, peer)), len(list(graph.modules())), ""
                 graph(x)
-            except Exception as error:  # whatever it raises is its result
-                found["onnx2torch"] = None, 0, f"{type(error).__name__}: {str(error).splitlines()[0][:60]}"
-        calls |= {k: (lambda net=net: net(x)) for k, (net, _, _) in found.items() if net is not None}
+            except Exception as failed:  # whatever it raises is its result
+                found["onnx2torch"] = None, 0, f"{type(failed).__name__}: {str(failed).splitlines()[0][:60]}"
+        calls |= {k: functools.partial(net, x) for k, (net, _, _) in found.items() if net is not None}
         seconds = interleaved(calls, 1, 6, process_time)
         cells.append(f"{seconds['own'] * 1e3:.1f} ms")
         for key, (net, size, failure) in found.items():
             if net is None:
                 cells += [failure, "", "", ""]
                 continue
-            error = float((net(x) - expected).abs().max() / expected.abs().max())
+            difference = float((net(x) - expected).abs().max() / expected.abs().max())
             kept = len(own_names & {n for n, _ in net.named_parameters()})
             ratio = seconds[key] / seconds["own"]
-            cells += [str(size), f"{kept} of {len(own_names)}", f"{error:.0e}", f"{ratio:.2f}"]
+            cells += [str(size), f"{kept} of {len(own_names)}", f"{difference:.0e}", f"{ratio:.2f}"]
     return cells
 
 

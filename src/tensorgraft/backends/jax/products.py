@@ -123,7 +123,9 @@ def _ordered_product(equation: JaxprEqn, sources: dict[Var, Any]) -> list[JaxprE
         """Return the result of one more equation."""
         out = Var(g.aval.update(shape=shape))
         equations.append(
-            equation.replace(primitive=primitive, params=params, invars=list(operands), outvars=[out], effects=frozenset())
+            equation.replace(
+                primitive=primitive, params=params, invars=list(operands), outvars=[out], effects=frozenset()
+            )
         )
         return out
 

@@ -121,5 +121,5 @@ def layer(
         every, *last = getattr(xp, kind.lower())(x, *start, *own, reverse=backwards, **options)
         outputs.append(xp.expand_dims(every, 1))
         ends.append(last)
-    together = outputs[0] if directions == 1 else xp.concat(outputs, axis=1)
-    return [together, *(xp.stack(list(states), axis=0) for states in zip(*ends, strict=True))]
+    stacked = outputs[0] if directions == 1 else xp.concat(outputs, axis=1)
+    return [stacked, *(xp.stack(list(states), axis=0) for states in zip(*ends, strict=True))]
