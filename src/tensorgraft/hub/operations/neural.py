@@ -13,7 +13,6 @@ import numpy as np
 
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
-from tensorgraft.hub.operations.recurrent import lstm_cell
 
 Ints = tuple[int, ...]
 Pads = tuple[tuple[int, int], ...]
@@ -260,16 +259,16 @@ class Neural:
         last c). Weights are (4 H, I) and (4 H, H), of the gates i, f, g, o; biases (4 H). `w_hr` (P, H) projects h to
         P."""
 
-        w_hh = self.matrix_transpose(w_hh)  # once, not at each step
-        bias = None if b_ih is None else self.add(b_ih, b_hh)
-
         def step(carry: tuple[Array, Array], gates: Array) -> tuple[tuple[Array, Array], Array]:
             h, c = carry
-            h, c = lstm_cell(self, self.add(gates, _recurrent_product(self, h, w_hh, bias)), c)
+            gates = self.add(gates, self.linear(h, w_hh, b_hh))
+            i, f, g, o = self.split(gates, (self.shape(c)[1],) * 4, 1)
+            c = self.add(self.multiply(self.sigmoid(f), c), self.multiply(self.sigmoid(i), self.tanh(g)))
+            h = self.multiply(self.sigmoid(o), self.tanh(c))
             h = h if w_hr is None else self.linear(h, w_hr)
             return (h, c), h
 
-        gates = self.linear(x, w_ih)
+        gates = self.linear(x, w_ih, b_ih)
         (h, c), ys = self.scan(step, (h, c), gates, length=self.shape(x)[0], reverse=reverse)
         return ys, h, c
 
@@ -280,12 +279,10 @@ class Neural:
         """One layer (Cho and others 2014), from x (T, N, I) and a state h (N, H): (every h, the last h). Weights are (3
         H, I) and (3 H, H), of the gates r, z, n; biases (3 H)."""
 
-        w_hh = self.matrix_transpose(w_hh)
-
         def step(h: Array, gates: Array) -> tuple[Array, Array]:
             sizes = (self.shape(h)[1],) * 3
             r, z, n = self.split(gates, sizes, 1)
-            r_h, z_h, n_h = self.split(_recurrent_product(self, h, w_hh, b_hh), sizes, 1)
+            r_h, z_h, n_h = self.split(self.linear(h, w_hh, b_hh), sizes, 1)
             z = self.sigmoid(self.add(z, z_h))
             n = self.tanh(self.add(n, self.multiply(self.sigmoid(self.add(r, r_h)), n_h)))
             h = self.add(self.multiply(self.subtract(1, z), n), self.multiply(z, h))
@@ -302,10 +299,8 @@ class Neural:
         """One layer (Elman 1990), from x (T, N, I) and a state h (N, H): (every h, the last h). Weights are (H, I) and
         (H, H); biases (H). `activation`: "tanh" or "relu"."""
 
-        w_hh = self.matrix_transpose(w_hh)
-
         def step(h: Array, projected: Array) -> tuple[Array, Array]:
-            total = self.add(projected, _recurrent_product(self, h, w_hh, b_hh))
+            total = self.add(projected, self.linear(h, w_hh, b_hh))
             h = self.tanh(total) if activation == "tanh" else self.maximum(total, 0)
             return h, h
 
@@ -342,11 +337,6 @@ class Neural:
         if shared > 1:
             k, v = self.repeat(k, shared, 1), self.repeat(v, shared, 1)
         return self.matmul(self.attention_weights(q, k, mask, causal, scale), v)
-
-
-def _recurrent_product(xp: Any, h: Array, transposed: Array, bias: Array | None) -> Array:
-    """Return h by a weight that is transposed before the loop: in it, XLA would read it against its order."""
-    return _affine(xp, xp.matmul(h, transposed), None, bias)
 
 
 def _affine(xp: Any, y: Array, weight: Array | None, bias: Array | None) -> Array:
