@@ -24,7 +24,7 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.straight_line import StraightLine
 from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.quantized import Quantized, with_own_codes
-from tensorgraft.storage import Geometry, Storage, contiguous_strides, read
+from tensorgraft.storage import Geometry, Storage, contiguous_strides, read, to_halves
 
 CPU_KEY = torch.DispatchKeySet(torch.DispatchKey.CPU)
 _new_storage = torch._C._construct_storage_from_data_pointer
@@ -44,6 +44,7 @@ TO_NUMPY: dict[torch.dtype, np.dtype] = {
     torch.bfloat16: dtypes.bfloat16,
     torch.float32: dtypes.float32,
     torch.float64: dtypes.float64,
+    torch.complex32: dtypes.complex64,  # of arrays of its values; storages hold pairs of float16
     torch.complex64: dtypes.complex64,
     torch.complex128: dtypes.complex128,
     torch.float8_e4m3fn: dtypes.float8_e4m3fn,
@@ -57,12 +58,24 @@ FROM_NUMPY = {ours: theirs for theirs, ours in TO_NUMPY.items()}
 
 
 def numpy_dtype(dtype: torch.dtype) -> np.dtype:
-    """Raises TypeError for dtypes that no backend has (quantised ones, complex32)."""
+    """Return the dtype of arrays of a dtype's values. Raises TypeError for dtypes that no backend has (quantised
+    ones)."""
     try:
         return TO_NUMPY[dtype]
     except KeyError:
         hint = ": weights of torchao with such scales move by tg.quantization.from_torchao" if dtype == _E8M0 else ""
         raise TypeError(f"tensors of {dtype} cannot be on the device {TYPE!r}{hint}") from None
+
+
+def element_dtype(dtype: torch.dtype) -> np.dtype:
+    """Return the dtype of elements in a storage, of which geometries are. Raises TypeError as `numpy_dtype` does."""
+    return dtypes.complex32 if dtype is torch.complex32 else numpy_dtype(dtype)
+
+
+def stored_as(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[tuple[int, ...], np.dtype]:
+    """Return the shape and the dtype of the array in which a storage has elements of a dtype. Raises TypeError as
+    `numpy_dtype` does."""
+    return ((*shape, 2), dtypes.float16) if dtype is torch.complex32 else (shape, numpy_dtype(dtype))
 
 
 def on_device(t: torch.Tensor) -> bool:
@@ -96,7 +109,7 @@ def empty_cell(slot: Slot, nbytes: int) -> Storage:
 
 
 def geometry_of(t: torch.Tensor) -> Geometry:
-    return Geometry(tuple(t.size()), t.stride(), int(t.storage_offset()), numpy_dtype(t.dtype))
+    return Geometry(tuple(t.size()), t.stride(), int(t.storage_offset()), element_dtype(t.dtype))
 
 
 def attach(
@@ -162,9 +175,12 @@ def stored(array: Array, xp: Backend) -> Storage:
         return Storage(with_own_codes(xp, array), quantizing(xp))
 
 
-def from_array(array: Array, slot: Slot) -> torch.Tensor:
-    """Return a contiguous tensor over an array of the slot's backend."""
+def from_array(array: Array, slot: Slot, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Return a contiguous tensor over an array of the slot's backend. `dtype`: that of the tensor, where it may be
+    complex32, which `array` holds as complex64."""
     xp = slot.backend
+    if dtype is torch.complex32:
+        return torch.view_as_complex(from_array(to_halves(xp, array), slot))
     cell = state.created(stored(array, xp) if array.__class__ is Quantized else Storage(array, xp))
     xp = cell.backend
     shape = xp.shape(array)
@@ -187,8 +203,11 @@ def to_array(t: torch.Tensor, codes: bool = False) -> Array:
 
 
 def cpu_to_numpy(t: torch.Tensor) -> np.ndarray:
-    """Return a CPU tensor as a NumPy array over the same memory, also for dtypes that NumPy lacks."""
+    """Return a CPU tensor as a NumPy array over the same memory, also for dtypes that NumPy lacks; complex32 with an
+    axis of two halves, as a storage has it."""
     t = t.detach().resolve_conj().resolve_neg()
+    if t.dtype is torch.complex32:
+        t = torch.view_as_real(t)
     dtype = numpy_dtype(t.dtype)
     if dtype.kind in "biufc" and dtype.type.__module__ == "numpy":
         return t.numpy()

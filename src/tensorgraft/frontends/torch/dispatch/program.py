@@ -32,7 +32,7 @@ from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.value import is_formula
 from tensorgraft.interrupts import all_or_none
-from tensorgraft.storage import Geometry, Storage, contiguous_strides, is_dense, write
+from tensorgraft.storage import Geometry, Shape, Storage, contiguous_strides, in_halves, is_dense, to_halves, write
 
 Tensor = torch.Tensor
 # an argument of the kernel, of (the backend, the reaches of the tensors, arrays and offsets, inputs)
@@ -91,8 +91,9 @@ def _computation(
         outline.fetches = _fetches(outline, geometries, operator.spec.scalar_operand)
     positional, named = outline.fetches
     if operator.dtype_of_out:
-        fixed["dtype"] = geometries[targets[0].index].dtype
-    into = geometries[targets[0].index].dtype if operator.computes_in_out else None
+        fixed["dtype"] = dtypes.of_values(geometries[targets[0].index].dtype)
+    into = dtypes.of_values(geometries[targets[0].index].dtype) if operator.computes_in_out else None
+    narrow = has_halves([geometry.dtype for geometry in geometries])
 
     def computed(arrays: Sequence[Any], inputs: Sequence[Any]) -> Any:
         """Return the kernel's results, and the arrays that wait for a check."""
@@ -105,7 +106,7 @@ def _computation(
             out = fn(xp, *[part(xp, references, arrays, inputs) for part in positional], **options)
         plan.verifiers = tuple([verify for _, verify in pending]) if pending else ()
         if plan.results is None:  # PyTorch has no meta function: the kernel's own arrays say it
-            plan.results, plan.structure = _describe_arrays(xp, out, len(targets))
+            plan.results, plan.structure = _describe_arrays(xp, out, len(targets), narrow)
         return out, [values for values, _ in pending]
 
     return computed
@@ -175,7 +176,7 @@ def _writing(
                 if value is not None and turn < (1 if w.steps is None else len(w.steps)):
                     if rounded is not None and w.geometry.dtype != rounded:
                         value = xp.astype(value, rounded)
-                    value = convert(xp, value, w.geometry.dtype)
+                    value = convert(xp, value, dtypes.of_values(w.geometry.dtype))
                     if xp.shape(value) != w.geometry.shape:
                         value = xp.broadcast_to(value, w.geometry.shape)
                     if has_several and mutable:  # a write may be repeated
@@ -226,7 +227,7 @@ def _fetches(
 ) -> tuple[list[Fetch], list[tuple[str, Fetch]]]:
     """Return functions for the kernel's arguments, by position and by name. The sizes of `geometries` do not matter.
     `scalar`: the operand that may be read as one (`Spec.scalar_operand`)."""
-    dtypes = [geometry.dtype for geometry in geometries]
+    operand_dtypes = [dtypes.of_values(geometry.dtype) for geometry in geometries]
 
     def fetch(name: str) -> Fetch:
         is_rounded = outline.common != outline.dtype and name == "alpha"
@@ -234,8 +235,8 @@ def _fetches(
         to = Conversion(outline.common, outline.dtype, name == scalar) if is_converted else None
         a = outline.arguments[name]
         if not isinstance(a, list):  # lists of ATen do not nest
-            return _fetch(a, dtypes, to)
-        parts = [_fetch(x, dtypes, to) for x in a]
+            return _fetch(a, operand_dtypes, to)
+        parts = [_fetch(x, operand_dtypes, to) for x in a]
         return lambda *operands: [part(*operands) for part in parts]
 
     return [fetch(n) for n in outline.positional], [(n, fetch(n)) for n in outline.named]
@@ -292,7 +293,7 @@ def _writes(
         target, at = geometries[leaf.index], first[leaf.index]
         other_geometries = [g for k, g in enumerate(geometries) if k != leaf.index]
         # if PyTorch computes in another dtype, it reads all elements first
-        converts = operator.spec.promotion is not None and outline.dtype != target.dtype
+        converts = operator.spec.promotion is not None and outline.dtype != dtypes.of_values(target.dtype)
         steps = write_steps(operator, target, other_geometries, at in read_storages and not converts)
         writes.append(_Write(leaf.index, at, target, steps))
     return writes
@@ -339,13 +340,22 @@ def _key(xp: Backend, words: Any) -> Array:
     return xp.fold_in(xp.slice(words, (0,), (2,), (1,)), high, low)
 
 
-def meta_of(xp: Backend, a: Any) -> Any:
-    return torch.empty(xp.shape(a), dtype=FROM_NUMPY[xp.dtype_of(a)], device="meta") if xp.is_array(a) else a
+def has_halves(operand_dtypes: Sequence[np.dtype]) -> bool:
+    """Return True if complex results of operands of these dtypes are complex32."""
+    return dtypes.complex32 in operand_dtypes and not any(map(dtypes.is_complex, operand_dtypes))
 
 
-def _describe_arrays(xp: Backend, out: Any, written_count: int) -> tuple[list[Result], Structure | None]:
+def meta_of(xp: Backend, narrow: bool, a: Any) -> Any:
+    """Return a meta tensor like an array; like one of complex32 values if `narrow` and it is complex."""
+    if not xp.is_array(a):
+        return a
+    dtype = FROM_NUMPY[xp.dtype_of(a)]
+    return torch.empty(xp.shape(a), dtype=torch.complex32 if narrow and dtype.is_complex else dtype, device="meta")
+
+
+def _describe_arrays(xp: Backend, out: Any, written_count: int, narrow: bool) -> tuple[list[Result], Structure | None]:
     parts = list(out) if isinstance(out, list | tuple) else [out]
-    meta = partial(map_nested, partial(meta_of, xp))
+    meta = partial(map_nested, partial(meta_of, xp, narrow))
     if not isinstance(out, list | tuple):
         results, structure = describe(meta(out))
     else:
@@ -365,6 +375,8 @@ def _layer(xp: Backend, result: tuple[torch.dtype, tuple[int, ...], tuple[int, .
     dtype, size, stride, nbytes = result
     to = numpy_dtype(dtype)
     conjugate = result.__class__ is Conjugate
+    if dtype is torch.complex32:
+        return _layer_of_halves(xp, size, stride, nbytes, conjugate)
     order: tuple[int, ...] = ()
     dense, moves = True, False
     if stride != contiguous_strides(size):
@@ -384,5 +396,16 @@ def _layer(xp: Backend, result: tuple[torch.dtype, tuple[int, ...], tuple[int, .
         if moves:
             array = xp.permute_dims(array, order)
         return xp.ensure_owned(array) if xp.mutable else array
+
+    return layer
+
+
+def _layer_of_halves(xp: Backend, size: Shape, stride: Shape, nbytes: int, conjugate: bool) -> Callable[[Array], Array]:
+    halves = in_halves(Geometry(size, stride, 0, dtypes.complex32))
+    lay_halves_out = _layer(xp, (torch.float16, halves.shape, halves.strides, nbytes))
+
+    def layer(array: Array) -> Array:
+        array = xp.broadcast_to(xp.astype(array, dtypes.complex64), size)
+        return lay_halves_out(to_halves(xp, xp.conj(array) if conjugate else array))
 
     return layer
