@@ -181,7 +181,7 @@ def on_the_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dic
     return map_nested(down, args), {n: map_nested(down, a) for n, a in kwargs.items()}
 
 
-_LACKING = (NO_KERNEL, "does not support complex", "not supported")
+_LACKING = (NO_KERNEL, "does not support complex", "FFT doesn't support", "not supported")
 _OF_ZEROS = ("ZeroDivision", "singular", "shape", "size", "elements", "broadcast")
 _COUNTS = ("pivots", "lengths", "offsets", "batch_sizes", "repeats", "check_errors", "mask")
 
