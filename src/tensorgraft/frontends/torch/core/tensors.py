@@ -78,6 +78,16 @@ def stored_as(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[tuple[int, ..
     return ((*shape, 2), dtypes.float16) if dtype is torch.complex32 else (shape, numpy_dtype(dtype))
 
 
+def foreign_dtype(dtype: torch.dtype) -> np.dtype:
+    """Return the dtype of arrays that other frameworks take for tensors. Raises TypeError for dtypes that none has."""
+    if dtype is torch.complex32:
+        raise TypeError(
+            f"no framework but PyTorch has arrays of {dtype}: convert the tensor, x.to(torch.complex64), or pass its"
+            " parts, torch.view_as_real(x)"
+        )
+    return numpy_dtype(dtype)
+
+
 def on_device(t: torch.Tensor) -> bool:
     """Return True if `t` is a tensor on the device."""
     return t.device.type == TYPE
@@ -179,12 +189,13 @@ def from_array(array: Array, slot: Slot, dtype: torch.dtype | None = None) -> to
     """Return a contiguous tensor over an array of the slot's backend. `dtype`: that of the tensor, where it may be
     complex32, which `array` holds as complex64."""
     xp = slot.backend
-    if dtype is torch.complex32:
-        return torch.view_as_complex(from_array(to_halves(xp, array), slot))
-    cell = state.created(stored(array, xp) if array.__class__ is Quantized else Storage(array, xp))
-    xp = cell.backend
     shape = xp.shape(array)
-    dtype = FROM_NUMPY[xp.dtype_of(array)]
+    if dtype is torch.complex32:
+        with xp.scope():
+            array = to_halves(xp, array)
+    cell = state.created(stored(array, xp) if array.__class__ is Quantized else Storage(array, xp))
+    if dtype is not torch.complex32:
+        dtype = FROM_NUMPY[cell.backend.dtype_of(array)]
     return attach(cell, slot, dtype, shape, contiguous_strides(shape), math.prod(shape) * dtype.itemsize)
 
 
@@ -203,16 +214,24 @@ def to_array(t: torch.Tensor, codes: bool = False) -> Array:
 
 
 def cpu_to_numpy(t: torch.Tensor) -> np.ndarray:
-    """Return a CPU tensor as a NumPy array over the same memory, also for dtypes that NumPy lacks; complex32 with an
-    axis of two halves, as a storage has it."""
+    """Return a CPU tensor as a NumPy array over the same memory, also for dtypes that NumPy lacks; but a copy of
+    complex32, whose values are complex64."""
     t = t.detach().resolve_conj().resolve_neg()
     if t.dtype is torch.complex32:
-        t = torch.view_as_real(t)
+        t = t.to(torch.complex64)
     dtype = numpy_dtype(t.dtype)
     if dtype.kind in "biufc" and dtype.type.__module__ == "numpy":
         return t.numpy()
     carrier = {1: torch.uint8, 2: torch.int16}[dtype.itemsize]
     return t.view(carrier).numpy().view(dtype)
+
+
+def cpu_elements(t: torch.Tensor) -> np.ndarray:
+    """Return a CPU tensor as a NumPy array over the same memory as a storage has its elements: those of complex32 in
+    one more axis, of two halves."""
+    if t.dtype is not torch.complex32:
+        return cpu_to_numpy(t)
+    return torch.view_as_real(t.detach().resolve_conj().resolve_neg()).numpy()
 
 
 def numpy_to_cpu(a: np.ndarray) -> torch.Tensor:

@@ -15,7 +15,7 @@ from tensorgraft.frontends.torch.core.tensors import (
     MOST_AXES,
     attach,
     cell_of,
-    cpu_to_numpy,
+    cpu_elements,
     numpy_dtype,
     numpy_to_cpu,
     stored_as,
@@ -55,7 +55,7 @@ def _rows(t: Tensor) -> Any:
     elif not t.is_contiguous():
         strides = t.stride()
         t = t.permute(sorted(range(t.dim()), key=lambda d: (-strides[d], d)))
-    return cpu_to_numpy(t)
+    return cpu_elements(t)
 
 
 host_view[Tensor] = rows
@@ -193,8 +193,8 @@ def from_cpu(t: torch.Tensor, slot: Slot) -> torch.Tensor:
     def host(t: torch.Tensor) -> np.ndarray:
         inner = t.permute(order)
         if t.dim() > MOST_AXES:  # a storage's array may have any shape
-            return np.ascontiguousarray(cpu_to_numpy(inner.reshape(-1)))
-        return np.ascontiguousarray(cpu_to_numpy(inner)).reshape(stored_as(tuple([shape[d] for d in order]), t.dtype)[0])
+            return np.ascontiguousarray(cpu_elements(inner.reshape(-1)))
+        return np.ascontiguousarray(cpu_elements(inner)).reshape(stored_as(tuple([shape[d] for d in order]), t.dtype)[0])
 
     with xp.scope():
         if state.now.capture is not None:

@@ -32,7 +32,7 @@ from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.value import is_formula
 from tensorgraft.interrupts import all_or_none
-from tensorgraft.storage import Geometry, Shape, Storage, contiguous_strides, in_halves, is_dense, to_halves, write
+from tensorgraft.storage import Geometry, Shape, Storage, contiguous_strides, from_halves, in_halves, is_dense, to_halves, write
 
 Tensor = torch.Tensor
 # an argument of the kernel, of (the backend, the reaches of the tensors, arrays and offsets, inputs)
@@ -87,6 +87,9 @@ def _computation(
     """Return the kernel as a function of arrays and inputs. `fixed`: arguments that are no operands."""
     random = operator.spec.random
     fn, targets = _kernel(xp, operator), outline.targets
+    has_multiple = outline.arguments.get("alpha", 1) != 1 and not operator.name.startswith("rsub")
+    if outline.common is dtypes.complex32 and has_multiple:
+        fn = _with_rounded_multiple(fn)
     if outline.fetches is None:
         outline.fetches = _fetches(outline, geometries, operator.spec.scalar_operand)
     positional, named = outline.fetches
@@ -110,6 +113,15 @@ def _computation(
         return out, [values for values, _ in pending]
 
     return computed
+
+
+def _with_rounded_multiple(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a kernel of complex32 `x + alpha * other` as CPU PyTorch computes it: the multiple is rounded, too."""
+
+    def kernel(xp: Backend, x: Array, other: Array, *, alpha: Any) -> Array:
+        return fn(xp, x, from_halves(xp, to_halves(xp, xp.multiply(other, alpha))))
+
+    return kernel
 
 
 def _kernel(xp: Backend, operator: Operator) -> Callable[..., Any]:
@@ -217,7 +229,7 @@ class Conversion(NamedTuple):
 
     def __call__(self, xp: Backend, v: Any) -> Array:
         is_rounded = self.common != self.compute
-        if is_rounded and self.as_scalar:
+        if is_rounded and self.as_scalar and self.common is not dtypes.complex32:
             is_rounded = xp.is_array(v) and math.prod(xp.shape(v)) != 1
         return promoted(xp, v, self.common if is_rounded else self.compute, self.compute)
 
@@ -227,7 +239,7 @@ def _fetches(
 ) -> tuple[list[Fetch], list[tuple[str, Fetch]]]:
     """Return functions for the kernel's arguments, by position and by name. The sizes of `geometries` do not matter.
     `scalar`: the operand that may be read as one (`Spec.scalar_operand`)."""
-    operand_dtypes = [dtypes.of_values(geometry.dtype) for geometry in geometries]
+    operand_dtypes = [geometry.dtype for geometry in geometries]
 
     def fetch(name: str) -> Fetch:
         is_rounded = outline.common != outline.dtype and name == "alpha"
@@ -242,8 +254,8 @@ def _fetches(
     return [fetch(n) for n in outline.positional], [(n, fetch(n)) for n in outline.named]
 
 
-def _fetch(a: Any, dtypes: Sequence[np.dtype], to: Conversion | None) -> Fetch:
-    """`dtypes`: of the call's tensors; `to`: how this argument is converted."""
+def _fetch(a: Any, element_dtypes: Sequence[np.dtype], to: Conversion | None) -> Fetch:
+    """`element_dtypes`: of the call's tensors; `to`: how this argument is converted."""
     if isinstance(a, Leaf):
         at = a.index
         if not a.tensor:
@@ -251,7 +263,8 @@ def _fetch(a: Any, dtypes: Sequence[np.dtype], to: Conversion | None) -> Fetch:
         if to is None:
             return lambda xp, refs, arrays, inputs: refs[at].read(xp, arrays[at], arrays)
         conversion = to
-        is_converted = not dtypes[at] == to.compute == to.common
+        dtype = element_dtypes[at]
+        is_converted = dtype != to.common or dtypes.of_values(dtype) != to.compute
 
         def read(xp: Backend, refs: Sequence[StorageReference], arrays: Sequence[Any], inputs: Sequence[Any]) -> Array:
             array = refs[at].read(xp, arrays[at], arrays)
@@ -275,6 +288,8 @@ def promoted(xp: Backend, v: Any, common: np.dtype, compute: np.dtype) -> Array:
     """Return a number or an array in the dtype `compute`, rounded to `common` before."""
     if common == compute:
         return as_dtype(xp, v, compute)
+    if common is dtypes.complex32:
+        return from_halves(xp, to_halves(xp, as_dtype(xp, v, compute)))
     if isinstance(v, int | float | complex | np.ndarray):
         rounded = np.asarray(v).astype(common)
         return as_dtype(xp, rounded if isinstance(v, np.ndarray) else rounded.astype(compute).item(), compute)
