@@ -19,7 +19,7 @@ from tensorgraft.frontends.jax.program import JaxprProgram, derivative_of_jax
 from tensorgraft.frontends.jax.settings import JaxSettings
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_at
-from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, foreign_dtype, to_array
+from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, foreign_dtype, from_array, to_array
 from tensorgraft.hub import registry
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.precision import current

@@ -39,7 +39,7 @@ from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.devices import TYPE, recording_slot
 from tensorgraft.frontends.torch.core.spec import OWN
 from tensorgraft.frontends.torch.core.state import RandomState
-from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, foreign_dtype, to_array
+from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, foreign_dtype, from_array, to_array
 from tensorgraft.frontends.torch.core.values import concrete_array, looked_up
 from tensorgraft.frontends.torch.graph.exported import is_exported, on_device
 from tensorgraft.frontends.torch.graph.pure import PureCapture

@@ -194,7 +194,9 @@ def from_cpu(t: torch.Tensor, slot: Slot) -> torch.Tensor:
         inner = t.permute(order)
         if t.dim() > MOST_AXES:  # a storage's array may have any shape
             return np.ascontiguousarray(cpu_elements(inner.reshape(-1)))
-        return np.ascontiguousarray(cpu_elements(inner)).reshape(stored_as(tuple([shape[d] for d in order]), t.dtype)[0])
+        return np.ascontiguousarray(cpu_elements(inner)).reshape(
+            stored_as(tuple([shape[d] for d in order]), t.dtype)[0]
+        )
 
     with xp.scope():
         if state.now.capture is not None:

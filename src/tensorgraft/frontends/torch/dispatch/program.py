@@ -32,7 +32,17 @@ from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.value import is_formula
 from tensorgraft.interrupts import all_or_none
-from tensorgraft.storage import Geometry, Shape, Storage, contiguous_strides, from_halves, in_halves, is_dense, to_halves, write
+from tensorgraft.storage import (
+    Geometry,
+    Shape,
+    Storage,
+    contiguous_strides,
+    from_halves,
+    in_halves,
+    is_dense,
+    to_halves,
+    write,
+)
 
 Tensor = torch.Tensor
 # an argument of the kernel, of (the backend, the reaches of the tensors, arrays and offsets, inputs)

@@ -31,7 +31,7 @@ from tensorgraft.frontends.torch.compiled.host.call_tensors import on_host
 from tensorgraft.frontends.torch.compiled.trace_contexts import HostWatch
 from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
-from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, foreign_dtype, to_array
+from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, foreign_dtype, from_array, to_array
 from tensorgraft.frontends.torch.graph.pure import HostConstants, PureCapture
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
