@@ -84,11 +84,7 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     except TracedValueError:
         raise asked_for_shape(operator.name, tensors) from None
 
-    def give(a: Any) -> Any:
-        if not xp.is_array(a):
-            return a
-        dtype = torch.complex32 if narrow and dtypes.is_complex(xp.dtype_of(a)) else None
-        return from_array(xp.ensure_owned(a) if slot.backend.mutable else a, slot, dtype)
+    give = partial(_tensor, xp, slot, narrow)
 
     rule = LAYOUTS.get(operator.name if operator.kind != "out" or not operator.base else short_name(operator.base))
     operands = {name: a for name, a in kwargs.items() if name not in hidden}
@@ -102,6 +98,14 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
         bound[name].copy_(result)
     outs = tuple(bound[name] for name in operator.writes)
     return outs if len(outs) > 1 else outs[0]
+
+
+def _tensor(xp: Backend, slot: Slot, narrow: bool, a: Any) -> Any:
+    """Return a tensor of an array; of complex32 if it is complex and `narrow`."""
+    if not xp.is_array(a):
+        return a
+    dtype = torch.complex32 if narrow and dtypes.is_complex(xp.dtype_of(a)) else None
+    return from_array(xp.ensure_owned(a) if slot.backend.mutable else a, slot, dtype)
 
 
 def _laid_out(
