@@ -33,6 +33,7 @@ DTYPES = [torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torc
 NARROW = (torch.bfloat16,) if hasattr(torch, "bcomplex32") else ()
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
 @pytest.mark.parametrize(("a", "b"), list(itertools.combinations_with_replacement(DTYPES, 2)))
 def test_promotion(device, a, b):
     if a in NARROW and b == torch.complex64:
@@ -44,6 +45,7 @@ def test_promotion(device, a, b):
         same(op(x.to(device), y[0, 0]), op(x, y[0, 0]))  # also one on the CPU
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("number", [2, 2.5, True, -1, 1 + 2j])
 def test_promotion_with_numbers(device, dtype, number):
