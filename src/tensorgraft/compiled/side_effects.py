@@ -31,8 +31,8 @@ from tensorgraft.compiled.captured_objects import (
     is_compiled_function,
     is_namespace,
     is_of_program,
-    is_tensor_with_attributes,
     is_python_class,
+    is_tensor_with_attributes,
     slots_of,
 )
 from tensorgraft.compiled.changes import Change, change_of
