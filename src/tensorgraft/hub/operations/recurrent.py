@@ -7,7 +7,7 @@ from typing import Any
 from tensorgraft.hub.array import Array
 
 
-def lstm_gates(xp: Any, gates: Array, order: str = "ifgo") -> tuple[Array, ...]:
+def lstm_gates(xp: Any, gates: Any, order: str = "ifgo") -> tuple[Any, ...]:
     """Return the gates i, f, g (the new state), o after their activations, of sums of products (N, 4 H) that have them
     in `order`.
 
