@@ -1,10 +1,8 @@
-"""The step of an LSTM after its products, in the order of gates of any framework."""
+"""The gates of an LSTM after its products, in the order of any framework."""
 
 from __future__ import annotations
 
 from typing import Any
-
-from tensorgraft.hub.array import Array
 
 
 def lstm_gates(xp: Any, gates: Any, order: str = "ifgo") -> tuple[Any, ...]:
@@ -19,10 +17,3 @@ def lstm_gates(xp: Any, gates: Any, order: str = "ifgo") -> tuple[Any, ...]:
     sigmoid = dict(zip(order, xp.split(xp.sigmoid(gates), sizes, 1), strict=True))
     new = xp.tanh(xp.split(gates, sizes, 1)[order.index("g")])
     return sigmoid["i"], sigmoid["f"], new, sigmoid["o"]
-
-
-def lstm_cell(xp: Any, gates: Array, c: Array, order: str = "ifgo") -> tuple[Array, Array]:
-    """Return the next h and c (N, H) of an LSTM; arguments as in `lstm_gates`."""
-    i, f, g, o = lstm_gates(xp, gates, order)
-    c = xp.add(xp.multiply(f, c), xp.multiply(i, g))
-    return xp.multiply(o, xp.tanh(c)), c

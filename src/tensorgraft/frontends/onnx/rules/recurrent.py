@@ -7,7 +7,7 @@ from typing import Any
 
 from tensorgraft.frontends.onnx.rule import rule
 from tensorgraft.hub import dtypes
-from tensorgraft.hub.operations.recurrent import lstm_cell
+from tensorgraft.hub.operations.recurrent import lstm_gates
 from tensorgraft.hub.value import Value, with_operators
 
 
@@ -233,7 +233,9 @@ def lstm_of(
         h, c = states
         gates = xp.add(projected, layer.product(h, r, bias))
         if usual:
-            return lstm_cell(xp, layer.clipped(gates), c, "iofg")
+            i, forget, n, o = lstm_gates(xp, layer.clipped(gates), "iofg")
+            c = _cell(xp, forget, c, i, n)
+            return xp.multiply(o, xp.tanh(c)), c
         f, g, last = functions[d]
         i, o, forget, n = xp.split(gates, (size,) * 4, 1)
         holes = (None,) * 3 if p is None else xp.split(layer.part(p, d), (size,) * 3, 0)
