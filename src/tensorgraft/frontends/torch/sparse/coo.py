@@ -22,6 +22,7 @@ from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.dispatch.absent_layouts import SPARSE
 from tensorgraft.frontends.torch.sparse.calls import entry
 from tensorgraft.frontends.torch.sparse.coo_kernels import KERNELS, write
+from tensorgraft.frontends.torch.sparse.rehearsal import expected
 from tensorgraft.frontends.torch.sparse.structure import compressed_indices, is_compressed, plain_indices
 
 Tensor = torch.Tensor
@@ -66,9 +67,10 @@ def install() -> None:
     for name, kernel in KERNELS.items():
         op = schema.overload(name)
         assert op is not None, name
-        aten.impl(name, entry(op, kernel, _SPARSE_CPU, name in ANYWHERE), KEY)
+        aten.impl(name, entry(op, _checked(op, kernel), _SPARSE_CPU, name in ANYWHERE), KEY)
         for kind, other in {} if ".out" in name else schema.derived(op).items():
-            aten.impl(schema.short_name(other), entry(other, _writing(kernel, kind == "inplace"), _SPARSE_CPU), KEY)
+            writing = _checked(other, _writing(kernel, kind == "inplace"))
+            aten.impl(schema.short_name(other), entry(other, writing, _SPARSE_CPU), KEY)
     for name in FROM_DENSE:
         op = schema.overload(name)
         assert op is not None, name
@@ -109,6 +111,16 @@ def _reduced(t: Tensor, protocol: Any) -> Any:
     if is_compressed(t):
         return pickled.sparse(), (t.layout, (compressed_indices(t), plain_indices(t), t.values(), t.size()))
     return pickled.sparse(), (t.layout, (t._indices(), t._values(), t.size(), t.is_coalesced()))
+
+
+def _checked(op: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a kernel so that it raises what the CPU raises for such operands."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        expected(op, args, kwargs)
+        return kernel(*args, **kwargs)
+
+    return call
 
 
 def _writing(kernel: Callable[..., Any], in_place: bool) -> Callable[..., Any]:

@@ -1,10 +1,10 @@
 """Metadata of results, and errors, of CPU PyTorch for sparse tensors: from a call of its own operator on stand-ins of
-the same sizes, dtypes and layouts that have at most one specified element, once for each such combination."""
+the same sizes, dtypes and layouts that have one specified element or two, once for each such combination."""
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -18,18 +18,17 @@ Tensor = torch.Tensor
 def expected(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the metadata (`TensorMetadata`, several in a tuple) of the CPU's result. Raises what the CPU raises."""
     signature = schema.signature(op)
-    written = {n for n, name in enumerate(signature.positional) if name in signature.written}
-    return _expected(
-        op,
-        tuple(_frozen(a, n in written) for n, a in enumerate(args)),
-        tuple((name, _frozen(a, name in signature.written)) for name, a in kwargs.items()),
-    )
+    written = {id(a) for name, a in signature.bind(args, kwargs).items() if name in signature.written}
+    numbers: dict[int, int] = {}  # of tensors, which may be an argument twice
+    freeze = functools.partial(_frozen, numbers, written)
+    return _expected(op, freeze(args), tuple((name, freeze(a)) for name, a in kwargs.items()))
 
 
 @functools.lru_cache(maxsize=4096)
 def _expected(op: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> Any:
+    stand_in = functools.partial(_stand_in, {})
     with torch.no_grad(), without_autocast():
-        result = op(*_stand_in(args), **{name: _stand_in(a) for name, a in kwargs})
+        result = op(*stand_in(args), **{name: stand_in(a) for name, a in kwargs})
     return tuple(map(_spec, result)) if isinstance(result, tuple | list) else _spec(result)
 
 
@@ -37,49 +36,58 @@ def _spec(x: Any) -> Any:
     return spec_of(x) if isinstance(x, Tensor) else x
 
 
-class _Described(tuple[TensorMetadata, bool, bool]):
-    """The metadata of a tensor, whether it has specified elements, and whether the operator writes it."""
+class _Described(NamedTuple):
+    """A tensor among the arguments: its number, its metadata, how many elements its stand-in has, and whether the
+    operator writes it."""
+
+    number: int
+    spec: TensorMetadata
+    element_count: int
+    is_written: bool
 
 
 class _Number(tuple[type, Any]):
     """A number and its type: 1, 1.0 and True are different arguments."""
 
 
-def _frozen(a: Any, is_written: bool = False) -> Any:
+def _frozen(numbers: dict[int, int], written: set[int], a: Any) -> Any:
     if isinstance(a, Tensor):
-        is_sparse = a.layout is not torch.strided
-        return _Described((spec_of(a), is_sparse and a._nnz() > 0, is_written))
+        number = numbers.setdefault(id(a), len(numbers))
+        return _Described(number, spec_of(a), _element_count(a), id(a) in written)
     if isinstance(a, list | tuple):
-        return tuple(map(_frozen, a))
+        return tuple(_frozen(numbers, written, x) for x in a)
     if isinstance(a, torch.device):
         return torch.device("cpu")
     return _Number((type(a), a)) if isinstance(a, bool | int | float | complex) else a
 
 
-def _stand_in(a: Any) -> Any:
+def _element_count(x: Tensor) -> int:
+    """Return 2 for a tensor that is not coalesced, for which one element would be."""
+    if x.layout is torch.strided:
+        return 0
+    return 2 if x.layout is torch.sparse_coo and not x.is_coalesced() else min(x._nnz(), 1)
+
+
+def _stand_in(tensors: dict[int, Tensor], a: Any) -> Any:
     if isinstance(a, _Described):
-        return _tensor(*a)
+        if a.number not in tensors:
+            tensors[a.number] = _tensor(a.spec, a.element_count, a.is_written)
+        return tensors[a.number]
     if isinstance(a, _Number):
         return a[1]
-    return tuple(map(_stand_in, a)) if isinstance(a, tuple) else a
+    return tuple(_stand_in(tensors, x) for x in a) if isinstance(a, tuple) else a
 
 
-def _tensor(spec: TensorMetadata, has_elements: bool, is_written: bool) -> Tensor:
-    """Return a tensor of the CPU that consists of zeros, of which at most one in each batch is specified."""
-    count = int(has_elements)
+def _tensor(spec: TensorMetadata, count: int, is_written: bool) -> Tensor:
+    """Return a tensor of the CPU that consists of zeros, with `count` specified elements in each batch."""
     zeros = functools.partial(torch.zeros, dtype=spec.dtype, device="cpu")
     if spec.layout is torch.strided:
         return zeros(spec.size) if is_written else zeros(()).expand(spec.size)
     indices = functools.partial(torch.zeros, dtype=spec.index_dtype, device="cpu")
     if spec.layout is torch.sparse_coo:
         sparse_dim = len(spec.size) - spec.dense_dim
-        return torch.sparse_coo_tensor(
-            indices((sparse_dim, count)),
-            zeros((count, *spec.dense)),
-            spec.size,
-            check_invariants=False,
-            is_coalesced=True,
-        )
+        parts = indices((sparse_dim, count)), zeros((count, *spec.dense))
+        return torch.sparse_coo_tensor(*parts, spec.size, check_invariants=False, is_coalesced=count < 2)
     assert spec.layout in LAYOUTS, spec.layout
     block = spec.blocksize if spec.layout in BLOCKED else ()
     by_row = spec.layout in BY_ROW
