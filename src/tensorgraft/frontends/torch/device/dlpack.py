@@ -25,6 +25,8 @@ def exported(t: torch.Tensor) -> Any:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
     if t.is_conj():
         raise BufferError("Can't export tensors with the conjugate bit set")
+    if t.layout is not torch.strided:
+        raise BufferError("Can't export tensors with layout other than torch.strided")
     cell = cell_of(t)
     if state.now.capture is not None:
         raise asked_for_values(t)

@@ -295,6 +295,26 @@ def _sparse_sum_backward(grad: Tensor, x: Tensor, dim: Sequence[int]) -> Tensor:
     return coo(x._indices().clone(), values.expand(x._values().size()).clone(), x.size(), x.is_coalesced())
 
 
+@kernel("_sparse_broadcast_to")
+def broadcast_to(x: Tensor, size: Sequence[int]) -> Tensor:
+    """Repeat the elements along the sparse dimensions that are broadcast, and the values along dense ones."""
+    new_dims = len(size) - x.dim()
+    sparse_dim = new_dims + x.sparse_dim()
+    old_size = [1] * new_dims + list(x.size())
+    times = [n if n != old else 1 for n, old in zip(size[:sparse_dim], old_size, strict=False)]
+    count, nnz = math.prod(times), x._nnz()
+    repeated = _indices_of(torch.arange(count, device=x.device), times)
+    of_x = torch.cat([x._indices().new_zeros((new_dims, nnz)), x._indices()])
+    indices = (of_x.unsqueeze(2) + repeated.unsqueeze(1)).reshape(sparse_dim, nnz * count)
+    dense_size = size[sparse_dim:]
+    values = x._values().expand(nnz, *dense_size).unsqueeze(1).expand(nnz, count, *dense_size)
+    values = values.reshape(nnz * count, *dense_size)
+    if x.is_coalesced():
+        order = torch.argsort(keys_of(indices, size[:sparse_dim]))
+        indices, values = indices[:, order], values[order]
+    return coo(indices, values, size, x.is_coalesced())
+
+
 @kernel("permute")
 def permute(x: Tensor, dims: Sequence[int]) -> Tensor:
     n = x.sparse_dim()

@@ -59,6 +59,27 @@ def addmv(x: Tensor, a: Tensor, v: Tensor, *, beta: float = 1, alpha: float = 1)
     return product if beta == 0 else product + (x if beta == 1 else x * beta)
 
 
+def bmm(x: Tensor, y: Tensor) -> Tensor:
+    """Return the products of a batch of compressed matrices and dense ones, which PyTorch computes on CUDA only."""
+    if x.layout is torch.strided:
+        return bmm(y.transpose(1, 2), x.transpose(1, 2)).transpose(1, 2)
+    if y.layout is not torch.strided or x.dim() != 3 or y.dim() != 3 or x.dense_dim():
+        raise RuntimeError(f"bmm: a batch of sparse and one of dense matrices expected, got {_kind(x)} and {_kind(y)}")
+    if x.size(0) != y.size(0) or x.size(2) != y.size(1):
+        raise RuntimeError(f"bmm: sizes {list(x.size())} and {list(y.size())} do not fit")
+    if x.dtype != y.dtype:
+        raise RuntimeError(f"expected scalar type {x.dtype} but found {y.dtype}")
+    n, height, width = x.size()
+    at = elements(x)
+    flat = y.reshape(n * width, y.size(2))
+    product = times_dense(at.batch * height + at.rows, at.batch * width + at.columns, at.values, n * height, flat)
+    return product.reshape(n, height, y.size(2))
+
+
+def _kind(x: Tensor) -> str:
+    return f"{list(x.size())} ({x.layout})"
+
+
 def triangular_solve(
     b: Tensor, a: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> tuple[Tensor, Tensor]:

@@ -1,5 +1,5 @@
 """Metadata of results, and errors, of CPU PyTorch for sparse tensors: from a call of its own operator on stand-ins of
-the same sizes, dtypes and layouts that have one specified element or two, once for each such combination."""
+the same sizes, dtypes and layouts that have at most one specified element, once for each such combination."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def _spec(x: Any) -> Any:
 
 
 class _Described(NamedTuple):
-    """A tensor among the arguments: its number, its metadata, how many elements its stand-in has, and whether the
-    operator writes it."""
+    """A tensor among the arguments: its number and metadata, whether it has elements, is coalesced, and is written."""
 
     number: int
     spec: TensorMetadata
-    element_count: int
+    has_elements: bool
+    is_coalesced: bool
     is_written: bool
 
 
@@ -53,7 +53,9 @@ class _Number(tuple[type, Any]):
 def _frozen(numbers: dict[int, int], written: set[int], a: Any) -> Any:
     if isinstance(a, Tensor):
         number = numbers.setdefault(id(a), len(numbers))
-        return _Described(number, spec_of(a), _element_count(a), id(a) in written)
+        has_elements = a.layout is not torch.strided and a._nnz() > 0
+        is_coalesced = a.layout is torch.sparse_coo and a.is_coalesced()
+        return _Described(number, spec_of(a), has_elements, is_coalesced, id(a) in written)
     if isinstance(a, list | tuple):
         return tuple(_frozen(numbers, written, x) for x in a)
     if isinstance(a, torch.device):
@@ -61,33 +63,28 @@ def _frozen(numbers: dict[int, int], written: set[int], a: Any) -> Any:
     return _Number((type(a), a)) if isinstance(a, bool | int | float | complex) else a
 
 
-def _element_count(x: Tensor) -> int:
-    """Return 2 for a tensor that is not coalesced, for which one element would be."""
-    if x.layout is torch.strided:
-        return 0
-    return 2 if x.layout is torch.sparse_coo and not x.is_coalesced() else min(x._nnz(), 1)
-
-
 def _stand_in(tensors: dict[int, Tensor], a: Any) -> Any:
     if isinstance(a, _Described):
         if a.number not in tensors:
-            tensors[a.number] = _tensor(a.spec, a.element_count, a.is_written)
+            tensors[a.number] = _tensor(a)
         return tensors[a.number]
     if isinstance(a, _Number):
         return a[1]
     return tuple(_stand_in(tensors, x) for x in a) if isinstance(a, tuple) else a
 
 
-def _tensor(spec: TensorMetadata, count: int, is_written: bool) -> Tensor:
-    """Return a tensor of the CPU that consists of zeros, with `count` specified elements in each batch."""
+def _tensor(described: _Described) -> Tensor:
+    """Return a tensor of the CPU that consists of zeros, with at most one specified element in each batch."""
+    spec, count = described.spec, int(described.has_elements)
     zeros = functools.partial(torch.zeros, dtype=spec.dtype, device="cpu")
     if spec.layout is torch.strided:
-        return zeros(spec.size) if is_written else zeros(()).expand(spec.size)
+        return zeros(spec.size) if described.is_written else zeros(()).expand(spec.size)
     indices = functools.partial(torch.zeros, dtype=spec.index_dtype, device="cpu")
     if spec.layout is torch.sparse_coo:
         sparse_dim = len(spec.size) - spec.dense_dim
         parts = indices((sparse_dim, count)), zeros((count, *spec.dense))
-        return torch.sparse_coo_tensor(*parts, spec.size, check_invariants=False, is_coalesced=count < 2)
+        # one element alone would be coalesced
+        return torch.sparse_coo_tensor(*parts, spec.size, check_invariants=False)._coalesced_(described.is_coalesced)
     assert spec.layout in LAYOUTS, spec.layout
     block = spec.blocksize if spec.layout in BLOCKED else ()
     by_row = spec.layout in BY_ROW
