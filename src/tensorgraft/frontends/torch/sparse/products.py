@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from tensorgraft.frontends.torch.sparse.coo_kernels import matmul
@@ -83,7 +85,12 @@ def _kind(x: Tensor) -> str:
 def triangular_solve(
     b: Tensor, a: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Solve a sparse triangular system as a dense one; the second result is empty."""
+    """Solve a triangular system with a CSR or BSR matrix as a dense one; NaN if that has no elements. The second result
+    is empty."""
+    if b.layout is not torch.strided:
+        raise RuntimeError(f"triangular_solve: expected a strided right-hand side, got {_kind(b)}")
+    if not a._nnz():
+        return torch.full_like(b, math.nan), b.new_empty(0)
     dense = a.to_dense()
     dense, upper = (dense.transpose(0, 1), not upper) if transpose else (dense, upper)
     return torch.linalg.solve_triangular(dense, b, upper=upper, unitriangular=unitriangular), b.new_empty(0)
