@@ -178,7 +178,9 @@ def test_a_program_of_torch_runs_no_pickle(tmp_path: Path) -> None:
     out = io.BytesIO()
     torch.save(((Marked(marker),), {}), out)
     _rewritten(path, lambda name, content: out.getvalue() if name.endswith("model.pt") else content)
-    with pytest.raises(ValueError, match=r"f\.pt2 is not a file of torch.export: data/sample_inputs.*torch.export.load"):
+    with pytest.raises(
+        ValueError, match=r"f\.pt2 is not a file of torch.export: data/sample_inputs.*torch.export.load"
+    ):
         tg.graft(path, onto="numpy")
     assert not marker.exists()
 

@@ -159,7 +159,9 @@ def outcome(form: Format, folder: Path, valid: str, watch: Watch) -> tuple[str, 
             return "ran code", "; ".join(watch.seen) or "the canary was called"
         said = f"{type(error).__name__}: {error}"
         told = "\n".join([str(error), *getattr(error, "__notes__", ())])
-        is_memory = isinstance(error, MemoryError) or any(x in said for x in ("allocate memory", "bad_alloc", "MemoryError"))
+        is_memory = isinstance(error, MemoryError) or any(
+            x in said for x in ("allocate memory", "bad_alloc", "MemoryError")
+        )
         if is_memory and not (isinstance(error, form.errors) and told != str(error)):
             return "memory", said
         careless = type(error) in _CARELESS and type(error) not in form.errors

@@ -55,7 +55,9 @@ def test_products_at_repeated_positions() -> None:
     updates = np.array([2, 3, 0, 4, 0, 5, -1], np.float32)
     factors = [torch.tensor(v, requires_grad=True) for v in (x, updates)]
     weights = np.array([1, 4, 9, 16], np.float32)
-    (factors[0].scatter_reduce(0, torch.from_numpy(at), factors[1], "prod") * torch.from_numpy(weights)).sum().backward()
+    (
+        factors[0].scatter_reduce(0, torch.from_numpy(at), factors[1], "prod") * torch.from_numpy(weights)
+    ).sum().backward()
 
     def loss(x: Any, updates: Any) -> Any:
         return (registry.get("jax").scatter(x, [jnp.asarray(at)], updates, "multiply") * weights).sum()

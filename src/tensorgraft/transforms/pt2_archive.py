@@ -175,7 +175,9 @@ def _is_arithmetic(node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
         if _name_of(node) == "Pow" and len(node.args) == 2:
             base, exponent = map(ast.unparse, node.args)
-            return "Symbol" in base and re.fullmatch(r"(Integer|Rational)\([-\d, ]{1,9}\)|-?\d{1,2}", exponent) is not None
+            return (
+                "Symbol" in base and re.fullmatch(r"(Integer|Rational)\([-\d, ]{1,9}\)|-?\d{1,2}", exponent) is not None
+            )
         return _name_of(node) in FUNCTIONS and {k.arg for k in node.keywords} <= ASSUMPTIONS
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return SYMBOL.fullmatch(node.value) is not None
@@ -195,7 +197,9 @@ def _check_tree(text: str) -> None:
             stack += [(x, depth + 1) for x in node]
         elif isinstance(node, dict):
             if "__enum__" in node or "defaultdict" in str(node.get("type")):
-                raise ValueError("the type of its arguments or results has members or factories that are to be imported")
+                raise ValueError(
+                    "the type of its arguments or results has members or factories that are to be imported"
+                )
             for name in node:
                 _check_plain(name)
             stack += [(x, depth + 1) for name, x in node.items() if name != "context"]

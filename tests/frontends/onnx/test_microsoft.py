@@ -329,7 +329,9 @@ def test_products_with_activations() -> None:
 @pytest.mark.parametrize("pool", ["avg", "max"])
 @pytest.mark.parametrize("coordinates", ["half_pixel", "output_half_pixel"])
 def test_regions_with_samples_by_their_size(pool: str, coordinates: str) -> None:
-    regions = np.array([[0, 0, 20, 9], [3.3, 2.1, 4.9, 30.2], [5, 5, 5.2, 5.1], [-4, -3, 8, 40], [9, 9, 2, 3]], np.float32)
+    regions = np.array(
+        [[0, 0, 20, 9], [3.3, 2.1, 4.9, 30.2], [5, 5, 5.2, 5.1], [-4, -3, 8, 40], [9, 9, 2, 3]], np.float32
+    )
     inputs = [real(2, 3, 8, 9), regions, np.array([0, 1, 0, 1, 1])]
     attributes = {"mode": pool, "coordinate_transformation_mode": coordinates, "output_height": 2, "output_width": 3,
                   "spatial_scale": 0.5}  # fmt: skip

@@ -12,7 +12,7 @@ from tensorgraft.compiled.pure_model import PureModel
 from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.onnx.element_types import CARRIERS, STRING, Carried, wrapped
 from tensorgraft.frontends.onnx.graph import OnnxModel, ValueType, is_anonymous
-from tensorgraft.frontends.onnx.planning import OnnxPlanner
+from tensorgraft.frontends.onnx.planning import UNWORDED, OnnxPlanner
 from tensorgraft.frontends.onnx.rule import RULES
 from tensorgraft.frontends.onnx.values import lifted
 from tensorgraft.hub import dtypes
@@ -318,7 +318,7 @@ class RecordedOnnxModel(RecordingFunction):
 
     def __call__(self, *args: Any, seed: Any = None, **kwargs: Any) -> Any:
         if self._is_recorded:
-            with contextlib.suppress(TracedValueError, TypeError):
+            with contextlib.suppress(TracedValueError, TypeError, *UNWORDED):  # node by node, errors name the node
                 return super().__call__(*args, seed=seed, **kwargs)
         results = self._direct(self.weights, *args, seed=seed, **kwargs)
         self._is_recorded = False  # what could not be recorded, and could be run

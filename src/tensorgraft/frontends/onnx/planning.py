@@ -506,7 +506,7 @@ def described(error: Exception, node: OnnxNode, values: Sequence[Any], schema: A
     if any(note.startswith(NOTE) for note in getattr(error, "__notes__", ())):
         return error
     is_unworded = isinstance(error, UNWORDED) and not isinstance(error, ValueError | NotImplementedError)
-    reason = _strange_type(schema, values) if is_unworded or type(error) is TypeError else None
+    reason = _strange_type(schema, values) if is_unworded or type(error) in (TypeError, ValueError) else None
     if reason is None and is_unworded:
         reason = f"its inputs or attributes are not those that the operator takes: {type(error).__name__}: {error}"
     if reason is not None:
