@@ -158,7 +158,7 @@ def serve_modules() -> None:
     from tensorgraft.frontends.jax import stablehlo_parser
 
     if not isinstance(stablehlo_parser.subprocess, Served):
-        stablehlo_parser.subprocess = Served(stablehlo_parser.SCRIPT)  # type: ignore[misc,assignment]
+        stablehlo_parser.subprocess = Served(stablehlo_parser.SCRIPT.format(seconds=3))  # type: ignore[misc,assignment]
 
 
 def load_stablehlo(folder: Path) -> Any:

@@ -35,9 +35,10 @@ from tensorgraft.hub.recorded import encoding
 from tensorgraft.transforms.serialisation import tree_deserialise_leaves, tree_serialise_leaves
 
 GOOD = {"equal", "other values", "error"}
-# not what starts TensorFlow, clears JAX's caches, or has ended the process: PyTorch's reader of TorchScript, in C++
+# not what starts TensorFlow, clears JAX's caches, runs 1,900 models, or has ended the process: PyTorch's reader of
+# TorchScript, in C++
 # (`make hostile-files` has a process for each)
-APART = {"compile cache of a start", "torch.jit.load onto the device"}
+APART = {"compile cache of a start", "torch.jit.load onto the device", "ONNX operators, run"}
 CHEAP = [form for form in formats().values() if form.reads != "TensorFlow" and form.name not in APART]
 BOMBS_OF_PYTORCH = {"memory"}  # it asks for what a file declares: docs/hostile_files.md
 

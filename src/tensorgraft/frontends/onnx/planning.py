@@ -261,8 +261,8 @@ def _check_counts(node: OnnxNode, schema: Any) -> None:
     """Raise InvalidModelError for more or fewer inputs or outputs than the operator's definition says."""
     if schema is None:
         return
-    needed = [i for i, x in enumerate(schema.inputs) if x.option == schema.FormalParameterOption.Single]
-    missing = [i for i in needed if i >= len(node.inputs) or not node.inputs[i]]
+    required = [i for i, x in enumerate(schema.inputs) if x.option == schema.FormalParameterOption.Single]
+    missing = [i for i in required if i >= len(node.inputs) or not node.inputs[i]]
     if missing:
         raise InvalidModelError(f"{node} lacks its input {schema.inputs[missing[0]].name!r}")
     if len(node.inputs) > schema.max_input or len(node.outputs) > schema.max_output:
