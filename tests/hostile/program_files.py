@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import struct
 import subprocess
@@ -143,6 +144,13 @@ class Served:
     def __init__(self, script: str) -> None:
         command = [sys.executable, "-c", SERVER, script]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        for end in (self.process.stdin, self.process.stdout):
+            if end is not None:
+                end.close()
+        self.process.wait()
 
     def run(self, command: Any, input: bytes, **options: Any) -> subprocess.CompletedProcess[bytes]:
         to, back = self.process.stdin, self.process.stdout

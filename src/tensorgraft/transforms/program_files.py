@@ -43,9 +43,15 @@ def exported_function(path: str) -> Any:
 
 
 def _jax_program(path: str) -> Any:
-    from tensorgraft.frontends.jax.stablehlo import function_of
+    from tensorgraft.frontends.jax.stablehlo import UnsupportedStableHLOError, function_of
 
-    return function_of(exported_function(path))
+    exported = exported_function(path)
+    try:
+        return function_of(exported)
+    except UnsupportedStableHLOError:
+        raise
+    except Exception as error:  # of any kind, where the file is broken
+        raise ValueError(f"{path} is not a file of jax.export: {type(error).__name__}: {error}") from error
 
 
 _READERS: dict[str, Callable[[str], Any]] = {".pt2": _torch_program, ".stablehlo": _jax_program}
