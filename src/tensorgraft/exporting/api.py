@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from tensorgraft.codegen.recorders.calls import NotExpressibleError
 from tensorgraft.errors import CheckError
 from tensorgraft.exporting.conversion import Converted, conversions
 from tensorgraft.exporting.formats import Format, format_named
+from tensorgraft.exporting.progress import step
 from tensorgraft.exporting.report import ArrayDescription, ExportReport
 from tensorgraft.exporting.sizes import Dynamic, OpenSizes, open_sizes
 from tensorgraft.exporting.subject import Subject
@@ -32,6 +33,8 @@ def export(
     check: bool = True,
     platforms: tuple[str, ...] | None = None,
     opset: int | None = None,
+    quantize: str | None = None,
+    calibrate: Iterable[Any] | None = None,
     **kwargs: Any,
 ) -> ExportReport:
     """Write a program of any framework as a file of another runtime, run the file there, and compare.
@@ -55,6 +58,9 @@ def export(
         platforms: for "stablehlo", those of "cpu", "cuda", "rocm" and "tpu" that the file is for; the default is all
             but rocm, as far as JAX has its operations there.
         opset: for "onnx", 18 to 24; the default is 20.
+        quantize: for "litert", the scheme of products: "int8_dynamic" (weights int8, the other operand quantised when
+            the model runs) or "int8_static_asymmetric" (its range is measured beforehand).
+        calibrate: batches for "int8_static_asymmetric", each an array, or a tuple of the positional arguments.
 
     Returns: an `ExportReport`.
 
@@ -67,14 +73,19 @@ def export(
     """
     path = os.fspath(path)
     _refuse_folder(path)
-    fmt, options = _format(to, {"platforms": platforms, "opset": opset})
+    fmt, options = _format(to, {"platforms": platforms, "opset": opset, "quantize": quantize, "calibrate": calibrate})
     subject = Subject(program, args, kwargs)
+    if calibrate is not None:
+        options["calibrate"] = [_arrays_of(program, batch, kwargs) for batch in calibrate]
+    fmt.validate(options)
     sizes = open_sizes(subject, dynamic)
     with _part(path) as part:
         converted, sizes, notes = _written(fmt, subject, sizes, part, options, isinstance(dynamic, Mapping))
         report = _report(fmt, subject, converted, sizes, path)
-        report.notes, report.options = [*converted.notes, *notes], options
+        report.notes = [*converted.notes, *notes]
+        report.options = {n: len(x) if n == "calibrate" else x for n, x in options.items()}
         if check:
+            step(f"running the file ({fmt.runner})")
             report.rows, more, report.outputs = check_file(part, fmt.runner, subject, converted, sizes)
             report.notes += more
             if not report.ok:
@@ -83,6 +94,12 @@ def export(
         files.write(f"{_root(path)}.export.json", report.json().encode())
         _move(part, path)
     return report
+
+
+def _arrays_of(program: Any, batch: Any, kwargs: dict[str, Any]) -> list[np.ndarray]:
+    """Return the arrays of the arguments of a batch."""
+    subject = Subject(program, batch if isinstance(batch, tuple) else (batch,), kwargs)
+    return [subject.source.numpy(x) for x in subject.arrays]
 
 
 def _report(fmt: Format, subject: Subject, converted: Converted, sizes: OpenSizes, path: str) -> ExportReport:
@@ -117,6 +134,7 @@ def _written(
             continue
         tried.append(fixed)
         for conversion, convert in conversions(subject, fmt.framework, sizes):
+            step(f"writing {fmt.name} ({conversion})")
             try:
                 converted, own = convert()
                 own.fix(fixed, error_line(failures[0][1]) if failures else "")
