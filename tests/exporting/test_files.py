@@ -129,3 +129,18 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "Nothing was written" in capsys.readouterr().err
     assert inspect_file(str(out)) == 0
     assert "stablehlo.tanh 1" in capsys.readouterr().out
+
+
+def test_a_terminal_shows_the_steps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = str(_written(tmp_path / "f.stablehlo", jnp.tanh))
+    options: dict[str, Any] = {"style": None, "weights": None, "training": False, "check_file": False}
+    options |= {"to": "stablehlo", "out": str(tmp_path / "g.stablehlo"), "inputs": ["4x3"]}
+    assert convert(source, **options) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("rich.console.Console.is_terminal", True)
+    assert convert(source, **options) == 0
+    shown = capsys.readouterr().err
+    for text in ("running tanh at another batch", "writing stablehlo", "running the file"):
+        assert text in shown

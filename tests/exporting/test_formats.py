@@ -34,7 +34,6 @@ QUICK = {
 }
 # sizes that a format cannot leave open, although the program runs at others: (program, format): symbols
 FIXED = {
-    ("jax_step", "pt2"): {"length", "batch_4"},
     ("keras_step", "pt2"): {"batch"},
 }
 

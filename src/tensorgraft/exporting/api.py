@@ -71,13 +71,17 @@ def export(
         CheckError: if the results of the file differ from those of the program. Nothing is left at `path`.
         NotImplementedError, ModuleNotFoundError, and other errors of the framework's exporter.
     """
-    path = os.fspath(path)
-    _refuse_folder(path)
     fmt, options = _format(to, {"platforms": platforms, "opset": opset, "quantize": quantize, "calibrate": calibrate})
-    subject = Subject(program, args, kwargs)
     if calibrate is not None:
         options["calibrate"] = [_arrays_of(program, batch, kwargs) for batch in calibrate]
     fmt.validate(options)
+    _refuse_folder(os.fspath(path))
+    return _export(fmt, Subject(program, args, kwargs), os.fspath(path), dynamic, check, options)
+
+
+def _export(
+    fmt: Format, subject: Subject, path: str, dynamic: Dynamic, check: bool, options: dict[str, Any]
+) -> ExportReport:
     sizes = open_sizes(subject, dynamic)
     with _part(path) as part:
         converted, sizes, notes = _written(fmt, subject, sizes, part, options, isinstance(dynamic, Mapping))
@@ -124,15 +128,16 @@ def _format(name: str, given: Mapping[str, Any]) -> tuple[Format, dict[str, Any]
 def _written(
     fmt: Format, subject: Subject, sizes: OpenSizes, path: str, options: Mapping[str, Any], named: bool
 ) -> tuple[Converted, OpenSizes, list[str]]:
-    """Write the file with as many sizes open as one of the conversions allows."""
+    """Write the file with as many sizes open as one of the conversions allows; above all, the batch."""
     failures: list[tuple[str, Exception]] = []
-    lengths = [g for g in sizes.open() if sizes.groups[g].title != "batch"]
+    lengths = [g for g in sizes.open() if g not in _batches(sizes)]
     levels = [[]] if named else [[], lengths, sizes.open()]
     tried: list[list[int]] = []
     for fixed in levels:
         if fixed in tried:
             continue
         tried.append(fixed)
+        second: tuple[Converted, OpenSizes, list[str]] | None = None  # a file whose batch is fixed
         for conversion, convert in conversions(subject, fmt.framework, sizes):
             step(f"writing {fmt.name} ({conversion})")
             try:
@@ -142,16 +147,27 @@ def _written(
                     reasons = "; ".join(g.reason for g in own.groups if g.reason)
                     raise ValueError(f"dynamic: a size cannot be left open: {reasons}")
                 notes = fmt.write(converted, subject, own, path, options)
-                return converted, own, notes
+                if _batches(own) >= _batches(sizes) - {*fixed}:
+                    return converted, own, notes
+                if second is None or len(_batches(own)) > len(_batches(second[1])):
+                    second = converted, own, notes
+                    _set_aside(path)
             except Exception as error:  # an error of any exporter: another way, or fewer open sizes, may do
-                _remove(path)
+                failures.append((conversion, error))
                 if fmt.framework is None and isinstance(error, NotExpressibleError):
                     raise  # whatever sizes are open
-                failures.append((conversion, error))
+            _remove(path)
+        if second is not None:
+            _put_back(path)
+            return second
     first = failures[0][1]
     for conversion, failure in failures[1:]:
         first.add_note(f"{conversion}: {error_line(failure)}")
     raise first
+
+
+def _batches(sizes: OpenSizes) -> set[int]:
+    return {g for g in sizes.open() if sizes.groups[g].title == "batch"}
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
@@ -186,9 +202,30 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
+def _aside(path: str) -> str:
+    return os.path.join(os.path.dirname(path), ".aside")
+
+
+def _set_aside(path: str) -> None:
+    """Keep a file that was written, with what is beside it, while another is tried."""
+    shutil.rmtree(_aside(path), ignore_errors=True)
+    names = os.listdir(os.path.dirname(path))
+    os.mkdir(_aside(path))
+    for name in names:
+        if name != ".aside":
+            shutil.move(os.path.join(os.path.dirname(path), name), _aside(path))
+
+
+def _put_back(path: str) -> None:
+    for name in os.listdir(_aside(path)):
+        shutil.move(os.path.join(_aside(path), name), os.path.dirname(path))
+    os.rmdir(_aside(path))
+
+
 def _move(part: str, path: str) -> None:
     """Put the files of a part in their places, the one at `path` last."""
     folder = os.path.dirname(os.path.abspath(path))
+    shutil.rmtree(_aside(part), ignore_errors=True)
     for name in os.listdir(os.path.dirname(part)):
         if name != os.path.basename(part):
             os.replace(os.path.join(os.path.dirname(part), name), os.path.join(folder, name))

@@ -62,6 +62,8 @@ def conversions(subject: Subject, framework: str | None, sizes: OpenSizes) -> It
         order = ["native", *(["make_fx"] if framework == "torch" else []), "tg.source"]
     elif subject.framework == "jax":
         order = ["tg.graft", "tg.source"]
+        if framework == "torch":  # a function of JAX that is grafted onto it is one for known sizes
+            order.reverse()
     else:
         has_jax = framework == "tensorflow" and importlib.util.find_spec("jax") is not None
         through = ["tg.source, tg.graft"] if has_jax and sizes.open() else []
