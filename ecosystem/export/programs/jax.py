@@ -272,7 +272,7 @@ _CONVNEXT = {"in_channels": 3, "depths": [1, 1, 2, 1], "dims": [16, 24, 32, 40],
 PROGRAMS = [
     _of("Flax", "CNN of NNX", _nnx_cnn),
     _of("Flax", "decoder of NNX", _nnx_transformer, True),
-    _of("Flax", "LSTM of NNX", _nnx_lstm, True),
+    Program("LSTM of NNX", "Flax", "jax", _nnx_lstm, sequence=True, writes=True),  # a counter of keys
     _of("Flax", "MLP of NNX", _nnx_mlp),
     _of("Flax", "ResNet-18 of Linen", _linen_resnet),
     _of("Flax", "mixer of Linen", _linen_mixer),

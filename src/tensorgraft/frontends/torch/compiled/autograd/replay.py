@@ -16,7 +16,7 @@ from tensorgraft.frontends.torch.compiled.indexing.indices import traced_calls
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.devices import slot_of_backend
 from tensorgraft.frontends.torch.core.state import RandomState
-from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array
+from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_elements, from_array
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.interrupts import held_back
@@ -215,7 +215,7 @@ def fed_view(t: Tensor) -> Array | None:
 
 
 def _host_view(size: Sequence[int], stride: Sequence[int], offset: int, of: Tensor) -> np.ndarray:
-    return np.ascontiguousarray(cpu_to_numpy(of.detach().as_strided(size, stride, offset)))
+    return np.ascontiguousarray(cpu_elements(of.detach().as_strided(size, stride, offset)))
 
 
 def _view_at_call(view: Callable[[Tensor], np.ndarray], value: Callable[[], Tensor]) -> np.ndarray:

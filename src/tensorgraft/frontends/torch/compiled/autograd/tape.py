@@ -267,8 +267,7 @@ class Tape:
         (`is_grads_batched`), which the gradients then have, too."""
         arrays = [None if t is None else to_array(t) for t in cotangents]
         slopes, _ = self._program(residuals, arrays, backend, False, batched)[0]([*residuals, *present(arrays)])
-        slot = slot_of_backend(backend)
-        return [None if a is None else from_array(a, slot) for a in slopes]
+        return self._tensors(slopes, backend)
 
     def differentiable_gradients(
         self,
@@ -282,8 +281,7 @@ class Tape:
         arrays = [None if t is None else to_array(t.detach()) for t in cotangents]
         program, tape = self._program(residuals, arrays, backend, True)
         slopes, more_residuals = program([*residuals, *present(arrays)])
-        slot = slot_of_backend(backend)
-        gradients = [None if a is None else from_array(a, slot) for a in slopes]
+        gradients = self._tensors(slopes, backend)
         if tape is not None:
             all_ends = [program.end(t, ends, present(cotangents)) for t in tape.leaves]
             roots = program.roots
@@ -292,6 +290,10 @@ class Tape:
             for i, t in zip(roots, attached, strict=True):
                 gradients[i] = t
         return gradients
+
+    def _tensors(self, slopes: Sequence[Array | None], backend: Backend) -> list[Tensor | None]:
+        slot, ends = slot_of_backend(backend), [*self.leaves, *self.retained]
+        return [None if a is None else from_array(a, slot, t.dtype) for a, t in zip(slopes, ends, strict=True)]
 
     def _program(
         self,
