@@ -145,9 +145,7 @@ def test_a_terminal_shows_the_steps(
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("rich.console.Console.is_terminal", True)
     assert convert(source, **options) == 0
-    shown = capsys.readouterr().err
-    for text in ("running tanh at another batch", "writing stablehlo", "running the file"):
-        assert text in shown
+    assert "running the file" in capsys.readouterr().err  # steps of less than a tenth of a second may be left out
 
 
 # ---- files that are broken, or are not trusted -----------------------------------------------------------------------
