@@ -64,8 +64,6 @@ SPARSE = {
         of("ifc"), _multiplied(True), lambda s, c, values, dense, n: _dense(s, c, values, n).T @ dense, 256
     ),
     "csr_sampled_matmul": Case(of("ifc"), _sampled, lambda s, c, a, b: (a[_rows(s)] * b[c]).sum(-1, a.dtype), 256),
-    "csr_rows": Case(
-        (dtypes.int64,), lambda d: (s := _pattern(d)[0], int(s[-1])), lambda starts, count: _rows(starts)
-    ),
+    "csr_rows": Case((dtypes.int64,), lambda d: (s := _pattern(d)[0], int(s[-1])), lambda starts, count: _rows(starts)),
     "segment_sum": Case(of("ifc"), _segments, _segment_sum, 256),
 }

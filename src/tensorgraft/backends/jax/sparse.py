@@ -83,4 +83,3 @@ def _targets() -> dict[str, str]:
     for target in names.values():
         jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(getattr(library, target)), platform="cpu")
     return names
-
