@@ -174,3 +174,13 @@ def test_constants_in_a_row_are_not_written_out():
     text = source(Table(), torch.ones(2, 5), onto="numpy").text
     assert "POSITION_IDS = np.arange(512)[None]" in text and "ROWS = np.arange(40)[:, None]" in text
     assert "KINDS = np.zeros((1, 512), dtype=np.int64)" in text
+
+
+@pytest.mark.parametrize(("onto", "is_noted"), [("jax", True), ("numpy", False)])
+def test_derivatives_that_frameworks_define_otherwise_are_noted(onto: str, is_noted: bool) -> None:
+    class Unit(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.normalize(x).clamp(0, 1)
+
+    notes = source(Unit(), torch.ones(2, 3), onto=onto).report.notes
+    assert [f"the derivative of {name} at" in " ".join(notes) for name in ("normalize", "clamp")] == [is_noted] * 2

@@ -400,7 +400,7 @@ class Custom(nn.Linear):
 
 
 def test_a_custom_derivative_is_noted() -> None:
-    assert "Square" in check(Custom(3, 2), rand(4, 3)).notes[0]
+    assert "Square" in check(Custom(3, 2), rand(4, 3)).derivative_notes[0]
 
 
 def test_other_threads_and_devices_compute_as_ever() -> None:

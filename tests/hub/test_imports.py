@@ -31,7 +31,7 @@ def rooms(package: str, names: str, below: str) -> dict[str, str]:
 
 TORCH = rooms(
     "frontends.torch",
-    "core dispatch kernels quantized device compiled graph setup",
+    "core dispatch sparse kernels quantized device compiled graph setup",
     f"{UNDER_FRONT_ENDS} frontends.torch_entry",
 )
 TORCH["frontends.torch.codegen"] = " ".join([UNDER_FRONT_ENDS, "frontends.torch_entry codegen", *TORCH])

@@ -179,7 +179,8 @@ class Generation:
         formed = self._formed
         classes = len(formed.style.written(formed.functions))
         report = SourceReport(formed.trace.name, target_name, formed.text.count("\n"), classes, self._sized.groups)
-        report.notes = list(dict.fromkeys(formed.trace.notes))
+        trace = formed.trace
+        report.notes = list(dict.fromkeys(trace.notes + trace.derivative_notes * self._target.trains))
         return GeneratedSource(formed.text, formed.trace.weights, report, formed.functions[-1].name)
 
     def check(self, result: GeneratedSource) -> None:

@@ -80,6 +80,7 @@ class SourceTrace:
     training: bool = False
     constants: dict[str, np.ndarray] = field(default_factory=dict)  # buffers that no checkpoint has, by path
     notes: list[str] = field(default_factory=list)  # sentences for the report
+    derivative_notes: list[str] = field(default_factory=list)  # those for targets that have derivatives
     containers: dict[str, str] = field(default_factory=dict)  # path of a module -> its class; "list" for lists of them
 
 

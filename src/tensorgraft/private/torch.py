@@ -225,11 +225,13 @@ NAMES = Names(
             "sparse tensors",
             "sparse tensors on the device",
             """
-            frontends.torch.device.sparse frontends.torch.device.sparse_kernels
+            frontends.torch.sparse.*
             """,
             """
-            torch.Tensor: _indices
-            torch.ops.aten: _sparse_coo_tensor_with_dims_and_tensors
+            torch: _validate_compressed_sparse_indices
+            torch.Tensor: _indices _nnz
+            torch._C: _dispatch_get_registrations_for_dispatch_key
+            torch.ops.aten: _sparse_compressed_tensor_unsafe _sparse_coo_tensor_with_dims_and_tensors
             """,
         ),
         Feature(

@@ -56,7 +56,8 @@ PARTS = (
     "compiled.control_flow.recurrent",
     "device.runtime",
     "device.scripted",
-    "device.sparse",
+    "sparse.coo",
+    "sparse.compressed",
 )
 KERNELS = (
     "neural.activations",
@@ -68,6 +69,7 @@ KERNELS = (
     "neural.convolution",
     "neural.ctc",
     "counting",
+    "compressed_indices",
     "creation",
     "neural.distance",
     "neural.dropout",

@@ -459,8 +459,8 @@ TABLE: list[Patch] = [
     Patch("torch.Tensor.data_ptr", "device.storages.tensor_data_ptr", "views of one storage have addresses in step"),
     Patch("torch.Tensor.new", "device.storages.tensor_new", "C++ makes it on index 0"),
     Patch("torch.Tensor.new_tensor", "device.storages.tensor_new_tensor", "C++ makes it on index 0"),
-    Patch("torch.Tensor.new", "device.sparse.new", "of sparse tensors, of which C++ asks whether it is CUDA"),
-    Patch("torch.Tensor.__reduce_ex__", "device.sparse.reduce", "of sparse tensors, which PyTorch takes for CUDA's"),
+    Patch("torch.Tensor.new", "sparse.coo.new", "of sparse tensors, of which C++ asks whether it is CUDA"),
+    Patch("torch.Tensor.__reduce_ex__", "sparse.coo.reduce", "of sparse tensors, which PyTorch takes for CUDA's"),
 ]  # fmt: skip
 
 

@@ -54,6 +54,7 @@ class SourceRecording:
         self.place: str = ""
         self.examples: dict[Var, np.ndarray] = {}  # values of arguments and weights, only for checks
         self.notes: dict[str, None] = {}
+        self.derivative_notes: dict[str, None] = {}
 
     def scopes(self) -> Iterator[Scope]:
         scope: Scope | None = self.scope

@@ -80,6 +80,12 @@ _QUESTIONS = frozenset(
 _HOSTED = frozenset(
     ["_pack_padded_sequence", "_pad_packed_sequence", "lstm", "gru", "rnn_tanh", "rnn_relu", "tensor_split"]
 )
+# functions whose derivative at a point PyTorch defines, and other frameworks define otherwise: {name: the point}
+_SINGULAR = {
+    **dict.fromkeys(["norm", "linalg_norm", "linalg_vector_norm", "linalg_matrix_norm", "normalize", "std"], "zero"),
+    **dict.fromkeys(["std_mean", "cdist", "atan2", "arctan2"], "zero"),
+    **dict.fromkeys(["clamp", "clamp_min", "clamp_max", "clip", "hardtanh", "relu6"], "its bounds"),
+}
 _DETACHING = frozenset({Tensor.detach, torch.detach, vars(Tensor.__base__)["data"].__get__})
 
 
@@ -106,6 +112,7 @@ class WordWatch(TorchFunctionMode):
         before = len(recording.scope.calls)
         try:
             out = self._call(func, args, kwargs)
+            self._note_derivative(func, out)
             if call_spot.names:
                 self._name(call_spot, out, before)
             return out
@@ -131,6 +138,15 @@ class WordWatch(TorchFunctionMode):
         out = func(*args, **kwargs)
         views.record(self.xp, view, args, kwargs, out, x)
         return out
+
+    def _note_derivative(self, func: Any, out: Any) -> None:
+        name = getattr(func, "__name__", "").rstrip("_")
+        if name not in _SINGULAR:
+            return
+        first = out[0] if isinstance(out, tuple) else out
+        if self._is_recorded(first) and cell_of(first).array in self.xp.current.smooth:
+            sentence = f"the derivative of {name} at {_SINGULAR[name]} is the target's, which may differ from PyTorch's"
+            self.xp.current.derivative_notes[sentence] = None
 
     def refuse_written(self) -> None:
         """Refuse writes to detached tensors, which in PyTorch write the original tensor; called at the end of the

@@ -48,7 +48,9 @@ def traced(recording: SourceRecording) -> Iterator[None]:
         if cls is CheckpointFunction:
             run, _, *rest = args
             return run(*rest)
-        recording.notes[f"the derivative of {cls.__qualname__} is that of what it computes, not its backward()"] = None
+        recording.derivative_notes[
+            f"the derivative of {cls.__qualname__} is that of what it computes, not its backward()"
+        ] = None
         own_context = cls.setup_context is not Function.setup_context
         return cls.forward(*args, **kwargs) if own_context else cls.forward(Context(args), *args, **kwargs)
 

@@ -152,7 +152,7 @@ def _trace(
         buffers = {name: v for name, v in buffers.items() if name not in constants}
         trace = SourceTrace(
             "torch", type(module).__name__, root, root.arguments, result, parameters, buffers, writes, aliases,
-            weights, recording.key, module.training, constants, list(recording.notes),
+            weights, recording.key, module.training, constants, list(recording.notes), list(recording.derivative_notes),
             containers={path: _container(m) for path, m in module.named_modules()},
         )  # fmt: skip
         prune(trace)

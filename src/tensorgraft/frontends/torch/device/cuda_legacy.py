@@ -12,8 +12,8 @@ from torch.utils._device import DeviceContext
 
 from tensorgraft.frontends.torch.core import devices
 from tensorgraft.frontends.torch.core.modes import function_modes
-from tensorgraft.frontends.torch.device import sparse
 from tensorgraft.frontends.torch.device.cuda_translation import Patches
+from tensorgraft.frontends.torch.sparse import coo
 
 DTYPES = {
     "FloatTensor": torch.float32,
@@ -53,7 +53,7 @@ def install(patches: Patches) -> None:
         classes[name] = LegacyType(name, (), {**fields, "__module__": "torch.cuda"})
         patches.set(torch.cuda, name, classes[name])
         if hasattr(torch.cuda.sparse, name):
-            make = staticmethod(functools.partial(sparse.legacy, dtype, "cuda"))
+            make = staticmethod(functools.partial(coo.legacy, dtype, "cuda"))
             fields = {"dtype": dtype, "layout": torch.sparse_coo, "make": make, "__module__": "torch.cuda.sparse"}
             classes[f"sparse.{name}"] = LegacyType(name, (), fields)
             patches.set(torch.cuda.sparse, name, classes[f"sparse.{name}"])

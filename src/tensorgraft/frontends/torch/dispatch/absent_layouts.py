@@ -1,5 +1,5 @@
-"""Errors of operators on tensors with layouts that the device does not support: compressed sparse, nested and quantised
-ones, and for unsupported operators on sparse ones (COO)."""
+"""Errors of operators on tensors with layouts that the device does not support: nested, quantised and mkldnn ones, and
+for unsupported operators on sparse ones (COO)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,10 @@ from torch.library import Library
 
 from tensorgraft.frontends.torch.core.devices import TYPE
 
+SPARSE = frozenset({torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
 # {PyTorch's dispatch key: name of the layout}
-COMPRESSED = "compressed sparse (CSR, CSC, BSR, BSC)"
-LAYOUTS = {"SparseCsr": COMPRESSED, "NestedTensor": "nested", "Quantized": "quantised (qint8)"}
-# conversions of dense and of sparse tensors
-CONVERSIONS = {
-    "_to_sparse_csr": COMPRESSED,
-    "_to_sparse_csc": COMPRESSED,
-    "_to_sparse_bsr": COMPRESSED,
-    "_to_sparse_bsc": COMPRESSED,
-    "to_mkldnn": "mkldnn",
-}
+LAYOUTS = {"NestedTensor": "nested", "Quantized": "quantised (qint8)"}
+CONVERSIONS = {"to_mkldnn": "mkldnn"}
 _libraries = [Library("_", "IMPL"), Library("aten", "IMPL")]
 
 
@@ -34,24 +27,17 @@ def install() -> None:
         for key in ("PrivateUse1", "SparsePrivateUse1"):
             aten.impl(name, functools.partial(_refusal(layout), f"aten::{name}"), key)
     all_operators.fallback(_without_kernel, "SparsePrivateUse1")
-    # made of its parts without a call of the device's otherwise
-    name = "_sparse_compressed_tensor_unsafe"
-    aten.impl(name, functools.partial(_refusal(COMPRESSED), f"aten::{name}"), "SparseCsrPrivateUse1")
 
 
 def _refusal(layout: str) -> Callable[..., Any]:
     def refuse(op: Any, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(
             f"{op if isinstance(op, str) else op.name()}: {layout} tensors are not supported on the device"
-            f" {TYPE!r}, only strided and sparse (COO) ones. Make them dense first (x.to_dense()), or compute with"
+            f" {TYPE!r}, only strided and sparse ones. Make them dense first (x.to_dense()), or compute with"
             " them on the CPU."
         )
 
     return refuse
-
-
-def refuse_compressed(operator_name: str) -> None:
-    _refusal(COMPRESSED)(operator_name)
 
 
 def _without_kernel(op: Any, *args: Any, **kwargs: Any) -> Any:

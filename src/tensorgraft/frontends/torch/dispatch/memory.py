@@ -169,7 +169,7 @@ def to_cpu(t: torch.Tensor) -> torch.Tensor:
 
 def from_cpu(t: torch.Tensor, slot: Slot) -> torch.Tensor:
     """Return a tensor on the device with the values, and where these are dense the strides, of a CPU tensor."""
-    if t.is_sparse:
+    if t.layout in absent_layouts.SPARSE:
         return t.to(slot.device)
     absent_layouts.check(t)
     numpy_dtype(t.dtype)

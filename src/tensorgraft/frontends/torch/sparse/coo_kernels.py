@@ -1,7 +1,7 @@
 """Kernels for sparse tensors (COO) of the device, composed of ordinary operators on their indices and values.
 
 There is a kernel where PyTorch's own for the CPU reads memory; its other kernels are composed of operators themselves
-(`sparse`). Indices of the sparse dimensions are flattened to one key for each element wherever they are compared.
+(`coo`). Indices of the sparse dimensions are flattened to one key for each element wherever they are compared.
 Elements in one place are summed by `index_add`. The nonzeros of a sum of tensors that are not coalesced are
 concatenated, as they are on CUDA.
 """
@@ -69,7 +69,7 @@ def _keys(x: Tensor) -> Tensor:
     return keys_of(x._indices(), _sparse_size(x))
 
 
-def _matches(table: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+def matches(table: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
     """Return the position of each wanted key in a table of ascending keys, and a mask of those that exist."""
     if not table.numel():
         return torch.zeros_like(keys), torch.zeros_like(keys, dtype=torch.bool)
@@ -82,12 +82,12 @@ def _values_at(x: Tensor, keys: Tensor) -> Tensor:
     table = _keys(x)
     if not table.numel():
         return x._values().new_zeros((keys.numel(), *x.size()[x.sparse_dim() :]))
-    at, is_found = _matches(table, keys)
+    at, is_found = matches(table, keys)
     values = x._values()[at]
-    return torch.where(_column(is_found, values), values, torch.zeros_like(values))
+    return torch.where(column(is_found, values), values, torch.zeros_like(values))
 
 
-def _column(of: Tensor, values: Tensor) -> Tensor:
+def column(of: Tensor, values: Tensor) -> Tensor:
     """Return a vector for the nonzeros, to broadcast with their values."""
     return of.reshape(-1, *(1,) * (values.dim() - 1))
 
@@ -167,7 +167,7 @@ def mul_out(x: Tensor, y: Tensor, *, out: Tensor) -> Tensor | None:
     if x.is_coalesced() and not y.is_coalesced():
         x, y = y, x
     y = y.coalesce()
-    at, is_found = _matches(_keys(y), _keys(x))
+    at, is_found = matches(_keys(y), _keys(x))
     common = is_found.nonzero().squeeze(1)
     values = x._values()[common] * y._values()[at[common]]
     return write(out, coo(x._indices()[:, common], values, x.size(), x.is_coalesced()))
@@ -188,7 +188,7 @@ def _sparse_mask_projection(x: Tensor, mask: Tensor, accumulate_matches: bool = 
     counts = _values_at(coo(mask._indices(), ones_each, _sparse_size(mask)).coalesce(), _keys(x))
     if not accumulate_matches:
         counts = counts.clamp(max=1)
-    values = x._values() * _column(counts, x._values()).to(x.dtype)
+    values = x._values() * column(counts, x._values()).to(x.dtype)
     return coo(x._indices().clone(), values, x.size(), x.is_coalesced())
 
 
@@ -251,7 +251,7 @@ def bmm(x: Tensor, y: Tensor) -> Tensor:
 
 
 @kernel("_sparse_sparse_matmul")
-def _sparse_sparse_matmul(x: Tensor, y: Tensor) -> Tensor:
+def matmul(x: Tensor, y: Tensor) -> Tensor:
     if x.dim() != 2 or y.dim() != 2 or x.dense_dim() or y.dense_dim():
         raise RuntimeError("sparse_matmul: matrices without dense dimensions expected")
     if x.size(1) != y.size(0):
@@ -288,7 +288,7 @@ def _softmax(x: Tensor, dim: int, half_to_float: bool, log: bool) -> Tensor:
         values = (torch.log_softmax if log else torch.softmax)(v, dim - x.sparse_dim() + 1)
     else:
         group, n = _lines(x, dim)
-        at = _column(group, v).expand(v.size())
+        at = column(group, v).expand(v.size())
         greatest = v.new_full((n, *v.shape[1:]), -math.inf).scatter_reduce(0, at, v, "amax")
         shifted = v - greatest[group]
         total = greatest.new_zeros(greatest.size()).index_add(0, group, shifted.exp())[group]

@@ -3,24 +3,26 @@ device.
 
 PyTorch dispatches them under the key `SparsePrivateUse1`. Most of its kernels for sparse tensors of the CPU consist of
 operators on indices and values and read no memory: calls are redispatched to these. Those that read memory are replaced
-(`sparse_kernels`), and other operators raise an error (`absent_layouts`). Traces have no sparse tensors, because the
-number of nonzeros depends on values.
+(`coo_kernels`), and other operators raise an error (`dispatch.absent_layouts`). Traces have no sparse tensors, because
+the number of nonzeros depends on values.
 """
 
 from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Set
 from typing import Any
 
 import torch
 from torch.library import Library
 
-from tensorgraft.frontends.torch.core import devices, pickled, schema, state
+from tensorgraft.frontends.torch.core import pickled, schema
 from tensorgraft.frontends.torch.core.devices import TYPE
-from tensorgraft.frontends.torch.device.sparse_kernels import KERNELS, write
+from tensorgraft.frontends.torch.dispatch.absent_layouts import SPARSE
+from tensorgraft.frontends.torch.sparse.calls import entry
+from tensorgraft.frontends.torch.sparse.coo_kernels import KERNELS, write
+from tensorgraft.frontends.torch.sparse.structure import compressed_indices, is_compressed, plain_indices
 
 Tensor = torch.Tensor
 
@@ -60,30 +62,30 @@ def install() -> None:
     for name in (*elementwise, *STRUCTURE.split(), *OTHERS.split()):
         op = schema.overload(name)
         if op is not None and schema.has_kernel(op, "SparseCPU"):
-            aten.impl(name, _entry(op, None), KEY)
+            aten.impl(name, entry(op, None, _SPARSE_CPU, name in ANYWHERE), KEY)
     for name, kernel in KERNELS.items():
         op = schema.overload(name)
         assert op is not None, name
-        aten.impl(name, _entry(op, kernel), KEY)
+        aten.impl(name, entry(op, kernel, _SPARSE_CPU, name in ANYWHERE), KEY)
         for kind, other in {} if ".out" in name else schema.derived(op).items():
-            aten.impl(schema.short_name(other), _entry(other, _writing(kernel, kind == "inplace")), KEY)
+            aten.impl(schema.short_name(other), entry(other, _writing(kernel, kind == "inplace"), _SPARSE_CPU), KEY)
     for name in FROM_DENSE:
         op = schema.overload(name)
         assert op is not None, name
-        aten.impl(name, _entry(op, None, _CPU), "PrivateUse1")
+        aten.impl(name, entry(op, None, _CPU), "PrivateUse1")
 
 
 def new(original: Callable[..., Any]) -> Callable[..., Any]:
-    return _of_sparse(_new, original)
+    return _of_layouts({torch.sparse_coo}, _new, original)
 
 
 def reduce(original: Callable[..., Any]) -> Callable[..., Any]:
-    return _of_sparse(_reduced, original)
+    return _of_layouts(SPARSE, _reduced, original)
 
 
-def _of_sparse(method: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+def _of_layouts(layouts: Set[torch.layout], method: Callable[..., Any], original: Callable[..., Any]) -> Any:
     def call(t: Tensor, *args: Any, **kwargs: Any) -> Any:
-        is_own_sparse = t.device.type == TYPE and t.layout is torch.sparse_coo
+        is_own_sparse = t.device.type == TYPE and t.layout in layouts
         return (method if is_own_sparse else original)(t, *args, **kwargs)
 
     return functools.wraps(original)(call)
@@ -104,6 +106,8 @@ def legacy(dtype: torch.dtype, device: Any, *args: Any) -> Tensor:
 def _reduced(t: Tensor, protocol: Any) -> Any:
     if isinstance(t, torch.nn.Parameter):
         return pickled.parameter(), (t.data, t.requires_grad, OrderedDict())
+    if is_compressed(t):
+        return pickled.sparse(), (t.layout, (compressed_indices(t), plain_indices(t), t.values(), t.size()))
     return pickled.sparse(), (t.layout, (t._indices(), t._values(), t.size(), t.is_coalesced()))
 
 
@@ -114,72 +118,3 @@ def _writing(kernel: Callable[..., Any], in_place: bool) -> Callable[..., Any]:
         return write(target, kernel(*args, **kwargs))
 
     return call
-
-
-def _entry(op: Any, kernel: Callable[..., Any] | None, keys: Any = _SPARSE_CPU) -> Callable[..., Any]:
-    """Return a kernel of ours, or PyTorch's own under `keys`."""
-    name = schema.short_name(op)
-    signature, redispatch, on_any_device = schema.signature(op), op.redispatch, name in ANYWHERE
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if state.now.capture is not None:
-            raise NotImplementedError(
-                f"{op.name()}: sparse tensors cannot be used in compiled functions (tg.jit), since the number of"
-                " nonzeros depends on values. Use them outside, or make them dense first (x.to_dense())."
-            )
-        tensors = _tensors(*args, *kwargs.values())
-        device = next((t.device for t in tensors if t.device.type == TYPE), None) or kwargs.get("device")
-        if not on_any_device:
-            _check_devices(tensors)
-        if (layout := kwargs.get("layout")) not in (None, torch.sparse_coo) and name in FROM_DENSE:
-            from tensorgraft.frontends.torch.dispatch.absent_layouts import refuse_compressed
-
-            refuse_compressed(f"{op.name()} to {layout}")
-        # PyTorch gives the number that a tensor is made of instead of the tensor
-        args = tuple(
-            _as_tensor(tensors[0], a) if signature.types[n] == "Tensor" and isinstance(a, int | float | complex) else a
-            for n, a in zip(signature.positional, args, strict=False)
-        )
-        with _current(device):
-            result = None if kernel is None else kernel(*args, **kwargs)
-            return redispatch(keys, *args, **kwargs) if result is None else result
-
-    return call
-
-
-def _tensors(*args: Any) -> list[Tensor]:
-    return [t for a in args for t in (a if isinstance(a, list | tuple) else (a,)) if isinstance(t, Tensor)]
-
-
-def _check_devices(tensors: list[Tensor]) -> None:
-    """Raises RuntimeError where sparse tensors meet others from elsewhere; numbers may be the CPU's."""
-    devices = {t.device for t in tensors if t.dim() or t.is_sparse or t.device.type != "cpu"}
-    if len(devices) > 1:
-        first, other = sorted(map(str, devices))[:2]
-        raise RuntimeError(
-            f"Expected all tensors to be on the same device, but found at least two devices, {first} and {other}!"
-        )
-
-
-def _as_tensor(like: Tensor, number: complex) -> Tensor:
-    """Return a tensor on the CPU that promotes with `like` as the number does, and has all of its digits."""
-    dtype = torch.result_type(like, number)
-    if dtype.is_complex == like.is_complex() and dtype.is_floating_point == like.is_floating_point():
-        integer_dtype = dtype if dtype is torch.bool else torch.int64
-        dtype = torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else integer_dtype
-    return torch.tensor(number, dtype=dtype, device="cpu")
-
-
-@contextmanager
-def _current(device: torch.device | None) -> Iterator[None]:
-    """Make the device the current one: PyTorch creates a sparse tensor from empty ones there, and asserts that others
-    are on the same device."""
-    before, index = devices.current_index(), devices.slot_of(device).index
-    if before == index:
-        yield
-        return
-    devices.set_current_index(index)
-    try:
-        yield
-    finally:
-        devices.set_current_index(before)

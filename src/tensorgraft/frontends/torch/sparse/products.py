@@ -1,0 +1,110 @@
+"""Products of compressed sparse tensors: kernels on their parts."""
+
+from __future__ import annotations
+
+import torch
+
+from tensorgraft.frontends.torch.sparse.coo_kernels import matmul
+from tensorgraft.frontends.torch.sparse.structure import BLOCKED, blocks, elements, with_values
+
+Tensor = torch.Tensor
+
+
+def times_dense(rows: Tensor, columns: Tensor, values: Tensor, height: int, x: Tensor) -> Tensor:
+    """Return the product (height, m) of a matrix with `values` (nnz,) at rows and columns and a dense one (n, m)."""
+    zeros = x.new_zeros((height, x.size(1)))
+    return zeros.index_add(0, rows, values.unsqueeze(1) * x.index_select(0, columns))
+
+
+def blocks_times_dense(rows: Tensor, columns: Tensor, values: Tensor, height: int, x: Tensor) -> Tensor:
+    """Return the product (height, m) of a matrix with blocks `values` (nnz, p, q) at rows and columns of blocks and a
+    dense one (n, m)."""
+    _, p, q = values.shape
+    products = values @ x.reshape(-1, q, x.size(1)).index_select(0, columns)
+    zeros = x.new_zeros((height // p, p, x.size(1)))
+    return zeros.index_add(0, rows, products).reshape(height, x.size(1))
+
+
+def matrix_product(a: Tensor, b: Tensor) -> Tensor:
+    """Return the product of two matrices, of which at least one is sparse: strided, or COO if both are sparse."""
+    if a.layout is torch.strided:
+        return matrix_product(b.transpose(0, 1), a.transpose(0, 1)).transpose(0, 1)
+    if b.layout is torch.strided:
+        found = blocks(a) if a.layout in BLOCKED else elements(a)
+        multiply = blocks_times_dense if a.layout in BLOCKED else times_dense
+        return multiply(found.rows, found.columns, found.values, a.size(0), b)
+    return matmul(a.to_sparse(), b.to_sparse())
+
+
+def mm(a: Tensor, b: Tensor) -> Tensor:
+    return matrix_product(a, b)
+
+
+def addmm(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    product = matrix_product(a, b)
+    product = product if alpha == 1 else product * alpha
+    if beta == 0:
+        return product
+    if x.layout is torch.strided:
+        product = product if product.layout is torch.strided else product.to_dense()
+        return product + (x if beta == 1 else x * beta)
+    if product.layout is torch.strided:
+        return product + x.to_dense() * beta
+    return product + (x.to_sparse() if beta == 1 else x.to_sparse() * beta)
+
+
+def addmv(x: Tensor, a: Tensor, v: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    product = matrix_product(a, v.unsqueeze(1)).squeeze(1)
+    product = product if alpha == 1 else product * alpha
+    return product if beta == 0 else product + (x if beta == 1 else x * beta)
+
+
+def triangular_solve(
+    b: Tensor, a: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Solve a sparse triangular system as a dense one; the second result is empty."""
+    dense = a.to_dense()
+    dense, upper = (dense.transpose(0, 1), not upper) if transpose else (dense, upper)
+    return torch.linalg.solve_triangular(dense, b, upper=upper, unitriangular=unitriangular), b.new_empty(0)
+
+
+# ---- products with a reduction other than the sum --------------------------------------------------------------------
+
+
+def mm_reduce(a: Tensor, x: Tensor, reduce: str) -> tuple[Tensor, Tensor]:
+    """Return the reduction ("sum", "mean", "amax", "amin") of each row's products, and for extremes which element of
+    `a` gives them, the number of elements where a row has none."""
+    at = elements(a)
+    products = at.values.unsqueeze(1) * x.index_select(0, at.columns)
+    zeros = products.new_zeros((a.size(0), x.size(1)))
+    if reduce == "sum":
+        return zeros.index_add(0, at.rows, products), at.rows.new_empty(0)
+    rows = at.rows.unsqueeze(1).expand_as(products)
+    result = zeros.scatter_reduce(0, rows, products, reduce, include_self=False)
+    if reduce == "mean":
+        return result, at.rows.new_empty(0)
+    count = at.rows.numel()
+    numbers = torch.arange(count, device=x.device).unsqueeze(1).expand_as(products)
+    candidates = torch.where(products == result.index_select(0, at.rows), numbers, count)
+    none = torch.full_like(zeros, count, dtype=torch.int64)
+    return result, none.scatter_reduce(0, rows, candidates, "amin")
+
+
+def mm_reduce_backward(
+    a: Tensor, grad: Tensor, x: Tensor, reduce: str, arg: Tensor, output_mask: list[bool]
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return the gradients of `mm_reduce` for the values of `a` and for `x`."""
+    at = elements(a)
+    at_row = grad.index_select(0, at.rows)
+    if reduce == "mean":
+        counts = torch.zeros(a.size(0), dtype=grad.dtype, device=grad.device)
+        at_row = at_row / counts.index_add(0, at.rows, torch.ones_like(at.values)).index_select(0, at.rows).unsqueeze(1)
+    elif reduce != "sum":
+        numbers = torch.arange(at.rows.numel(), device=grad.device).unsqueeze(1)
+        at_row = torch.where(arg.index_select(0, at.rows) == numbers, at_row, 0)
+    of_values = of_x = None
+    if output_mask[0]:
+        of_values = with_values(a, (at_row * x.index_select(0, at.columns)).sum(1))
+    if output_mask[1]:
+        of_x = torch.zeros_like(x).index_add(0, at.columns, at_row * at.values.unsqueeze(1))
+    return of_values, of_x
