@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from tensorgraft.frontends.torch.sparse.operators import csr_matmul
+
 Tensor = torch.Tensor
 # {operator: kernel}; a kernel that returns None leaves the call to PyTorch's
 KERNELS: dict[str, Callable[..., Any]] = {}
@@ -224,7 +226,11 @@ def addmm(x: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: floa
         raise RuntimeError(f"addmm: Argument #3 (dense): Expected dim 0 size {mat1.size(1)}, got {mat2.size(0)}")
     _same_dtype(mat1, mat2, x)
     rows, columns = mat1._indices()
-    product = _product(rows, columns, mat1._values(), mat1.size(0), mat2)
+    if mat1.is_coalesced() and mat2.dtype is not torch.bool:  # rows are in order
+        starts = torch.searchsorted(rows.contiguous(), torch.arange(mat1.size(0) + 1, device=rows.device))
+        product = csr_matmul(starts, columns, mat1._values(), mat2)
+    else:
+        product = _product(rows, columns, mat1._values(), mat1.size(0), mat2)
     if alpha != 1:
         product = product * alpha
     x = x.expand(product.size())
