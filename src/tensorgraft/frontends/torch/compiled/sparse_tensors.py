@@ -11,6 +11,7 @@ from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import Boxed
+from tensorgraft.frontends.torch.sparse.bounded import Bounds
 from tensorgraft.frontends.torch.sparse.parts import SparseForm, form_of, is_sparse, parts_of
 
 Tensor = torch.Tensor
@@ -54,6 +55,7 @@ class OutsideSparse:
 
     def __init__(self, capture: Any) -> None:
         self._capture = capture
+        self.bounds = Bounds()
         self._guards: dict[int, SparseGuard] = {}
 
     def note(self, tensors: Sequence[Tensor]) -> None:

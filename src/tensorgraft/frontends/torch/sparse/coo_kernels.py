@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from tensorgraft.frontends.torch.sparse.bounded import coalesced_parts, inside, masked
 from tensorgraft.frontends.torch.sparse.operators import csr_matmul
 
 Tensor = torch.Tensor
@@ -120,7 +121,10 @@ def write(out: Tensor, result: Tensor) -> Tensor:
 @kernel("_coalesce")
 def _coalesce(x: Tensor) -> Tensor:
     size = _sparse_size(x)
-    keys, group = torch.unique(_keys(x), return_inverse=True)
+    parts = coalesced_parts(x, all_keys := _keys(x), size, _indices_of)
+    if parts is not None:
+        return coo(*parts, x.size(), coalesced=True)
+    keys, group = torch.unique(all_keys, return_inverse=True)
     values = _summed(x._values().new_zeros((keys.numel(), *x._values().shape[1:])), group, x._values())
     return coo(_indices_of(keys, size), values, x.size(), coalesced=True)
 
@@ -146,7 +150,7 @@ def add_out(x: Tensor, y: Tensor, *, alpha: float = 1, out: Tensor) -> Tensor:
     if not x.is_sparse:
         dense_size = y.size()[y.sparse_dim() :]
         rows = x.to(dtype).reshape(math.prod(_sparse_size(y)), *dense_size)
-        return write(out, _summed(rows, _keys(y), added).reshape(x.size()))
+        return write(out, _summed(rows, *inside(y, _keys(y), added)).reshape(x.size()))
     if x.sparse_dim() != y.sparse_dim():
         raise RuntimeError(
             f"add: expected 'self' and 'other' to have same number of sparse dimensions, but got {x.sparse_dim()} and"
@@ -177,6 +181,8 @@ def mul_out(x: Tensor, y: Tensor, *, out: Tensor) -> Tensor | None:
 
 @kernel("sparse_mask")
 def sparse_mask(x: Tensor, mask: Tensor) -> Tensor | None:
+    if (values := masked(x, mask, _keys)) is not None:
+        return coo(mask._indices(), values, x.size(), coalesced=True)
     if not x.is_sparse or x is mask or x.size() != mask.size() or x.sparse_dim() != mask.sparse_dim():
         return None
     return coo(mask._indices().clone(), _values_at(x.coalesce(), _keys(mask)), x.size(), mask.is_coalesced())
