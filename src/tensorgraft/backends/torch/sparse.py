@@ -40,14 +40,16 @@ class TorchSparse:
 
 
 def _matrix(starts: Tensor, columns: Tensor, values: Tensor, width: int) -> Tensor:
-    """Return a sparse tensor. Raises ValueError for indices out of bounds, at which the kernels would read memory;
-    PyTorch's own check refuses repeated columns, too."""
-    least, most = torch.aminmax(columns)
-    first, last = starts[0], starts[-1]
-    if least < 0 or most >= width or first != 0 or last != columns.numel() or bool((starts.diff() < 0).any()):
+    """Return a sparse tensor; values after the last start are left out. Raises ValueError for indices out of bounds, at
+    which the kernels would read memory; PyTorch's own check refuses repeated columns, too."""
+    first, last = int(starts[0]), int(starts[-1])
+    columns, values = columns[:last], values[:last]
+    least, most = (int(x) for x in torch.aminmax(columns)) if last > 0 else (0, 0)
+    descends = bool((starts[1:] < starts[:-1]).any())
+    if first != 0 or last > columns.numel() or descends or least < 0 or (last and most >= width):
         raise ValueError(
             f"a sparse matrix ({starts.numel() - 1}, {width}) has a start or a column out of bounds: columns are from"
-            f" {int(least)} to {int(most)}, starts from {int(first)} to {int(last)}, of {columns.numel()} values"
+            f" {least} to {most}, starts from {first} to {last}, of {columns.numel()} values"
         )
     with warning_filters.ignored("Sparse CSR tensor support is in beta"):
         return torch.sparse_csr_tensor(starts, columns, values, (starts.numel() - 1, width), check_invariants=False)

@@ -92,12 +92,12 @@ class SparseResult(NamedTuple):
 
 
 def take_apart(flat: list[Any], position: int) -> SparseResult:
-    """Replace a sparse result by None, and append its parts. Raises RunsUncompiled where autograd knows it."""
+    """Replace a sparse result, and append its parts. Raises RunsUncompiled where autograd knows it."""
     x = flat[position]
     if x.requires_grad:
         raise RunsUncompiled("returns or keeps a sparse tensor that requires gradients (return its values, which may)")
     parts = parts_of(x)
     result = SparseResult(position, form_of(x), len(flat), len(parts))
-    flat[position] = None
+    flat[position] = object()  # results are compared by identity
     flat.extend(parts)
     return result

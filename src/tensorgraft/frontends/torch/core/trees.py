@@ -138,6 +138,7 @@ def flatten_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[An
         leaves += parts_of(x)
     return leaves, Expanded(structure, count, (*objects, *forms))
 
+
 __all__ = [
     "Boxed",
     "Leaves",

@@ -23,8 +23,6 @@ def entry(
 
     def call(*args: Any, **kwargs: Any) -> Any:
         tensors = tensors_of(*args, *kwargs.values())
-        if (capture := state.now.capture) is not None and capture.sparse is not None:
-            capture.sparse.note(tensors)
         device = next((t.device for t in tensors if t.device.type == TYPE), None) or kwargs.get("device")
         if not on_any_device:
             _check_devices(tensors)
@@ -34,6 +32,8 @@ def entry(
             for n, a in zip(signature.positional, args, strict=False)
         )
         with _current(device):
+            if (capture := state.now.capture) is not None and capture.sparse is not None:
+                capture.sparse.note(tensors)
             result = None if kernel is None else kernel(*args, **kwargs)
             return redispatch(keys, *args, **kwargs) if result is None else result
 

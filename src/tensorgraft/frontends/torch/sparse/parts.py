@@ -25,6 +25,11 @@ class SparseForm(NamedTuple):
     metadata: TensorMetadata
     coalesced: bool
 
+    @property
+    def count(self) -> int:
+        """The number of parts."""
+        return 3 if self.metadata.layout in LAYOUTS else 2
+
     def build(self, parts: Sequence[Tensor]) -> Tensor:
         """Return the sparse tensor of these parts, which are not checked."""
         if self.metadata.layout in LAYOUTS:
@@ -54,7 +59,7 @@ def form_of(x: Tensor) -> SparseForm:
 
 def parts_of(x: Tensor) -> tuple[Tensor, ...]:
     """Return (indices, values), or (compressed indices, plain indices, values), without history."""
-    x = x.detach()
-    if x.layout is torch.sparse_coo:
-        return x._indices(), x._values()
-    return compressed_indices(x), plain_indices(x), x.values()
+    with torch.no_grad():
+        if x.layout is torch.sparse_coo:
+            return x._indices(), x._values()
+        return compressed_indices(x), plain_indices(x), x.values()
