@@ -100,6 +100,11 @@ def _derived(xp: Any, product: _Product, pattern: Sequence[Array], x: Array, y: 
     if wide != dtype:
         return xp.astype(_derived(xp, product, pattern, xp.astype(x, wide), xp.astype(y, wide)), dtype)
 
+    starts, columns = pattern
+    if xp.dtype_of(starts) != xp.dtype_of(columns):  # of which kernels take one dtype
+        wider = dtypes.int64 if dtypes.int64 in (xp.dtype_of(starts), xp.dtype_of(columns)) else dtypes.int32
+        pattern = [xp.astype(index, wider) for index in pattern]
+
     def compute(xp: Any, *arrays: Array) -> tuple[Array]:
         return (product.compute(xp, arrays[:2], *arrays[2:]),)
 
