@@ -154,4 +154,3 @@ def of_matrix(matrix: Any, tags: Iterable[str]) -> SparseLinearOperator | None:
     """Return the operator of a sparse matrix of another library; None for anything else."""
     rows = None if isinstance(matrix, Array) else rows_of(matrix)
     return None if rows is None else SparseLinearOperator(rows, tags)
-

@@ -46,10 +46,10 @@ class NumpySparse:
         return matrix.T @ dense
 
     def _csr_sampled_matmul(self: Any, starts: Array, columns: Array, a: Array, b: Array) -> Array:
-        count, k = len(columns), a.shape[1]
-        rows, out = self.csr_rows(starts, count), np.empty(count, a.dtype)
+        count, k = int(starts[-1]), a.shape[1]
+        rows, out = self.csr_rows(starts, count), np.zeros(len(columns), a.dtype)
         step = max(1, _BLOCK // max(k, 1))
         for first in range(0, count, step):
-            part = slice(first, first + step)
+            part = slice(first, min(first + step, count))
             np.einsum("ij,ij->i", a[rows[part]], b[columns[part]], out=out[part])
         return out

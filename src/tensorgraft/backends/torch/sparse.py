@@ -65,8 +65,12 @@ def _csr_transposed_matmul(starts: Tensor, columns: Tensor, values: Tensor, dens
 
 
 def _csr_sampled_matmul(starts: Tensor, columns: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    zeros = a.new_zeros(columns.numel())
-    return torch.sparse.sampled_addmm(_matrix(starts, columns, zeros, b.shape[0]), a, b.t(), beta=0.0).values()
+    out = a.new_zeros(columns.numel())
+    values = torch.sparse.sampled_addmm(_matrix(starts, columns, out, b.shape[0]), a, b.t(), beta=0.0).values()
+    if values.numel() == out.numel():
+        return values
+    out[: values.numel()] = values
+    return out
 
 
 LIBRARY.define("csr_matmul(Tensor starts, Tensor columns, Tensor values, Tensor dense) -> Tensor")

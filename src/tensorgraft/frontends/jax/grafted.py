@@ -18,6 +18,7 @@ from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.objects import Objects
 from tensorgraft.frontends.jax.program import JaxprProgram, NumbersNeeded
 from tensorgraft.frontends.jax.settings import checks
+from tensorgraft.frontends.jax.sparse import with_jax_sparse, with_native_sparse
 from tensorgraft.hub import registry
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
@@ -56,7 +57,8 @@ class Grafted:
         """Raises TypeError for static arguments that are not hashable, UnsupportedPrimitiveError for a primitive
         without a rule, ShapeError and TracedValueError if the function needs the value of an array, and the function's
         own errors while it is traced."""
-        return self.run(args, kwargs)[0]
+        args, kwargs = with_jax_sparse((args, kwargs))
+        return with_native_sparse(self.run(args, kwargs)[0], self.xp.name)
 
     def run(
         self, args: Any, kwargs: Any, objects: Objects | None = None, values: Sequence[Any] = ()

@@ -1,7 +1,8 @@
 """Products with matrices of compressed sparse rows (CSR), and sums over segments.
 
 A matrix (m, n) is `starts` (m + 1,), where each row's values start and the last ends, `columns` (stored values,) and
-`values` (stored values,). Columns of a row may be in any order and occur repeatedly: repeated values are added.
+`values` (stored values,). Columns of a row may be in any order and occur repeatedly: repeated values are added. Values
+after the last start belong to no row: they count as 0, and so do their derivatives.
 Compressed columns are the transposed matrix. A backend overrides the methods with a leading underscore, on dtypes in
 which sums may be accumulated; their derivatives are declared here, each in terms of the other two.
 """
@@ -48,18 +49,25 @@ class Sparse:
     # ---- what backends override --------------------------------------------------------------------------------------
 
     def _csr_matmul(self: Any, starts: Array, columns: Array, values: Array, dense: Array) -> Array:
-        rows = self.csr_rows(starts, self.shape(columns)[0])
         zeros = self.zeros((self.shape(starts)[0] - 1, self.shape(dense)[1]), self.dtype_of(dense))
+        rows, values = _placed(self, starts, values)
         return _scaled_sum(self, zeros, rows, values, self.gather(dense, (columns,)))
 
     def _csr_transposed_matmul(self: Any, starts: Array, columns: Array, values: Array, dense: Array, n: int) -> Array:
-        rows = self.csr_rows(starts, self.shape(columns)[0])
+        rows, values = _placed(self, starts, values)
         zeros = self.zeros((n, self.shape(dense)[1]), self.dtype_of(dense))
         return _scaled_sum(self, zeros, columns, values, self.gather(dense, (rows,)))
 
     def _csr_sampled_matmul(self: Any, starts: Array, columns: Array, a: Array, b: Array) -> Array:
-        rows = self.csr_rows(starts, self.shape(columns)[0])
-        return self.dot_general(self.gather(a, (rows,)), self.gather(b, (columns,)), ((1,), (1,)), ((0,), (0,)))
+        rows = self.minimum(self.csr_rows(starts, self.shape(columns)[0]), max(self.shape(a)[0] - 1, 0))
+        products = self.dot_general(self.gather(a, (rows,)), self.gather(b, (columns,)), ((1,), (1,)), ((0,), (0,)))
+        return _placed(self, starts, products)[1]
+
+
+def _placed(xp: Any, starts: Array, values: Array) -> tuple[Array, Array]:
+    """Return the row of each value, and the values, of which those that belong to no row are 0."""
+    m, rows = xp.shape(starts)[0] - 1, xp.csr_rows(starts, xp.shape(values)[0])
+    return xp.minimum(rows, max(m - 1, 0)), xp.where(xp.less(rows, m), values, xp.zeros_like(values))
 
 
 def _scaled_sum(xp: Any, zeros: Array, at: Array, values: Array, rows: Array) -> Array:

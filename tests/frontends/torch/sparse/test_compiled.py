@@ -84,7 +84,7 @@ def test_gradients_of_values_and_of_dense_operands(captured):
     wanted = gradients(loss, "cpu")
     compiled = tg.jit(
         loss if not captured else lambda *args: torch.utils.checkpoint.checkpoint(loss, *args, use_reentrant=False)
-    )  # noqa: E501
+    )
     for _ in range(2):
         for a, b in zip(gradients(compiled, device), wanted, strict=True):
             close(a, b)

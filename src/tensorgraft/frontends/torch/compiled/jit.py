@@ -42,6 +42,7 @@ from tensorgraft.frontends.torch.compiled.guards.assumptions import Guards, attr
 from tensorgraft.frontends.torch.compiled.guards.retraces import History
 from tensorgraft.frontends.torch.compiled.guards.straight_keys import write_keys
 from tensorgraft.frontends.torch.compiled.host.traced_tensors import OnlyTheHost
+from tensorgraft.frontends.torch.compiled.sparse_tensors import flatten_call
 from tensorgraft.frontends.torch.compiled.trace import Trace
 from tensorgraft.frontends.torch.compiled.tracing import Tracing
 from tensorgraft.frontends.torch.core import state
@@ -49,7 +50,7 @@ from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.modes import BelowFunctions, function_mode, of_program
 from tensorgraft.frontends.torch.core.source_location import program_place
 from tensorgraft.frontends.torch.core.tensors import cell_of
-from tensorgraft.frontends.torch.core.trees import Boxed, Structure, flatten_call
+from tensorgraft.frontends.torch.core.trees import Boxed, Structure
 from tensorgraft.frontends.torch.core.values import ROUNDS, Values, too_many
 from tensorgraft.frontends.torch.dispatch.program import sharing
 from tensorgraft.hub.backend import Backend

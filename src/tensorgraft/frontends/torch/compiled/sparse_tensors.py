@@ -7,14 +7,34 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tensorgraft.compiled.function import Expanded
 from tensorgraft.compiled.uncompiled import RunsUncompiled
+from tensorgraft.frontends.torch.core import trees
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.tensors import cell_of
-from tensorgraft.frontends.torch.core.trees import Boxed
+from tensorgraft.frontends.torch.core.trees import Boxed, Leaves, Structure
 from tensorgraft.frontends.torch.sparse.bounded import Bounds
 from tensorgraft.frontends.torch.sparse.parts import SparseForm, form_of, is_sparse, parts_of
 
 Tensor = torch.Tensor
+
+
+def flatten_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Structure]:
+    """Flatten the arguments of a call; the parts of sparse tensors follow the other leaves."""
+    leaves, structure = trees.flatten_call(args, kwargs)
+    sparse = [k for k, x in enumerate(leaves) if isinstance(x, Tensor) and is_sparse(x)]
+    if not sparse:
+        return leaves, structure
+    objects, count = (), len(leaves)
+    if isinstance(structure, Expanded):
+        structure, count, objects = structure.structure, structure.count, structure.objects
+    leaves = leaves if isinstance(leaves, Leaves) else Leaves(leaves, (args, kwargs))
+    forms = []
+    for k in sparse:
+        x, leaves[k] = leaves[k], Boxed(leaves[k])
+        forms.append((k, form_of(x), x.requires_grad, type(x)))
+        leaves += parts_of(x)
+    return leaves, Expanded(structure, count, (*objects, *forms))
 
 
 def refuse_arguments(leaves: Sequence[Any]) -> None:

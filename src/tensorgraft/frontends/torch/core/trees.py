@@ -16,10 +16,9 @@ from torch.utils import _cxx_pytree as _  # noqa: F401  registers PyTorch's node
 from torch.utils import _pytree
 
 from tensorgraft.compiled.expanded import expanding
-from tensorgraft.compiled.function import Boxed, Expanded, Leaves, Structure, call_of, flattening, unflatten_call
+from tensorgraft.compiled.function import Boxed, Leaves, Structure, call_of, flattening, unflatten_call
 from tensorgraft.compiled.objects import containers
 from tensorgraft.compiled.values import exact, is_plain
-from tensorgraft.frontends.torch.sparse.parts import form_of, is_sparse, parts_of
 
 _ATOMS = frozenset({torch.Tensor, torch.nn.Parameter, int, float, bool, complex, str, type(None), torch.dtype})
 
@@ -115,28 +114,10 @@ _WHOLE = (
     types.ModuleType,
     types.FunctionType,
 )
-_flatten_call = flattening(
+flatten_call = flattening(
     _ATOMS,
     expanding(flatten, _ATOMS, lambda x: isinstance(x, _WHOLE), lambda x: isinstance(x, torch.Tensor)),
 )
-
-
-def flatten_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Structure]:
-    """Flatten the arguments of a call; the parts of sparse tensors follow the other leaves."""
-    leaves, structure = _flatten_call(args, kwargs)
-    sparse = [k for k, x in enumerate(leaves) if isinstance(x, torch.Tensor) and is_sparse(x)]
-    if not sparse:
-        return leaves, structure
-    objects, count = (), len(leaves)
-    if isinstance(structure, Expanded):
-        structure, count, objects = structure.structure, structure.count, structure.objects
-    leaves = leaves if isinstance(leaves, Leaves) else Leaves(leaves, (args, kwargs))
-    forms = []
-    for k in sparse:
-        x, leaves[k] = leaves[k], Boxed(leaves[k])
-        forms.append((k, form_of(x), x.requires_grad, type(x)))
-        leaves += parts_of(x)
-    return leaves, Expanded(structure, count, (*objects, *forms))
 
 
 __all__ = [

@@ -11,9 +11,9 @@ from tensorgraft.frontends.torch.sparse.conversions import at_keys, collected, e
 from tensorgraft.frontends.torch.sparse.coo_kernels import matches
 from tensorgraft.frontends.torch.sparse.operators import csr_sampled_matmul
 from tensorgraft.frontends.torch.sparse.structure import (
-    compressed_indices,
     Elements,
     TensorMetadata,
+    compressed_indices,
     elements,
     is_compressed,
     keys_of,
