@@ -1,6 +1,7 @@
-"""Products with a sparse matrix in `tg.jit` on JAX, against SciPy, `jax.experimental.sparse` and CPU PyTorch: a matrix of
-20,000 x 20,000, of which 1 % is stored, times 64 columns; its transposed product and gradients. And conjugate gradients
-on the Laplacian of a square of 1,000 x 1,000 unknowns.
+"""Products with a sparse matrix in `tg.jit` on JAX, against SciPy, `jax.experimental.sparse` and CPU PyTorch.
+
+A matrix of 20,000 x 20,000, of which 1 % is stored, times 64 columns; its transposed product and gradients. And
+conjugate gradients on the Laplacian of a square of 1,000 x 1,000 unknowns.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import tensorgraft as tg
 from tensorgraft import array_api as xp
 from tensorgraft import operators as ops
 
-SIZE, COLUMNS, DENSITY, ROUNDS = 20_000, 64, 0.01, 5
+SIZE, COLUMNS, DENSITY, ROUNDS = 20_000, 64, 0.01, 2
 SIDE, STEPS = 1_000, 20  # of the square; steps of conjugate gradients
 
 
@@ -38,7 +39,7 @@ def measure() -> Iterator[Row]:
         for other, theirs in seconds.items():
             limit = limits.get(other) if name == "product" else None
             yield Row(f"{name}, on jax", ours, theirs, other, limit)
-    seconds = interleaved(_conjugate_gradients(), 1, 3, time.process_time)
+    seconds = interleaved(_conjugate_gradients(), 1, 2, time.process_time)
     yield Row(f"{STEPS} steps of conjugate gradients, on jax", seconds["ours"], seconds["SciPy"], "SciPy")
 
 

@@ -25,6 +25,7 @@ OPERANDS = {
     "torch csr": ("torch", lambda: torch.from_numpy(DENSE).to_sparse_csr()),
     "torch coo": ("torch", lambda: torch.from_numpy(DENSE).to_sparse()),
     "SparseTensor": ("tensorflow", of_tensorflow),
+    "on the device": ("torch", lambda: torch.from_numpy(DENSE).to_sparse_csr().to(tg.device("jax"))),
     "scipy csr": ("numpy", lambda: scipy.sparse.csr_array(DENSE)),
     "scipy coo": ("numpy", lambda: scipy.sparse.coo_array(DENSE)),
 }
@@ -50,7 +51,9 @@ def test_products_and_scaled_matrices(kind):
         )
 
     for graft in (tg.graft(fn, onto=onto), tg.jit(tg.graft(fn, onto=onto))):
-        product, twice = graft(make(), native(onto, X))
+        x = native(onto, X)
+        product, twice = graft(make(), x.to(make().device) if onto == "torch" else x)
+        product, twice = (product.cpu(), twice.cpu()) if onto == "torch" else (product, twice)
         np.testing.assert_allclose(np.asarray(product), DENSE @ X, rtol=1e-6)
         assert type(twice) is type(make())
         if onto == "tensorflow":
@@ -73,5 +76,5 @@ def test_gradients_of_the_values():
 
 
 def test_other_layouts_are_an_error():
-    with pytest.raises(TypeError, match="takes sparse arrays as CSR or COO, and got torch.sparse_csc"):
+    with pytest.raises(TypeError, match=r"takes sparse arrays as CSR or COO, and got torch\.sparse_csc"):
         tg.graft(lambda a: a, onto="torch")(torch.from_numpy(DENSE).to_sparse_csc())

@@ -57,21 +57,21 @@ class Grafted:
         """Raises TypeError for static arguments that are not hashable, UnsupportedPrimitiveError for a primitive
         without a rule, ShapeError and TracedValueError if the function needs the value of an array, and the function's
         own errors while it is traced."""
-        args, kwargs = with_jax_sparse((args, kwargs))
-        return with_native_sparse(self.run(args, kwargs)[0], self.xp.name)
+        return self.run(args, kwargs)[0]
 
     def run(
         self, args: Any, kwargs: Any, objects: Objects | None = None, values: Sequence[Any] = ()
     ) -> tuple[Any, Mapping[int, Array]]:
         """Return (the results, the new values of those `values` of held objects that were written)."""
+        args, kwargs = with_jax_sparse((args, kwargs))
         call = JaxCall(args, kwargs, self.operand, objects, values)
         family = self._traces.family(call, self.name, f"an array of {self.xp.name}")
         signature = self._of_open_extents(call, family) if family.is_open else family.get(call, self._signature)
         try:
-            return signature(call)
+            out, written = signature(call)
         except NumbersNeeded:
-            pass
-        return self._for_numbers(call, family, signature)(call)
+            out, written = self._for_numbers(call, family, signature)(call)
+        return with_native_sparse(out, self.xp.name), written
 
     def _signature(self, trace: JaxTrace) -> GraftedSignature:
         program = JaxprProgram(trace.closed, self.is_compiled and trace.lasts, trace.has_numbers, current())

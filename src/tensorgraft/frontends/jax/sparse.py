@@ -41,9 +41,13 @@ def with_jax_sparse(tree: Any) -> Any:
     if not any(kinds):
         return tree
     return structure.unflatten([
-        leaf if kind is None else _FROM[framework_of(leaf) or "scipy", kind](leaf)
+        leaf if kind is None else _FROM[_library(leaf), kind](leaf)
         for leaf, kind in zip(leaves, kinds, strict=True)
     ])  # fmt: skip
+
+
+def _library(x: Any) -> str:
+    return type(x).__module__.partition(".")[0]
 
 
 def with_native_sparse(tree: Any, framework: str) -> Any:
