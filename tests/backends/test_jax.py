@@ -565,3 +565,17 @@ def test_a_factor_is_turned_before_its_product() -> None:
     traced = xp.trace(program)
     assert "optimization_barrier" in traced.analyse().primitives
     np.testing.assert_array_equal(host(traced.compile()(*traced.captured)[0]), host(g).T @ host(x))
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [((300,), 0), ((128,), 0), ((3, 129), 1), ((5, 7, 200), (0, 2)), ((40, 130), (0, 1)), ((200, 3), 0)],
+)
+def test_products_along_long_axes(shape: tuple[int, ...], axis: int | tuple[int, ...]) -> None:
+    x = 1 + 0.1 * np.random.default_rng(0).standard_normal(shape)
+    with xp.scope():
+        product = jax.jit(lambda x: xp.prod(x, axis))(x)
+        gradient = jax.jit(jax.grad(lambda x: xp.prod(x, axis).sum()))(x)
+    expected = np.prod(x, axis)
+    np.testing.assert_allclose(host(product), expected, rtol=1e-12)
+    np.testing.assert_allclose(host(gradient), np.prod(x, axis, keepdims=True) / x, rtol=1e-10)

@@ -222,14 +222,19 @@ class StraightCall(StraightLine):
 
     def run(self, program: Callable[..., Any], arrays: str) -> str:
         """Run a program on its arrays where all conditions hold. Returns the variable of its outputs."""
+        outputs = self.variable()
+        self.run_into((), program, arrays, outputs)
+        return outputs
+
+    def run_into(self, cells: Sequence[str], program: Callable[..., Any], arrays: str, outputs: str) -> None:
+        """Run a program, and put its first outputs into the storages `cells`. `outputs`: the variable of its outputs,
+        an empty list before. If it is not empty where an exception is raised, the program has run."""
         write = getattr(program, "write", None)
         if write is not None:
-            outputs: str = write(self, arrays)
-            return outputs
-        self.require_looks()
-        outputs = self.variable()
-        self.do(f"{outputs} = {self.name(program)}(*{arrays})")
-        return outputs
+            write(self, arrays, outputs, cells)
+        else:
+            self.require_looks()
+            self.call_program(program, arrays, outputs, cells)
 
     def structured(self, results: list[str], structure: Any, structure_of: Callable[[Any], Any]) -> str:
         """Return the expression of results in their structure."""

@@ -10,13 +10,17 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 from operator import is_
 from typing import Any
+
+from tensorgraft.interrupts import held_back
 
 # in this package's folder, as required by errors that search for the program's line
 _FILE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "<straight line>")
 
 
+_ARRAY = repeat("array")  # has no end, nor a state
 _MOST = 16  # conditions of a kind that are written one by one
 
 
@@ -117,6 +121,19 @@ class StraightLine:
         before, self._margin = self._margin, self._margin + "  "
         yield
         self._margin = before
+
+    def put(self, cells: Sequence[str], arrays: str) -> None:
+        """Add a statement that puts the first of an iterable's arrays into storages."""
+        self.do(f"any(map(setattr, ({', '.join(cells)},), {self.name(_ARRAY)}, {arrays}))")
+
+    def call_program(self, program: Callable[..., Any], arrays: str, outputs: str, cells: Sequence[str] = ()) -> None:
+        """Add the call of a program on a list of arrays. The first outputs are put into the storages `cells`."""
+        if not cells:
+            self.do(f"{outputs} = {self.name(program)}(*{arrays})")
+            return
+        with self.block(f"with {self.name(held_back)}():"):
+            self.do(f"{outputs} = [*{self.name(program)}(*{arrays})]")
+            self.put(cells, outputs)
 
     def function(self, parameters: str) -> Callable[..., Any]:
         """Return the function with these parameters."""

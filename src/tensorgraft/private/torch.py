@@ -47,7 +47,8 @@ NAMES = Names(
             torch.UntypedStorage: _cdata _set_from_file _write_file
             torch._C: _ExcludeDispatchKeyGuard _construct_storage_from_data_pointer _current_autograd_node
               _from_dlpack _get_dispatch_stack_at
-              _get_function_stack_at _get_tracing_state _has_storage _is_any_autocast_enabled _jit_get_all_schemas
+              _get_function_stack_at _get_tracing_state _has_storage _increment_version _is_any_autocast_enabled
+              _jit_get_all_schemas
               _is_torch_function_mode_enabled _EnableTorchFunction _is_torch_function_enabled
               _len_torch_dispatch_stack _len_torch_function_stack _set_conj _set_neg _set_throw_on_mutable_data_ptr
               _swap_tensor_impl _vmapmode_decrement_nesting _vmapmode_increment_nesting
@@ -57,6 +58,7 @@ NAMES = Names(
             torch._subclasses.fake_tensor: FakeTensorMode
             torch.autograd: _get_sequence_nr
             torch.autograd.forward_ad: _current_level
+            torch.backends.mha: _is_fastpath_enabled
             torch.ops.aten: _convolution _ctc_loss _fused_rms_norm_backward _linalg_check_errors _neg_view
               _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward
               _thnn_fused_gru_cell _unsafe_view _thnn_fused_lstm_cell _embedding_bag_dense_backward

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 from jax import lax
 
@@ -37,6 +38,33 @@ def _reduction(fn: Fn, logical: Fn) -> Fn:
         return _keep(lax.convert_element_type(fn(wide, axes), x.dtype), x, axes, keepdims)
 
     return reduce
+
+
+_LONG = 128  # elements from which on an axis is cut
+
+
+def _product(x: Array, axes: tuple[int, ...]) -> Array:
+    """Multiply along axes. On CPUs, XLA vectorises no product along the last axis, which is cut into rows here."""
+    last = len(x.shape) - 1
+    if not effort.is_cpu_only() or last not in axes or not isinstance(x.shape[last], int) or x.shape[last] < _LONG:
+        return lax.reduce_prod(x, axes)
+    in_rows = jax.custom_jvp(lambda x: _product_of_rows(x, axes))
+    in_rows.defjvp(lambda primals, tangents: jax.jvp(lambda x: lax.reduce_prod(x, axes), primals, tangents))
+    product: Array = in_rows(x)
+    return product
+
+
+def _product_of_rows(x: Array, axes: tuple[int, ...]) -> Array:
+    # without barriers all would be one loop, in which the elements of a column follow each other
+    if len(axes) > 1:
+        x = lax.optimization_barrier(lax.reduce_prod(x, tuple(a for a in axes if a != len(x.shape) - 1)))
+    last = len(x.shape) - 1
+    columns = 1 << max(x.shape[last].bit_length() // 2, 6)
+    rows, rest = divmod(x.shape[last], columns)
+    whole, left = lax.split(x, (rows * columns, rest), last) if rest else (x, None)
+    matrix = lax.reshape(whole, (*x.shape[:last], rows, columns))
+    out = lax.reduce_prod(lax.optimization_barrier(lax.reduce_prod(matrix, (last,))), (last,))
+    return out if left is None else lax.mul(out, lax.reduce_prod(left, (last,)))
 
 
 def _position(fn: Fn, extreme: Fn) -> Fn:
@@ -88,7 +116,7 @@ def _scan(fn: Fn, of_bool: Fn) -> Fn:
 
 class JaxReduction:
     sum = operation(_reduction(lax.reduce_sum, lax.reduce_or), ("axis", "keepdims"))
-    prod = operation(_reduction(lax.reduce_prod, lax.reduce_and), ("axis", "keepdims"))
+    prod = operation(_reduction(_product, lax.reduce_and), ("axis", "keepdims"))
     max = operation(_reduction(lax.reduce_max, lax.reduce_or), ("axis", "keepdims"))
     min = operation(_reduction(lax.reduce_min, lax.reduce_and), ("axis", "keepdims"))
     any = operation(_reduction(lax.reduce_or, lax.reduce_or), ("axis", "keepdims"))

@@ -1,5 +1,6 @@
 """Warm calls run in straight line, and only where every part of their key and of their guards is as it was."""
 
+import itertools
 import subprocess
 import sys
 import types
@@ -546,3 +547,64 @@ def test_writes_of_arrays_stay_in_their_memory():
     assert run.straight((x, v), {}) is None
     places = {x._cell.array.unsafe_buffer_pointer() for _ in range(4) if run(x, v) is None}
     assert len(places) == 1 and x[0] == WARM + 5
+
+
+# ---- interrupts ------------------------------------------------------------------------------------------------------
+
+
+def interrupted(run, x, at):
+    """Call a function, and raise KeyboardInterrupt before instruction number `at` of its straight line."""
+    left, code = itertools.count(at, -1), run.straight.__code__
+
+    def trace(frame, event, _):
+        if frame.f_code is not code:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode" and next(left) == 0:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        run(x)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+@pytest.mark.skipif(sys.gettrace() is not None, reason="coverage traces")
+def test_an_interrupt_at_any_instruction(device):
+    first, second = torch.zeros(2, device=device), torch.zeros(3, device=device)
+    weight, x = torch.ones(3, device=device, requires_grad=True), torch.arange(3.0, device=device)
+
+    @tg.jit
+    def run(x):
+        first.add_(1)
+        second.add_(1)
+        weight.grad = None
+        (weight * x).sum().backward()
+        return first + torch.rand(2, device=x.device)
+
+    assert straight(run, x)
+    state = torch.graft.get_rng_state(device).tolist()
+    run(x)
+    draws = int.from_bytes(bytes(torch.graft.get_rng_state(device).tolist()[8:]), "little")
+    draws -= int.from_bytes(bytes(state[8:]), "little")
+    assert draws > 0
+    for at in itertools.count(0, 3):
+        count, version = first[0].item(), first._version
+        offset = int.from_bytes(bytes(torch.graft.get_rng_state(device).tolist()[8:]), "little")
+        raised = interrupted(run, x, at)
+        calls = first[0].item() - count
+        assert calls in ((0, 1) if raised else (1,))
+        assert second.tolist() == [first[0].item()] * 3
+        assert int.from_bytes(bytes(torch.graft.get_rng_state(device).tolist()[8:]), "little") - offset == draws * calls
+        assert first._version > version or not calls
+        assert weight.grad is None or weight.grad.tolist() == x.tolist()
+        assert not calls or weight.grad is not None
+        if not raised:
+            break
+    assert at > 100

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
+from itertools import chain
+from operator import attrgetter, iadd, methodcaller
 from typing import Any
 
 import jax
@@ -47,7 +48,7 @@ class _Executable:
     """A compiled program as the runtime runs it, and the arguments that it takes."""
 
     execute: Any
-    handlers: Any  # for the outputs
+    arrays_of: methodcaller  # makes arrays of what `execute` returns
     wanted: list[int] | None  # positions of the arguments that are used; None for all
     single: bool  # one array comes out, and no tuple
     properties_of: attrgetter[Any]  # reads the properties of arguments that must not change
@@ -76,7 +77,7 @@ def _executable(cached: KeptProgram, args: Sequence[Any], scope: Callable[[], An
     describe_args = _avals if processes.count() == 1 else _and_where
     return _Executable(
         program.xla_executable.execute_sharded,
-        program.out_handler.handlers,
+        methodcaller("consume_with_handlers", program.out_handler.handlers),
         None if len(read) == len(args) else read,
         single,
         describe_args,
@@ -115,28 +116,34 @@ def often_called(cached: KeptProgram, run: Callable[..., Any], scope: Callable[[
                     # once
                     direct.avals = found
                     operands = args if direct.wanted is None else [args[k] for k in direct.wanted]
-                    outputs = direct.execute(operands).consume_with_handlers(direct.handlers)
+                    outputs = direct.arrays_of(direct.execute(operands))
                     return outputs[0] if direct.single else tuple(outputs)
             except _OTHERS:
                 pass
         return run(*args)
 
-    def write(code: StraightLine, arrays: str) -> str:
-        """Write the same call as straight-line code, for a caller whose key contains the settings."""
+    def write(code: StraightLine, arrays: str, outputs: str, cells: Sequence[str]) -> None:
+        """Write the same call as straight-line code, for a caller whose key contains the settings. `outputs`: the
+        variable of its outputs, an empty list before it; the first ones are put into the storages `cells`."""
         program, direct = code.name(cached), code.let(f"{code.name(cached)}.direct")
         operands, found = code.let(arrays), code.variable()
         code.check(f"{found} = [*map({direct}.properties_of, {operands})]")
         code.require(f"{found} == {direct}.avals and {code.name(find_top_trace)}(()) is {code.name(EAGER)}")
         code.require(f"not ({code.name(debug_nans)}.value or {code.name(debug_infs)}.value)")
         code.check(f"{direct}.avals = {found}")
-        outputs = code.variable()
+        taken = f"{operands} if {direct}.wanted is None else [{operands}[k] for k in {direct}.wanted]"
         code.do(f"{program}.used = True")
-        code.do("try:")
-        code.do(f"  {outputs} = {direct}.execute({operands} if {direct}.wanted is None else")
-        code.do(f"    [{operands}[k] for k in {direct}.wanted]).consume_with_handlers({direct}.handlers)")
-        code.do(f"except {code.name(_OTHERS)}: {outputs} = None")  # an error of `run` has no other one as its context
-        code.do(f"if {outputs} is None: {outputs} = {code.name(run)}(*{operands})")
-        return outputs
+        with code.block("try:"):
+            if cells:
+                lists = f"map({direct}.arrays_of, map({direct}.execute, ({taken},)))"
+                # one call of C, within which no handler of a signal runs
+                code.put(cells, f"{code.name(chain.from_iterable)}(map({code.name(iadd)}, ({outputs},), {lists}))")
+            else:
+                code.do(f"{outputs} = {direct}.arrays_of({direct}.execute({taken}))")
+        with code.block(f"except {code.name(_OTHERS)}:"):  # an error of `run` has no other one as its context
+            code.do(f"if {outputs}: raise" if cells else f"{outputs} = None")
+        with code.block(f"if not {outputs}:" if cells else f"if {outputs} is None:"):
+            code.call_program(run, operands, outputs, cells)
 
     call.write = write  # type: ignore[attr-defined]
     return call

@@ -170,8 +170,9 @@ def fori_loop(start: Any, stop: Any, body: Callable[[Any, Any], Any], init: Any)
             for i in range(start, start + n):
                 state = body(creation.asarray(i, dtype=_INT, device=where), state)
             return state
-        counts = creation.arange(start, start + n, dtype=_INT, device=where)
-        return scan(lambda state, i: (body(i, state), ()), init, counts, n, False)[0]
+        # carried, because XLA would read the elements of an `arange` from memory
+        first = creation.asarray(start, dtype=_INT, device=where)
+        return scan(lambda pair, _: ((pair[0] + 1, body(*pair)), ()), (first, init), (), n, False)[0][1]
 
     def step(pair: tuple[Array, Any]) -> tuple[Array, Any]:
         return pair[0] + 1, body(*pair)

@@ -191,15 +191,15 @@ class ArrayTrace:
         """Write the call for these storages. Returns the expressions of the results."""
         backend, make, store = code.name(self.backend), code.name(Array), code.name(Storage)
         new: dict[int, str] = {}
-        with code.block(f"with {code.name(held_back)}():"):
-            outputs = code.run(self.run, arrays)
-            for k, cell in enumerate(cells):
-                code.do(f"{cell}.array = {outputs}[{k}]")
-                code.do(f"{cell}.shared = False")
-            for result in self.results:
-                if result.new is not None and result.new not in new:
-                    new[result.new] = code.variable()
-                    code.do(f"{new[result.new]} = {store}({outputs}[{len(cells) + result.new}], {backend})")
+        outputs = code.variable()
+        code.do(f"{outputs} = []")
+        code.run_into(cells, self.run, arrays, outputs)
+        for cell in cells:
+            code.do(f"{cell}.shared = False")
+        for result in self.results:
+            if result.new is not None and result.new not in new:
+                new[result.new] = code.variable()
+                code.do(f"{new[result.new]} = {store}({outputs}[{len(cells) + result.new}], {backend})")
         results = []
         for result in self.results:
             geometry = code.name(result.geometry)

@@ -228,36 +228,44 @@ class Trace:
         """Write `_run_with_effects` for these storages (`_written_plainly`). Returns the expressions of the results."""
         n, taken = len(cells), {*self.inputs.write_taken(code)}
         leaves = [gradient.leaf.write(code) for gradient in self.gradients]
-        versions = [f"*{code.name(self.versions[0])}", *(code.leaves[i] for i in self.versions[1])]
-        given = code.flattened()
-        with code.block(f"with {code.name(held_back)}():"):
-            for gradient, leaf in zip(self.gradients, leaves, strict=True):
-                if gradient.replaces:
-                    code.do(f"{leaf}.grad = None")
-            outputs = code.run(self.run, arrays)
-            if any(self.versions):
-                code.do(f"{code.name(torch.autograd.graph.increment_version)}([{', '.join(versions)}])")
-            with code.block("try:"):
-                leaf_gradients = [
-                    "None" if g.survivor is None else _write_tensor(code, g.make, f"{outputs}[{n + g.survivor}]")
-                    for g in self.gradients
-                ]
-                results = [_write_tensor(code, x.make, f"{outputs}[{n + (x.survivor or 0)}]") for x in self.results]
-                if self.template is not None:
-                    results = [self._write_object(code, self.template, results)]
-                code.do("pass")
-            with code.block("except BaseException:"):
-                code.do(f"{code.name(self._commit_what_can_be)}({given}, (), {outputs})")
-                code.do("raise")
-            for source, count in self.draws:
-                code.do(f"{code.name(source)}.offset += {count}")
-            for k, cell in (*enumerate(cells), *((n + k, code.name(cell)) for k, cell in self.unclaimed)):
-                code.do(f"{cell}.array = {outputs}[{k}]")
+        fixed, of_arguments = code.name(self.versions[0]), [code.leaves[i] for i in self.versions[1]]
+        versions = f"[*{fixed}, {', '.join(of_arguments)}]" if of_arguments else fixed
+        increments = [f"{code.name(torch._C._increment_version)}({versions})"] if any(self.versions) else []
+        given, outputs, starts = code.flattened(), code.variable(), [code.variable() for _ in self.draws]
+        sources = [code.name(source) for source, _ in self.draws]
+        for start, source in zip(starts, sources, strict=True):
+            code.do(f"{start} = {source}.offset")
+        for gradient, leaf in zip(self.gradients, leaves, strict=True):
+            if gradient.replaces:
+                code.do(f"{leaf}.grad = None")
+        code.do(f"{outputs} = []")
+        with code.block("try:"):
+            code.run_into(cells, self.run, arrays, outputs)
+            for line in increments:
+                code.do(line)
+            leaf_gradients = [
+                "None" if g.survivor is None else _write_tensor(code, g.make, f"{outputs}[{n + g.survivor}]")
+                for g in self.gradients
+            ]
+            results = [_write_tensor(code, x.make, f"{outputs}[{n + (x.survivor or 0)}]") for x in self.results]
+            if self.template is not None:
+                results = [self._write_object(code, self.template, results)]
+            for start, source, (_, count) in zip(starts, sources, self.draws, strict=True):
+                code.do(f"{source}.offset = {start} + {count}")
+            for k, unclaimed in self.unclaimed:
+                code.do(f"{code.name(unclaimed)}.array = {outputs}[{n + k}]")
             for cell in cells:
                 if cell not in taken:  # of those the line has asked
                     code.do(f"{cell}.shared = False")
             for leaf, value in zip(leaves, leaf_gradients, strict=True):
                 code.do(f"{leaf}.grad = {value}")
+        with code.block("except BaseException:"):
+            with code.block(f"if {outputs}:"), code.block(f"with {code.name(held_back)}():"):
+                for start, source in zip(starts, sources, strict=True):
+                    code.do(f"{source}.offset = {start}")
+                for line in (*increments, f"{code.name(self._commit_what_can_be)}({given}, (), {outputs})"):
+                    code.do(line)
+            code.do("raise")
         return results
 
     def _write_object(self, code: StraightCall, template: Template, tensors: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from tensorgraft.hub.straight_line import StraightLine
 FLOAT32 = torch.float32
 default_dtype = torch.get_default_dtype
 deterministic = torch.are_deterministic_algorithms_enabled
-_fast_path = torch.backends.mha.get_fastpath_enabled  # as set by the user: autocast changes it while it is on
+_mha = torch.backends.mha  # its flag is as set by the user: autocast changes what PyTorch's layers see while it is on
 _anomaly, _checks_nan = torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled
 _only_warns = torch.is_deterministic_algorithms_warn_only_enabled
 
@@ -41,7 +41,7 @@ def _of_functions() -> tuple[Any, ...]:
         default_dtype(),
         deterministic() and (_only_warns(), fills()),
         _device.CURRENT_DEVICE,
-        _fast_path(),
+        _mha._is_fastpath_enabled,
         _Distribution._validate_args,
         _anomaly() and _checks_nan(),
     )
@@ -101,10 +101,12 @@ _DEFAULTS = (FLOAT32, False, None, True, __debug__, False)
 
 
 def _write_defaults(code: StraightLine) -> None:
-    of_torch = (default_dtype, deterministic, _device, _fast_path, _Distribution, _anomaly)
-    dtype, strict, device, fast, distribution, anomaly = map(code.name, of_torch)
+    of_torch = (default_dtype, deterministic, _device, _mha, _Distribution, _anomaly)
+    dtype, strict, device, mha, distribution, anomaly = map(code.name, of_torch)
     code.require(f"{dtype}() is {code.name(FLOAT32)} and not {strict}() and {device}.CURRENT_DEVICE is None")
-    code.require(f"{fast}() is True and {distribution}._validate_args is {__debug__} and not {anomaly}()")
+    code.require(
+        f"{mha}._is_fastpath_enabled is True and {distribution}._validate_args is {__debug__} and not {anomaly}()"
+    )
 
 
 register(_of_functions, _DEFAULTS, lambda: dict(zip(_NAMES, _of_functions(), strict=True)), _write_defaults)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from sys import getrefcount
 from typing import Any
@@ -50,7 +51,9 @@ def write_keys(code: StraightCall, leaves: Sequence[Any]) -> None:
         c = code.let(f"{variable}.untyped_storage().cell")
         code.require(f"{c}.backend is {code.name(cell.backend)}")
         code.require_same(f"{c}.placement", cell.placement)
-        code.require(f"{variable}.requires_grad is {t.requires_grad} and {variable}.is_leaf is {_is_leaf(t)}")
+        # a tensor that requires no gradient is a leaf
+        leaf = f" and {variable}.is_leaf is {_is_leaf(t)}" if t.requires_grad else ""
+        code.require(f"{variable}.requires_grad is {t.requires_grad}{leaf}")
         shape, dtype = code.name(cell.array.shape), code.name(cell.array.dtype)
         look = f"{{array}}.shape == {shape} and {{array}}.dtype == {dtype}"
         code.add_array(k, c, look, cell.placement is not None)
@@ -100,18 +103,37 @@ def _write_geometries(code: StraightCall, geometries: Sequence[tuple[str, str]])
     A tensor is identified by its `__dict__`, which is its own (`torch.utils.swap_tensors` refuses tensors with
     weak references)."""
     n = len(geometries)
-    no_tables: list[Any] = [None] * n
+    no_tables: list[Any] = [_Kept(None)] * n
     last_tables = [*no_tables, state.rebindings]
     rebindings, known, count = f"{code.name(state)}.rebindings", code.name(last_tables), code.name(getrefcount)
     code.check(f"if {rebindings} != {known}[{n}]: {known}[:] = {code.name(no_tables)} + [{rebindings}]")
     for i, (attributes, condition) in enumerate(geometries):
-        code.check(f"if {known}[{i}] is not {attributes} or {count}({attributes}) != {_COUNT}:")
+        code.check(f"if {known}[{i}].table is not {attributes} or {count}({attributes}) != {_COUNT}:")
         code.check(f"  if not ({condition}): return MISSED")
-        code.check(f"  {known}[{i}] = {attributes}")
+        code.check(f"  {known}[{i}] = {code.name(_kept)}({attributes})")
+
+
+class _Kept:
+    """The `__dict__` of a tensor, with one reference from all functions that were called with the tensor."""
+
+    __slots__ = ("__weakref__", "table")
+
+    def __init__(self, table: dict[str, Any] | None) -> None:
+        self.table = table
+
+
+_tables: weakref.WeakValueDictionary[int, _Kept] = weakref.WeakValueDictionary()
+
+
+def _kept(table: dict[str, Any]) -> _Kept:
+    known = _tables.get(id(table))
+    if known is None:
+        known = _tables[id(table)] = _Kept(table)
+    return known
 
 
 def _count_of_kept_table() -> int:
-    """Return the reference count of a table that one object, a list and the function itself refer to."""
+    """Return the reference count of a table that one object, a `_Kept` and the function itself refer to."""
     code = StraightLine()
     code.do(f"return {code.name(getrefcount)}({code.let('x.__dict__')})")
     count: int = code.function("x")(lambda: None)
