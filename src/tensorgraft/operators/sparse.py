@@ -16,7 +16,7 @@ from tensorgraft.operators.base import LinearOperator
 from tensorgraft.operators.structures import Structure, vector
 
 
-class Rows(NamedTuple):
+class CompressedRows(NamedTuple):
     """A matrix of compressed rows (m, n), or the transpose of one."""
 
     starts: Array
@@ -33,7 +33,7 @@ class SparseLinearOperator(LinearOperator):
     _fields = ("starts", "columns", "values", "_shape", "_is_transposed", "_given")
     _static = ("_shape", "_is_transposed", "_given")
 
-    def __init__(self, rows: Rows, tags: Iterable[str] = ()) -> None:
+    def __init__(self, rows: CompressedRows, tags: Iterable[str] = ()) -> None:
         self.starts, self.columns, self.values, self._shape, self._is_transposed = rows
         if not dtypes.is_inexact(self.values.dtype):
             raise TypeError(
@@ -75,23 +75,23 @@ class SparseLinearOperator(LinearOperator):
 
     @property
     def T(self) -> LinearOperator:
-        return self if "symmetric" in self.tags else self._turned(self.values)
+        return self if "symmetric" in self.tags else self._transpose_with(self.values)
 
     @property
     def H(self) -> LinearOperator:
         if "hermitian" in self.tags:
             return self
-        return self._turned(xp.conj(self.values) if dtypes.is_complex(self.dtype) else self.values)
+        return self._transpose_with(xp.conj(self.values) if dtypes.is_complex(self.dtype) else self.values)
 
-    def _turned(self, values: Array) -> SparseLinearOperator:
-        rows = Rows(self.starts, self.columns, values, self._shape, not self._is_transposed)
+    def _transpose_with(self, values: Array) -> SparseLinearOperator:
+        rows = CompressedRows(self.starts, self.columns, values, self._shape, not self._is_transposed)
         return SparseLinearOperator(rows, tags_.of_transpose(self.tags))
 
 
 # ---- matrices of other libraries -------------------------------------------------------------------------------------
 
 
-def rows_of(x: Any) -> Rows | None:
+def rows_of(x: Any) -> CompressedRows | None:
     """Return the rows of a sparse matrix of another library; None for anything else. Raises TypeError for sparse
     arrays that are no matrices or whose rows are not in order."""
     package, kind = type(x).__module__, type(x).__name__
@@ -110,15 +110,15 @@ def rows_of(x: Any) -> Rows | None:
     return None
 
 
-def _rows(starts: Any, columns: Any, values: Any, shape: Any, transposed: bool = False) -> Rows:
+def _rows(starts: Any, columns: Any, values: Any, shape: Any, transposed: bool = False) -> CompressedRows:
     """Return a matrix of these parts; `transposed`: of compressed columns."""
     m, n = map(int, shape)
     device = None if framework_of(values) not in ("numpy", None) else "numpy"
-    parts = (xp.asarray(part, device=device) for part in (starts, columns, values))
-    return Rows(*parts, (n, m) if transposed else (m, n), transposed)
+    arrays = [xp.asarray(part, device=device) for part in (starts, columns, values)]
+    return CompressedRows(arrays[0], arrays[1], arrays[2], (n, m) if transposed else (m, n), transposed)
 
 
-def _of_torch(x: Any) -> Rows | None:
+def _of_torch(x: Any) -> CompressedRows | None:
     import torch
 
     x = x.detach()
@@ -129,13 +129,13 @@ def _of_torch(x: Any) -> Rows | None:
     if x.layout is torch.sparse_coo and x.sparse_dim() == x.ndim == 2:
         x = x.coalesce()
         rows, columns = x.indices()
-        return _of_coordinates(*map(xp.asarray, (rows, columns, x.values())), tuple(x.shape))
+        return _of_coordinates(xp.asarray(rows), xp.asarray(columns), xp.asarray(x.values()), tuple(x.shape))
     if x.layout is torch.strided:
         return None
     raise TypeError(f"MatrixLinearOperator: expected a matrix, got a tensor of shape {tuple(x.shape)} and {x.layout}")
 
 
-def _of_jax_coordinates(x: Any) -> Rows:
+def _of_jax_coordinates(x: Any) -> CompressedRows:
     indices = xp.asarray(x.indices)
     rows, columns, values = indices[:, 0], indices[:, 1], xp.asarray(x.data)
     if not x.indices_sorted:
@@ -144,10 +144,10 @@ def _of_jax_coordinates(x: Any) -> Rows:
     return _of_coordinates(rows, columns, values, x.shape)
 
 
-def _of_coordinates(rows: Array, columns: Array, values: Array, shape: Any) -> Rows:
+def _of_coordinates(rows: Array, columns: Array, values: Array, shape: Any) -> CompressedRows:
     """Return a matrix of coordinates whose rows are in order; those after the last row are no elements."""
     boundaries = xp.arange(shape[0] + 1, dtype=rows.dtype, device=rows.device)
-    return Rows(xp.searchsorted(rows, boundaries), columns, values, tuple(shape))
+    return CompressedRows(xp.searchsorted(rows, boundaries), columns, values, tuple(shape))
 
 
 def of_matrix(matrix: Any, tags: Iterable[str]) -> SparseLinearOperator | None:

@@ -40,7 +40,7 @@ def with_jax_sparse(tree: Any) -> Any:
     kinds = [kind_of(leaf) for leaf in leaves]
     if not any(kinds):
         return tree
-    return structure.unflatten([
+    return jax.tree.unflatten(structure, [
         leaf if kind is None else _FROM[_library(leaf), kind](leaf)
         for leaf, kind in zip(leaves, kinds, strict=True)
     ])  # fmt: skip

@@ -105,10 +105,9 @@ class SparseResult(NamedTuple):
     position: int
     form: SparseForm
     first: int
-    count: int
 
     def build(self, flat: list[Any]) -> None:
-        flat[self.position] = self.form.build(flat[self.first : self.first + self.count])
+        flat[self.position] = self.form.build(flat[self.first : self.first + self.form.part_count])
 
 
 def take_apart(flat: list[Any], position: int) -> SparseResult:
@@ -117,7 +116,7 @@ def take_apart(flat: list[Any], position: int) -> SparseResult:
     if x.requires_grad:
         raise RunsUncompiled("returns or keeps a sparse tensor that requires gradients (return its values, which may)")
     parts = parts_of(x)
-    result = SparseResult(position, form_of(x), len(flat), len(parts))
+    result = SparseResult(position, form_of(x), len(flat))
     flat[position] = object()  # results are compared by identity
     flat.extend(parts)
     return result

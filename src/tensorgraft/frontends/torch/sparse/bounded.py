@@ -2,7 +2,7 @@
 
 How many elements are distinct depends on values. Optimizers of PyTorch coalesce a gradient, take the elements of dense
 moments at its indices, and add sparse updates with the same indices. These steps read nothing outside of the tensor and
-drop what is added there (`inside`), so that elements that are left over have no effect. Other programs get an error.
+drop what is added there (`within_size`), so that elements that are left over have no effect. Other programs get an error.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def bounds() -> Bounds | None:
 def coalesced_parts(x: Tensor, keys: Tensor, size: torch.Size, indices_of: Callable[..., Tensor]) -> Any:
     """Return (indices, values), as many as those of `x`, in a trace; None outside of one, or where the indices are
     known. Raises an error outside of an optimizer's step."""
-    known = bounds()
-    if known is None or not state.now.capture.backend.is_traced(cell_of(keys).array):
+    known, cell = bounds(), cell_of(keys)
+    if known is None or not cell.backend.is_traced(cell.array):
         return None
     if not known.in_step:
         raise refused(
@@ -64,7 +64,7 @@ def coalesced_parts(x: Tensor, keys: Tensor, size: torch.Size, indices_of: Calla
     return indices, values
 
 
-def inside(x: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+def within_size(x: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     """Return keys and values to be added, of which those of elements that are left over add 0 to the first element."""
     known = bounds()
     if known is None or not known.has(x):

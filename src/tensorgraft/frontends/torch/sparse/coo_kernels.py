@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from tensorgraft.frontends.torch.sparse.bounded import coalesced_parts, inside, masked
+from tensorgraft.frontends.torch.sparse.bounded import coalesced_parts, masked, within_size
 from tensorgraft.frontends.torch.sparse.operators import csr_matmul
 
 Tensor = torch.Tensor
@@ -123,7 +123,8 @@ def _coalesce(x: Tensor) -> Tensor:
     size = _sparse_size(x)
     parts = coalesced_parts(x, all_keys := _keys(x), size, _indices_of)
     if parts is not None:
-        return coo(*parts, x.size(), coalesced=True)
+        indices, values = parts
+        return coo(indices, values, x.size(), coalesced=True)
     keys, group = torch.unique(all_keys, return_inverse=True)
     values = _summed(x._values().new_zeros((keys.numel(), *x._values().shape[1:])), group, x._values())
     return coo(_indices_of(keys, size), values, x.size(), coalesced=True)
@@ -150,7 +151,7 @@ def add_out(x: Tensor, y: Tensor, *, alpha: float = 1, out: Tensor) -> Tensor:
     if not x.is_sparse:
         dense_size = y.size()[y.sparse_dim() :]
         rows = x.to(dtype).reshape(math.prod(_sparse_size(y)), *dense_size)
-        return write(out, _summed(rows, *inside(y, _keys(y), added)).reshape(x.size()))
+        return write(out, _summed(rows, *within_size(y, _keys(y), added)).reshape(x.size()))
     if x.sparse_dim() != y.sparse_dim():
         raise RuntimeError(
             f"add: expected 'self' and 'other' to have same number of sparse dimensions, but got {x.sparse_dim()} and"

@@ -23,7 +23,7 @@ def _on_cpu(name: str) -> Callable[..., Tensor]:
     def call(*args: Any) -> Tensor:
         xp = registry.get("torch")
         with xp.scope():
-            return getattr(xp, name)(*args)  # type: ignore[no-any-return]
+            return getattr(xp, name)(*args)
 
     return call
 

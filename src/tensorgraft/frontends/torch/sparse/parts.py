@@ -26,7 +26,7 @@ class SparseForm(NamedTuple):
     coalesced: bool
 
     @property
-    def count(self) -> int:
+    def part_count(self) -> int:
         """The number of parts."""
         return 3 if self.metadata.layout in LAYOUTS else 2
 
@@ -36,7 +36,7 @@ class SparseForm(NamedTuple):
             compressed_part, plain_part, values = parts
             return compressed(compressed_part, plain_part, values, self.metadata)
         indices, values = parts
-        return torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors(  # type: ignore[no-any-return]
+        return torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors(
             indices.size(0),
             values.dim() - 1,
             self.metadata.size,

@@ -73,7 +73,7 @@ class Backward:
         outputs = self.run(*inputs)
         remaining = iter(outputs)
         gradients: list[Any] = [
-            tuple(islice(remaining, self.forms[i].count)) if i in self.forms else next(remaining) if used else None
+            tuple(islice(remaining, self.forms[i].part_count)) if i in self.forms else next(remaining) if used else None
             for i, used in enumerate(self.used)
         ]
         residuals = [] if self.tape is None else self.tape.residuals(inputs, outputs, arrays)
@@ -156,7 +156,7 @@ class _BackwardTracing:
         tape, capture = self._tape, self._capture
         with active(capture), traced_calls(capture):
             gradients = self._gradients()
-            self._forms = {i: form_of(g) for i, g in enumerate(gradients) if is_sparse(g)}
+            self._forms = {i: form_of(g) for i, g in enumerate(gradients) if g is not None and is_sparse(g)}
             outputs = [_array(t) for g in gradients if g is not None for t in (parts_of(g) if is_sparse(g) else (g,))]
             self._writes = [t for t in capture.touched if t.cell.array is not t.stand_in]
             outputs += [t.cell.array for t in self._writes]

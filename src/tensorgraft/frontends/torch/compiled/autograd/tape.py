@@ -147,7 +147,7 @@ class Tape:
             return saved
         if isinstance(saved, tuple):
             form, parts = saved
-            return form.build([self.unpack(part) for part in parts])  # type: ignore[no-any-return]
+            return form.build([self.unpack(part) for part in parts])
         cells = [self._current[key] for key in saved.keys]
         if saved.metadata.kind is None:
             return saved.on(cells[0])
