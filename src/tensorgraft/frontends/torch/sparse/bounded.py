@@ -2,7 +2,7 @@
 
 How many elements are distinct depends on values. Optimizers of PyTorch coalesce a gradient, take the elements of dense
 moments at its indices, and add sparse updates with the same indices. These steps read nothing outside of the tensor and
-drop what is added there (`within_size`), so that elements that are left over have no effect. Other programs get an error.
+drop what is added there (`within_size`): elements that are left over have no effect. Other programs get an error.
 """
 
 from __future__ import annotations
