@@ -51,7 +51,7 @@ def to_backend_array(t: torch.Tensor) -> Any:
     """Return the array inside a tensor on the device, as the tensor sees it (`jax.Array`, `numpy.ndarray`).
 
     Its shape and dtype are the tensor's. On a backend with mutable arrays it shares the tensor's memory; on others it
-    is the value as of now. Raises TypeError for a tensor that is on no device of ours.
+    is the value as of now. Raises TypeError for a tensor that is on no device of ours, or of complex32.
 
     >>> import tensorgraft as tg, torch
     >>> tg.to_backend_array(torch.ones(2, device=tg.device("numpy")))
@@ -60,6 +60,7 @@ def to_backend_array(t: torch.Tensor) -> Any:
     from tensorgraft.frontends.torch.core import tensors
 
     cell = tensors.cell_of(t)
+    tensors.foreign_dtype(t.dtype)
     cell.shared = True
     return cell.backend.materialize(tensors.to_array(t))
 

@@ -47,6 +47,8 @@ def form_of(
     `array_dtype`."""
     if 0 in shape:
         return Form("empty")
+    if dtype is dtypes.complex32:
+        return form_of(*storage.in_halves(Geometry(shape, strides, offset, dtype)), array_shape, array_dtype)
     if dtype == array_dtype and strided_slice.of_array.__wrapped__(shape, strides, offset, array_shape) is not None:
         return Form("slice")
     size = math.prod(array_shape) * array_dtype.itemsize // dtype.itemsize
@@ -61,8 +63,11 @@ def read(xp: Backend, array: Array, geometry: Geometry, form: Form, offset: Arra
     ignored."""
     shape, dtype = geometry.shape, geometry.dtype
     if form.kind == "empty":
-        return xp.zeros(shape, dtype)
+        return xp.zeros(shape, dtypes.of_values(dtype))
     offset = _integer(xp, offset)
+    if dtype is dtypes.complex32:
+        halves = read(xp, array, storage.in_halves(geometry), form, xp.multiply(offset, 2))
+        return storage.from_halves(xp, halves)
     if form.kind == "slice":
         plan, start = _slice(xp, geometry, offset, xp.shape(array))
         return plan.outward(xp, _window(xp, array, start, plan))
@@ -94,6 +99,9 @@ def write(xp: Backend, array: Array, geometry: Geometry, value: Array, form: For
     if form.kind == "empty":
         return array
     offset = _integer(xp, offset)
+    if geometry.dtype is dtypes.complex32:
+        halves = storage.to_halves(xp, value)
+        return write(xp, array, storage.in_halves(geometry), halves, form, xp.multiply(offset, 2))
     array_shape, array_dtype = xp.shape(array), xp.dtype_of(array)
     if form.kind == "slice":
         plan, start = _slice(xp, geometry, offset, array_shape)

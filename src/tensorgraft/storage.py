@@ -8,6 +8,9 @@ writes. All tensors of one storage see each write, because it replaces the stora
 
 The cheap cases (whole, reshape, permutation, basic slice, broadcast) come down to reshapes, slices and transpositions,
 which compilers fold away; anything else (overlapping windows, say) is a gather or a scatter.
+
+Elements of complex32, in which no framework computes, are pairs of float16 in the storage's array. They are read as
+complex64, which holds them exactly, and written rounded.
 """
 
 from __future__ import annotations
@@ -129,6 +132,22 @@ class Geometry(NamedTuple):
     dtype: np.dtype
 
 
+def in_halves(geometry: Geometry) -> Geometry:
+    """Return the geometry, with one more axis, of the parts of complex32 elements."""
+    shape, strides, offset, _ = geometry
+    return Geometry((*shape, 2), (*[2 * s for s in strides], 1), 2 * offset, dtypes.float16)
+
+
+def from_halves(xp: Backend, parts: Array) -> Array:
+    """Return complex64 (...) of float16 (..., 2)."""
+    return xp.complex(*xp.unstack(xp.astype(parts, dtypes.float32), xp.ndim(parts) - 1))
+
+
+def to_halves(xp: Backend, values: Array) -> Array:
+    """Return float16 (..., 2), rounded, of complex64 (...)."""
+    return xp.astype(xp.stack([xp.real(values), xp.imag(values)], xp.ndim(values)), dtypes.float16)
+
+
 def in_rows(xp: Backend, array: Array) -> bool:
     """Return True if an array of a mutable backend is contiguous and can be a storage. Read-only arrays have to be
     copied in any case."""
@@ -147,10 +166,13 @@ def same_strides(shape: Shape, a: Shape, b: Shape) -> bool:
 
 
 def read(xp: Backend, array: Array, geometry: Geometry) -> Array:
-    """Return the array, of the geometry's shape and dtype, that the geometry sees in a storage's `array`."""
+    """Return the array, of the geometry's shape and dtype (complex64 for complex32), that the geometry sees in a
+    storage's `array`."""
     shape, strides, offset, dtype = geometry
     if xp.compound:
         return xp.read_view(array, geometry)
+    if dtype is dtypes.complex32:
+        return from_halves(xp, read(xp, array, in_halves(geometry)))
     if xp.mutable:
         if strides and min(strides) < 0:
             forward_view, backward = _without_negative_strides(geometry)
@@ -181,13 +203,16 @@ def _read(xp: Backend, array: Array, geometry: Geometry) -> Array:
 
 
 def write(xp: Backend, array: Array, geometry: Geometry, value: Array) -> Array:
-    """Return the storage's array with `value` (of the geometry's shape and dtype) written at the geometry.
+    """Return the storage's array with `value` (of the geometry's shape and dtype; complex64, which is rounded, for
+    complex32) written at the geometry.
 
     On a mutable backend `array` itself is changed and returned.
     """
     shape, strides, offset, dtype = geometry
     if xp.compound:
         return xp.put(array, geometry, value)
+    if dtype is dtypes.complex32:
+        return write(xp, array, in_halves(geometry), to_halves(xp, value))
     if xp.mutable:
         if strides and min(strides) < 0:
             forward_view, backward = _without_negative_strides(geometry)

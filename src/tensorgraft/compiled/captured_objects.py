@@ -339,10 +339,19 @@ def _is_module(value: Any) -> bool:
 def is_plain_tensor(value: Any) -> bool:
     """Return whether a value is a tensor of PyTorch's or of a program's class, with memory of its own, whose attributes
     are the program's."""
+    if not is_tensor_with_attributes(value):
+        return False
+    return type(value).__torch_dispatch__ is sys.modules["torch"].Tensor.__torch_dispatch__
+
+
+def is_tensor_with_attributes(value: Any) -> bool:
+    """Return whether a value is a plain tensor, or one of a class that is not PyTorch's own and keeps the tensors that
+    it wraps as attributes."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor) or type(value).__module__.startswith("tensorgraft."):
         return False
-    return type(value).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    is_plain = type(value).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    return is_plain or not type(value).__module__.startswith("torch.")
 
 
 def _of_tables(name: str, value: Any, tables: Sequence[dict[str, Any]]) -> ContainerContents:

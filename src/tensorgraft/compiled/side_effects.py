@@ -31,8 +31,8 @@ from tensorgraft.compiled.captured_objects import (
     is_compiled_function,
     is_namespace,
     is_of_program,
-    is_plain_tensor,
     is_python_class,
+    is_tensor_with_attributes,
     slots_of,
 )
 from tensorgraft.compiled.changes import Change, change_of
@@ -227,7 +227,7 @@ class Reachable:
             self.generators.append(value)
         elif is_bound_builtin(value):
             yield "self", value.__self__, None
-        elif is_plain_tensor(value):
+        elif is_tensor_with_attributes(value):
             yield type(value).__name__, type(value), None
             yield from self._of_tensor(name, value, find)
         elif isinstance(value, tuple(_OPAQUE)):

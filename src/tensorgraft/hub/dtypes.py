@@ -17,6 +17,8 @@ float8_e5m2 = np.dtype(ml_dtypes.float8_e5m2)
 float8_e4m3fnuz = np.dtype(ml_dtypes.float8_e4m3fnuz)
 float8_e5m2fnuz = np.dtype(ml_dtypes.float8_e5m2fnuz)
 complex64, complex128 = np.dtype("complex64"), np.dtype("complex128")
+# two halves, of elements in a storage: no framework computes in it, so arrays of its values are complex64
+complex32 = np.dtype([("real", np.float16), ("imag", np.float16)])
 
 SIGNED = (int8, int16, int32, int64)
 UNSIGNED = (uint8, uint16, uint32, uint64)
@@ -45,6 +47,11 @@ def is_inexact(dtype: np.dtype) -> bool:
 def is_integer(dtype: np.dtype) -> bool:
     """Return True for signed or unsigned integers; bool is not one."""
     return dtype.kind in "iu"
+
+
+def of_values(dtype: np.dtype) -> np.dtype:
+    """Return the dtype of an array that holds the values of a storage's elements of `dtype`."""
+    return complex64 if dtype is complex32 else dtype
 
 
 def is_bool(dtype: np.dtype) -> bool:

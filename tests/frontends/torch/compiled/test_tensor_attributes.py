@@ -99,3 +99,68 @@ def test_say_why_a_call_is_traced_again():
     scaled(marked("jax", scale=2))
     scaled(marked("jax", scale=3))
     assert "attributes {'scale': 3}, was {'scale': 2}" in tg.explain(scaled, marked("jax", scale=3)).this_call[0]
+
+
+# ---- tensors that wrap others ----------------------------------------------------------------------------------------
+
+
+class Wrapper(torch.Tensor):
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.size(), dtype=inner.dtype, device=inner.device)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, op, types, args=(), kwargs=None):
+        return op(*[x.inner if isinstance(x, Wrapper) else x for x in args], **(kwargs or {}))
+
+
+class Holder:
+    """Has a tensor that wraps another one, and functions of both."""
+
+    def __init__(self, device):
+        self.device = device
+        self.wrapper = Wrapper(torch.ones(2, device=device))
+
+    def read(self, x):
+        return self.wrapper + x
+
+    def write(self, x):
+        self.wrapper.inner.add_(x)
+        return self.wrapper + x
+
+    def replace(self, x):
+        self.wrapper.inner = self.wrapper.inner + x
+        return self.wrapper + x
+
+    def keep(self, x):
+        before, self.wrapper = self.wrapper, Wrapper(x * 2)
+        return before + x
+
+    def calls(self, fn):
+        for k in range(12):
+            yield fn(torch.full((2,), float(k), device=self.device)).tolist()
+            if k % 4 == 1:
+                self.wrapper.inner.add_(1)
+            elif k % 4 == 2:
+                self.wrapper.inner = torch.full((2,), float(k), device=self.device)
+            elif k % 4 == 3:
+                self.wrapper = Wrapper(torch.full((2,), float(k), device=self.device))
+
+
+@BACKENDS
+@pytest.mark.parametrize("name", ["read", "write", "replace"])
+def test_of_tensors_that_wrap_others(backend, name):
+    ours, expected = Holder(tg.device(backend)), Holder("cpu")
+    assert [*ours.calls(tg.jit(getattr(ours, name)))] == [*expected.calls(getattr(expected, name))]
+
+
+@BACKENDS
+@pytest.mark.filterwarnings("default::tensorgraft.transforms.UncompiledWarning")
+def test_a_kept_tensor_that_wraps_another(backend):
+    ours, expected = Holder(tg.device(backend)), Holder("cpu")
+    with pytest.warns(tg.transforms.UncompiledWarning, match="keeps a Wrapper, a tensor subclass that wraps other"):
+        found = [*ours.calls(tg.jit(ours.keep))]
+    assert found == [*expected.calls(expected.keep)]

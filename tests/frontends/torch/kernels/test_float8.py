@@ -62,7 +62,6 @@ def test_dtypes_that_no_backend_has_are_refused_in_both_modes(backend, mode):
             lambda: torch.tensor([3.0], device=device).to(torch.float8_e8m0fnu),
             lambda: torch.zeros(2, dtype=torch.float8_e8m0fnu, device=device),
             lambda: torch.zeros(2, dtype=torch.uint8, device=device).view(torch.float8_e8m0fnu),
-            lambda: torch.zeros(2, dtype=torch.float16, device=device).view(torch.complex32),
         ):
             with pytest.raises(TypeError, match="cannot be on the device"):
                 make()

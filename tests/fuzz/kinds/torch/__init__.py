@@ -121,7 +121,7 @@ class Torch(Kind):
                         return text
                     continue
                 made = [t for _, t in observed.leaves("", result)]
-                if any(t.dtype is torch.complex32 for t in made):  # no backend has it
+                if any(t.dtype is torch.complex32 for t in made):  # the CPU has few operators for it
                     break
                 if any(n < 0 for t in made for n in t.shape):  # a meta function's, which checks less than it should
                     break

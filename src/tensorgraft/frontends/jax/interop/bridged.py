@@ -19,7 +19,7 @@ from tensorgraft.frontends.jax.program import JaxprProgram, derivative_of_jax
 from tensorgraft.frontends.jax.settings import JaxSettings
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot, slot_at
-from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
+from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, foreign_dtype, from_array, to_array
 from tensorgraft.hub import registry
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.precision import current
@@ -60,7 +60,7 @@ class Bridged:
 
 def _operand(x: Any) -> tuple[Any, tuple[Any, ...]] | None:
     if isinstance(x, Tensor):
-        return x, (tuple(x.shape), jax.dtypes.canonicalize_dtype(numpy_dtype(x.dtype)))
+        return x, (tuple(x.shape), jax.dtypes.canonicalize_dtype(foreign_dtype(x.dtype)))
     if not isinstance(x, jax.Array | np.ndarray | np.generic):
         return None
     if isinstance(x, jax.Array) and is_key_dtype(x.dtype):

@@ -85,9 +85,9 @@ class AmongTensors(Grafted):
 
     def operand(self, x: Any) -> tuple[Any, tuple[Any, ...]] | None:
         if isinstance(x, torch.Tensor) and x.device.type == "graft":
-            from tensorgraft.frontends.torch.core.tensors import numpy_dtype
+            from tensorgraft.frontends.torch.core.tensors import foreign_dtype
 
-            return x, (tuple(x.shape), jax.dtypes.canonicalize_dtype(numpy_dtype(x.dtype)))
+            return x, (tuple(x.shape), jax.dtypes.canonicalize_dtype(foreign_dtype(x.dtype)))
         if isinstance(x, torch.Tensor) and not self._for_symbols and not _is_plain(x):
             x = x.expand([int(n) for n in x.shape])  # a guard of PyTorch's on these sizes
         return super().operand(x)

@@ -39,7 +39,7 @@ from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.devices import TYPE, recording_slot
 from tensorgraft.frontends.torch.core.spec import OWN
 from tensorgraft.frontends.torch.core.state import RandomState
-from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
+from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, foreign_dtype, from_array, to_array
 from tensorgraft.frontends.torch.core.values import concrete_array, looked_up
 from tensorgraft.frontends.torch.graph.exported import is_exported, on_device
 from tensorgraft.frontends.torch.graph.pure import PureCapture
@@ -120,7 +120,7 @@ def _trace(
                         x = torch.from_numpy(x)
                     if not isinstance(x, Tensor):
                         return x
-                    v = Var(tuple(x.shape), numpy_dtype(x.dtype))
+                    v = Var(tuple(x.shape), foreign_dtype(x.dtype))
                     recording.examples[v] = np.array(cpu_to_numpy(x.detach().cpu()))
                     if dtypes.is_inexact(v.dtype):
                         recording.smooth.add(v)
@@ -204,7 +204,7 @@ def _state(module: torch.nn.Module) -> tuple[dict[str, Var], dict[str, Var], dic
             continue
         first[id(t)] = name
         value = np.array(cpu_to_numpy(t.detach().cpu()))
-        v = Var(tuple(t.shape), numpy_dtype(t.dtype), value if name in passing and t.numel() <= MOST else None)
+        v = Var(tuple(t.shape), foreign_dtype(t.dtype), value if name in passing and t.numel() <= MOST else None)
         (parameters if trained and t.requires_grad else buffers)[name] = v
         weights[name] = value
     return parameters, buffers, aliases, weights

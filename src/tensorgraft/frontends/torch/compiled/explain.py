@@ -298,7 +298,7 @@ class _Watch:
             if not isinstance(t, Tensor):
                 return t
             zeros = np.zeros(tuple(t.shape), numpy_dtype(t.dtype))
-            return from_array(capture.feed(lambda: zeros, zeros, what=f"result of {name} on the CPU"), slot)
+            return from_array(capture.feed(lambda: zeros, zeros, what=f"result of {name} on the CPU"), slot, t.dtype)
 
         for device in ("meta", "cpu"):  # if meta tensors do not suffice, because values are needed, zeros do
             positional, named = to_meta(args, kwargs, device)

@@ -14,7 +14,7 @@ from tensorgraft.frontends.torch.compiled.snapshot import unchanged
 from tensorgraft.frontends.torch.core import sharded_tensors, state
 from tensorgraft.frontends.torch.core.devices import Slot, slot_named
 from tensorgraft.frontends.torch.core.source_location import in_library
-from tensorgraft.frontends.torch.core.tensors import attach, cell_of, numpy_dtype, set_storage
+from tensorgraft.frontends.torch.core.tensors import attach, cell_of, set_storage, stored_as
 from tensorgraft.hub.placement import Mesh
 from tensorgraft.storage import Storage, pin
 
@@ -131,14 +131,13 @@ class _Exchange:
         if first is not None:
             new = attach(cell_of(first), slot, t.dtype, (0,), (1,), 0)
             return set_storage(new, first.untyped_storage(), offset, size, stride)
-        dtype = numpy_dtype(t.dtype)
         rows = (
             tuple(t.shape[d] for d in sharded_tensors.by_strides(t))
             if sharded_tensors.fills(t)
-            else (nbytes // dtype.itemsize,)
+            else (nbytes // t.dtype.itemsize,)
         )
         where = getattr(storage, "placement", None)
-        array = xp.abstract(rows, dtype, where)
+        array = xp.abstract(*stored_as(rows, t.dtype), where)
         cell = Storage(array, xp)
         if where is not None:
             pin(cell, array, where)

@@ -223,8 +223,6 @@ class Tracing:
         may have made."""
         capture, world = self.capture, self.world
         flat, structure = results_flattened(flatten_results, out)
-        if (composite := next(filter(_is_composite, flat), None)) is not None:
-            raise RunsUncompiled(f"returns a {type(composite).__name__}, a tensor subclass that wraps other tensors")
         if (later := next(filter(_is_lazy, flat), None)) is not None:
             raise RunsUncompiled(f"returns a {type(later).__name__}, which computes lazily or looks at another object")
 
@@ -235,6 +233,10 @@ class Tracing:
         if self.changes or has_objects_of_calls(out, flat, _is_array, is_old, *reached):
             self.template = Template((out, [change.new for change in self.changes]), _is_array, is_old)
             flat, structure = list(self.template.arrays), None
+        if (composite := next(filter(_is_composite, flat), None)) is not None:
+            raise RunsUncompiled(
+                f"returns or keeps a {type(composite).__name__}, a tensor subclass that wraps other tensors"
+            )
         for x in flat:
             if type(x) is MaskedSelection:
                 of_program(x.size)  # raises: its shape is not known

@@ -45,6 +45,8 @@ def place(t: Tensor, placement: Placement) -> None:
         t.untyped_storage().placement = placement.permuted(by_strides(t))  # type: ignore[attr-defined]
         return
     cell = cell_of(t)
+    if t.dtype is torch.complex32:
+        raise TypeError(f"tensors of {t.dtype} cannot be placed on a mesh: place their parts, torch.view_as_real(x)")
     state.touch(cell)
     xp = cell.backend
     if xp.compound:  # codes and scales have the tensor's placement

@@ -24,7 +24,7 @@ from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.straight_line import StraightLine
 from tensorgraft.quantization.backend import quantizing
 from tensorgraft.quantization.quantized import Quantized, with_own_codes
-from tensorgraft.storage import Geometry, Storage, contiguous_strides, read
+from tensorgraft.storage import Geometry, Storage, contiguous_strides, read, to_halves
 
 CPU_KEY = torch.DispatchKeySet(torch.DispatchKey.CPU)
 _new_storage = torch._C._construct_storage_from_data_pointer
@@ -44,6 +44,7 @@ TO_NUMPY: dict[torch.dtype, np.dtype] = {
     torch.bfloat16: dtypes.bfloat16,
     torch.float32: dtypes.float32,
     torch.float64: dtypes.float64,
+    torch.complex32: dtypes.complex64,  # of arrays of its values; storages hold pairs of float16
     torch.complex64: dtypes.complex64,
     torch.complex128: dtypes.complex128,
     torch.float8_e4m3fn: dtypes.float8_e4m3fn,
@@ -57,12 +58,34 @@ FROM_NUMPY = {ours: theirs for theirs, ours in TO_NUMPY.items()}
 
 
 def numpy_dtype(dtype: torch.dtype) -> np.dtype:
-    """Raises TypeError for dtypes that no backend has (quantised ones, complex32)."""
+    """Return the dtype of arrays of a dtype's values. Raises TypeError for dtypes that no backend has (quantised
+    ones)."""
     try:
         return TO_NUMPY[dtype]
     except KeyError:
         hint = ": weights of torchao with such scales move by tg.quantization.from_torchao" if dtype == _E8M0 else ""
         raise TypeError(f"tensors of {dtype} cannot be on the device {TYPE!r}{hint}") from None
+
+
+def element_dtype(dtype: torch.dtype) -> np.dtype:
+    """Return the dtype of elements in a storage, of which geometries are. Raises TypeError as `numpy_dtype` does."""
+    return dtypes.complex32 if dtype is torch.complex32 else numpy_dtype(dtype)
+
+
+def stored_as(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[tuple[int, ...], np.dtype]:
+    """Return the shape and the dtype of the array in which a storage has elements of a dtype. Raises TypeError as
+    `numpy_dtype` does."""
+    return ((*shape, 2), dtypes.float16) if dtype is torch.complex32 else (shape, numpy_dtype(dtype))
+
+
+def foreign_dtype(dtype: torch.dtype) -> np.dtype:
+    """Return the dtype of arrays that other frameworks take for tensors. Raises TypeError for dtypes that none has."""
+    if dtype is torch.complex32:
+        raise TypeError(
+            f"no framework but PyTorch has arrays of {dtype}: convert the tensor, x.to(torch.complex64), or pass its"
+            " parts, torch.view_as_real(x)"
+        )
+    return numpy_dtype(dtype)
 
 
 def on_device(t: torch.Tensor) -> bool:
@@ -96,7 +119,7 @@ def empty_cell(slot: Slot, nbytes: int) -> Storage:
 
 
 def geometry_of(t: torch.Tensor) -> Geometry:
-    return Geometry(tuple(t.size()), t.stride(), int(t.storage_offset()), numpy_dtype(t.dtype))
+    return Geometry(tuple(t.size()), t.stride(), int(t.storage_offset()), element_dtype(t.dtype))
 
 
 def attach(
@@ -162,13 +185,17 @@ def stored(array: Array, xp: Backend) -> Storage:
         return Storage(with_own_codes(xp, array), quantizing(xp))
 
 
-def from_array(array: Array, slot: Slot) -> torch.Tensor:
-    """Return a contiguous tensor over an array of the slot's backend."""
+def from_array(array: Array, slot: Slot, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Return a contiguous tensor over an array of the slot's backend. `dtype`: that of the tensor, where it may be
+    complex32, which `array` holds as complex64."""
     xp = slot.backend
-    cell = state.created(stored(array, xp) if array.__class__ is Quantized else Storage(array, xp))
-    xp = cell.backend
     shape = xp.shape(array)
-    dtype = FROM_NUMPY[xp.dtype_of(array)]
+    if dtype is torch.complex32:
+        with xp.scope():
+            array = to_halves(xp, array)
+    cell = state.created(stored(array, xp) if array.__class__ is Quantized else Storage(array, xp))
+    if dtype is not torch.complex32:
+        dtype = FROM_NUMPY[cell.backend.dtype_of(array)]
     return attach(cell, slot, dtype, shape, contiguous_strides(shape), math.prod(shape) * dtype.itemsize)
 
 
@@ -187,13 +214,24 @@ def to_array(t: torch.Tensor, codes: bool = False) -> Array:
 
 
 def cpu_to_numpy(t: torch.Tensor) -> np.ndarray:
-    """Return a CPU tensor as a NumPy array over the same memory, also for dtypes that NumPy lacks."""
+    """Return a CPU tensor as a NumPy array over the same memory, also for dtypes that NumPy lacks; but a copy of
+    complex32, whose values are complex64."""
     t = t.detach().resolve_conj().resolve_neg()
+    if t.dtype is torch.complex32:
+        t = t.to(torch.complex64)
     dtype = numpy_dtype(t.dtype)
     if dtype.kind in "biufc" and dtype.type.__module__ == "numpy":
         return t.numpy()
     carrier = {1: torch.uint8, 2: torch.int16}[dtype.itemsize]
     return t.view(carrier).numpy().view(dtype)
+
+
+def cpu_elements(t: torch.Tensor) -> np.ndarray:
+    """Return a CPU tensor as a NumPy array over the same memory as a storage has its elements: those of complex32 in
+    one more axis, of two halves."""
+    if t.dtype is not torch.complex32:
+        return cpu_to_numpy(t)
+    return torch.view_as_real(t.detach().resolve_conj().resolve_neg()).numpy()
 
 
 def numpy_to_cpu(a: np.ndarray) -> torch.Tensor:

@@ -25,6 +25,8 @@ def exported(t: torch.Tensor) -> Any:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
     if t.is_conj():
         raise BufferError("Can't export tensors with the conjugate bit set")
+    if t.dtype is torch.complex32:  # backends have its parts
+        return torch.view_as_complex(torch.from_dlpack(exported(torch.view_as_real(t))))
     cell = cell_of(t)
     if state.now.capture is not None:
         raise asked_for_values(t)
@@ -78,6 +80,8 @@ def from_dlpack(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
             return original(ext_tensor, device=device, copy=copy)
         slot = slot_of(device)
         xp = slot.backend
+        if isinstance(ext_tensor, torch.Tensor) and ext_tensor.dtype is torch.complex32:
+            return torch.view_as_complex(call(torch.view_as_real(ext_tensor), device=device, copy=copy))
         if not hasattr(ext_tensor, "__dlpack__"):  # a capsule, which only PyTorch takes
             ext_tensor = original(ext_tensor)
         with xp.scope():

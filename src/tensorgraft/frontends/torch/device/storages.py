@@ -16,7 +16,7 @@ import torch
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_at, slot_of
-from tensorgraft.frontends.torch.core.tensors import attach, cell_of, empty_cell, numpy_dtype, set_storage
+from tensorgraft.frontends.torch.core.tensors import attach, cell_of, empty_cell, set_storage, stored_as
 from tensorgraft.hub import dtypes
 from tensorgraft.storage import Storage
 
@@ -76,7 +76,7 @@ def as_bytes(storage: UntypedStorage) -> torch.Tensor:
 def reinterpret(storage: UntypedStorage, dtype: torch.dtype) -> None:
     """Keep the bytes of a storage as an array of `dtype`, so that reading tensors of that dtype converts nothing."""
     cell = cell_of(as_bytes(storage))
-    xp, new_dtype = cell.backend, numpy_dtype(dtype)
+    xp, (_, new_dtype) = cell.backend, stored_as((), dtype)
     if xp.mutable or state.now.capture is not None or xp.dtype_of(cell.array) == new_dtype:
         return
     if storage.nbytes() % new_dtype.itemsize == 0:

@@ -48,6 +48,7 @@ from tensorgraft.frontends.torch.dispatch.memory import (
 from tensorgraft.frontends.torch.dispatch.meta_results import has_room
 from tensorgraft.frontends.torch.dispatch.plan import Plan
 from tensorgraft.frontends.torch.dispatch.planning import device_error, make_plan
+from tensorgraft.frontends.torch.dispatch.refusals import NO_KERNEL, NO_TRANSFORM
 from tensorgraft.frontends.torch.dispatch.results import conjugated
 from tensorgraft.hub import host_copies, tiers
 from tensorgraft.hub.backend import Backend
@@ -458,7 +459,7 @@ def _lower_named(kwargs: dict[str, Any], backend: Backend | None) -> dict[str, A
 
 def _is_missing(error: Exception) -> bool:
     """Return whether an error of CPU PyTorch says that it lacks a kernel, which the backend may have."""
-    return isinstance(error, NotImplementedError) or "not implemented for" in str(error)
+    return isinstance(error, NotImplementedError) or any(words in str(error) for words in (NO_KERNEL, NO_TRANSFORM))
 
 
 def _lending(backend: Backend, other: Backend | None) -> Backend:

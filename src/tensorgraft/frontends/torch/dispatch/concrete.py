@@ -15,16 +15,25 @@ from tensorgraft.frontends.torch.core.nested import flatten, map_nested, tensors
 from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.core.result_strides import LAYOUTS, Rule
 from tensorgraft.frontends.torch.core.schema import short_name
-from tensorgraft.frontends.torch.core.tensors import attach, cell_of, cpu_to_numpy, from_array, numpy_dtype, stored
+from tensorgraft.frontends.torch.core.tensors import (
+    attach,
+    cell_of,
+    cpu_to_numpy,
+    element_dtype,
+    from_array,
+    numpy_dtype,
+    stored,
+)
 from tensorgraft.frontends.torch.core.traced_values import asked_for_shape
 from tensorgraft.frontends.torch.core.values import concrete_array, looked_up
 from tensorgraft.frontends.torch.dispatch.meta_results import abstract_call, resize_out
 from tensorgraft.frontends.torch.dispatch.overlap import check_overlap
 from tensorgraft.frontends.torch.dispatch.plan_template import Leaf, held_arguments
 from tensorgraft.frontends.torch.dispatch.planning import backend_of, slot_of_call
-from tensorgraft.frontends.torch.dispatch.program import lay_out, meta_of
+from tensorgraft.frontends.torch.dispatch.program import has_halves, lay_out, meta_of
 from tensorgraft.frontends.torch.dispatch.refusals import check_dtypes, check_out
 from tensorgraft.frontends.torch.dispatch.results import describe
+from tensorgraft.hub import dtypes
 from tensorgraft.hub.backend import Backend
 
 Tensor = torch.Tensor
@@ -43,6 +52,7 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     xp = backend_of(tensors, slot)
     bound_arguments, inputs = held_arguments(operator, args, kwargs, operator.spec.dynamic)
     state.touch(*map(cell_of, tensors))
+    narrow = has_halves([element_dtype(t.dtype) for t in tensors])
 
     capture = state.now.capture
 
@@ -74,12 +84,11 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     except TracedValueError:
         raise asked_for_shape(operator.name, tensors) from None
 
-    def give(a: Any) -> Any:
-        return from_array(xp.ensure_owned(a) if slot.backend.mutable else a, slot) if xp.is_array(a) else a
+    give = partial(_tensor, xp, slot, narrow)
 
     rule = LAYOUTS.get(operator.name if operator.kind != "out" or not operator.base else short_name(operator.base))
     operands = {name: a for name, a in kwargs.items() if name not in hidden}
-    given_back = map_nested(give, out) if rule is None else _laid_out(xp, slot, out, rule, args, operands)
+    given_back = map_nested(give, out) if rule is None else _laid_out(xp, slot, out, rule, narrow, args, operands)
     if not operator.writes:
         return tuple(given_back) if isinstance(out, tuple) else given_back
     bound = sig.bind(args, kwargs)
@@ -91,9 +100,19 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     return outs if len(outs) > 1 else outs[0]
 
 
-def _laid_out(xp: Backend, slot: Slot, out: Any, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _tensor(xp: Backend, slot: Slot, narrow: bool, a: Any) -> Any:
+    """Return a tensor of an array; of complex32 if it is complex and `narrow`."""
+    if not xp.is_array(a):
+        return a
+    dtype = torch.complex32 if narrow and dtypes.is_complex(xp.dtype_of(a)) else None
+    return from_array(xp.ensure_owned(a) if slot.backend.mutable else a, slot, dtype)
+
+
+def _laid_out(
+    xp: Backend, slot: Slot, out: Any, rule: Rule, narrow: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Return arrays as tensors with the strides that a rule gives them."""
-    results, structure = describe(rule(map_nested(partial(meta_of, xp), out), *args, **kwargs))
+    results, structure = describe(rule(map_nested(partial(meta_of, xp, narrow), out), *args, **kwargs))
     assert results is not None
     tensors = []
     for array, result in zip(flatten(out), results, strict=True):

@@ -11,7 +11,15 @@ from torch.utils._python_dispatch import _disable_current_modes as disable_curre
 
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import Slot
-from tensorgraft.frontends.torch.core.tensors import MOST_AXES, attach, cell_of, cpu_to_numpy, numpy_dtype, numpy_to_cpu
+from tensorgraft.frontends.torch.core.tensors import (
+    MOST_AXES,
+    attach,
+    cell_of,
+    cpu_elements,
+    numpy_dtype,
+    numpy_to_cpu,
+    stored_as,
+)
 from tensorgraft.frontends.torch.core.traced_values import asked_for_values
 from tensorgraft.frontends.torch.core.values import concrete_array, looked_up
 from tensorgraft.frontends.torch.dispatch import absent_layouts
@@ -47,7 +55,7 @@ def _rows(t: Tensor) -> Any:
     elif not t.is_contiguous():
         strides = t.stride()
         t = t.permute(sorted(range(t.dim()), key=lambda d: (-strides[d], d)))
-    return cpu_to_numpy(t)
+    return cpu_elements(t)
 
 
 host_view[Tensor] = rows
@@ -185,8 +193,10 @@ def from_cpu(t: torch.Tensor, slot: Slot) -> torch.Tensor:
     def host(t: torch.Tensor) -> np.ndarray:
         inner = t.permute(order)
         if t.dim() > MOST_AXES:  # a storage's array may have any shape
-            return np.ascontiguousarray(cpu_to_numpy(inner.reshape(-1)))
-        return np.ascontiguousarray(cpu_to_numpy(inner)).reshape([shape[d] for d in order])
+            return np.ascontiguousarray(cpu_elements(inner.reshape(-1)))
+        return np.ascontiguousarray(cpu_elements(inner)).reshape(
+            stored_as(tuple([shape[d] for d in order]), t.dtype)[0]
+        )
 
     with xp.scope():
         if state.now.capture is not None:

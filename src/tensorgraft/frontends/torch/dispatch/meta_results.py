@@ -163,7 +163,7 @@ def resize_out(out: Tensor, size: tuple[int, ...], stride: tuple[int, ...], warn
     slot = slot_at(out.device.index)
     with slot.backend.scope():
         array = slot.backend.zeros((offset + math.prod(size),), numpy_dtype(out.dtype))
-    resized = from_array(array, slot)
+    resized = from_array(array, slot, out.dtype)
     set_storage(out, resized.untyped_storage(), offset, size, stride)
 
 

@@ -15,7 +15,7 @@ import torch
 from tensorgraft import dynamic_offset
 from tensorgraft.dynamic_offset import Form
 from tensorgraft.frontends.torch.core import state
-from tensorgraft.frontends.torch.core.tensors import numpy_dtype
+from tensorgraft.frontends.torch.core.tensors import element_dtype
 from tensorgraft.frontends.torch.dispatch.overlapping_elements import overlaps_itself
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
@@ -73,7 +73,7 @@ def _form(
     if xp.mutable:
         return _MEMORY
     return dynamic_offset.form_of(
-        shape, strides, offset, numpy_dtype(dtype), tuple(xp.shape(array)), xp.dtype_of(array)
+        shape, strides, offset, element_dtype(dtype), tuple(xp.shape(array)), xp.dtype_of(array)
     )
 
 

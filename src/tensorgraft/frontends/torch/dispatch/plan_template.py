@@ -178,5 +178,14 @@ def _promoted(
             elif a is not None:
                 operands.append(a)
     kind = spec.promotion(bound_arguments) if callable(spec.promotion) else spec.promotion
-    common, compute, result = map(numpy_dtype, elementwise_dtypes(operands, kind))
+    dtypes_of_call = elementwise_dtypes(operands, kind)
+    common, compute, result = map(numpy_dtype, dtypes_of_call)
+    if dtypes_of_call.common is torch.complex32 and schema.short_name(operator.base or operator.op) in _NARROW_ON_CPU:
+        common = dtypes.complex32
     return (common, compute, result), frozenset(names)
+
+
+# operators that CPU PyTorch has for complex32: it rounds their operands; CUDA's others compute with what they are given
+_NARROW_ON_CPU = frozenset(
+    f"{name}.{overload}" for name in ("add", "sub", "rsub", "mul", "eq", "ne") for overload in ("Tensor", "Scalar")
+)

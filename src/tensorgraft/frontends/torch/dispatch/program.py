@@ -32,7 +32,17 @@ from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.value import is_formula
 from tensorgraft.interrupts import all_or_none
-from tensorgraft.storage import Geometry, Storage, contiguous_strides, is_dense, write
+from tensorgraft.storage import (
+    Geometry,
+    Shape,
+    Storage,
+    contiguous_strides,
+    from_halves,
+    in_halves,
+    is_dense,
+    to_halves,
+    write,
+)
 
 Tensor = torch.Tensor
 # an argument of the kernel, of (the backend, the reaches of the tensors, arrays and offsets, inputs)
@@ -87,12 +97,16 @@ def _computation(
     """Return the kernel as a function of arrays and inputs. `fixed`: arguments that are no operands."""
     random = operator.spec.random
     fn, targets = _kernel(xp, operator), outline.targets
+    has_multiple = outline.arguments.get("alpha", 1) != 1 and not operator.name.startswith("rsub")
+    if outline.common is dtypes.complex32 and has_multiple:
+        fn = _with_rounded_multiple(fn)
     if outline.fetches is None:
         outline.fetches = _fetches(outline, geometries, operator.spec.scalar_operand)
     positional, named = outline.fetches
     if operator.dtype_of_out:
-        fixed["dtype"] = geometries[targets[0].index].dtype
-    into = geometries[targets[0].index].dtype if operator.computes_in_out else None
+        fixed["dtype"] = dtypes.of_values(geometries[targets[0].index].dtype)
+    into = dtypes.of_values(geometries[targets[0].index].dtype) if operator.computes_in_out else None
+    narrow = has_halves([geometry.dtype for geometry in geometries])
 
     def computed(arrays: Sequence[Any], inputs: Sequence[Any]) -> Any:
         """Return the kernel's results, and the arrays that wait for a check."""
@@ -105,10 +119,19 @@ def _computation(
             out = fn(xp, *[part(xp, references, arrays, inputs) for part in positional], **options)
         plan.verifiers = tuple([verify for _, verify in pending]) if pending else ()
         if plan.results is None:  # PyTorch has no meta function: the kernel's own arrays say it
-            plan.results, plan.structure = _describe_arrays(xp, out, len(targets))
+            plan.results, plan.structure = _describe_arrays(xp, out, len(targets), narrow)
         return out, [values for values, _ in pending]
 
     return computed
+
+
+def _with_rounded_multiple(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a kernel of complex32 `x + alpha * other` as CPU PyTorch computes it: the multiple is rounded, too."""
+
+    def kernel(xp: Backend, x: Array, other: Array, *, alpha: Any) -> Array:
+        return fn(xp, x, from_halves(xp, to_halves(xp, xp.multiply(other, alpha))))
+
+    return kernel
 
 
 def _kernel(xp: Backend, operator: Operator) -> Callable[..., Any]:
@@ -175,7 +198,7 @@ def _writing(
                 if value is not None and turn < (1 if w.steps is None else len(w.steps)):
                     if rounded is not None and w.geometry.dtype != rounded:
                         value = xp.astype(value, rounded)
-                    value = convert(xp, value, w.geometry.dtype)
+                    value = convert(xp, value, dtypes.of_values(w.geometry.dtype))
                     if xp.shape(value) != w.geometry.shape:
                         value = xp.broadcast_to(value, w.geometry.shape)
                     if has_several and mutable:  # a write may be repeated
@@ -216,7 +239,7 @@ class Conversion(NamedTuple):
 
     def __call__(self, xp: Backend, v: Any) -> Array:
         is_rounded = self.common != self.compute
-        if is_rounded and self.as_scalar:
+        if is_rounded and self.as_scalar and self.common is not dtypes.complex32:
             is_rounded = xp.is_array(v) and math.prod(xp.shape(v)) != 1
         return promoted(xp, v, self.common if is_rounded else self.compute, self.compute)
 
@@ -226,7 +249,7 @@ def _fetches(
 ) -> tuple[list[Fetch], list[tuple[str, Fetch]]]:
     """Return functions for the kernel's arguments, by position and by name. The sizes of `geometries` do not matter.
     `scalar`: the operand that may be read as one (`Spec.scalar_operand`)."""
-    dtypes = [geometry.dtype for geometry in geometries]
+    operand_dtypes = [geometry.dtype for geometry in geometries]
 
     def fetch(name: str) -> Fetch:
         is_rounded = outline.common != outline.dtype and name == "alpha"
@@ -234,15 +257,15 @@ def _fetches(
         to = Conversion(outline.common, outline.dtype, name == scalar) if is_converted else None
         a = outline.arguments[name]
         if not isinstance(a, list):  # lists of ATen do not nest
-            return _fetch(a, dtypes, to)
-        parts = [_fetch(x, dtypes, to) for x in a]
+            return _fetch(a, operand_dtypes, to)
+        parts = [_fetch(x, operand_dtypes, to) for x in a]
         return lambda *operands: [part(*operands) for part in parts]
 
     return [fetch(n) for n in outline.positional], [(n, fetch(n)) for n in outline.named]
 
 
-def _fetch(a: Any, dtypes: Sequence[np.dtype], to: Conversion | None) -> Fetch:
-    """`dtypes`: of the call's tensors; `to`: how this argument is converted."""
+def _fetch(a: Any, element_dtypes: Sequence[np.dtype], to: Conversion | None) -> Fetch:
+    """`element_dtypes`: of the call's tensors; `to`: how this argument is converted."""
     if isinstance(a, Leaf):
         at = a.index
         if not a.tensor:
@@ -250,7 +273,8 @@ def _fetch(a: Any, dtypes: Sequence[np.dtype], to: Conversion | None) -> Fetch:
         if to is None:
             return lambda xp, refs, arrays, inputs: refs[at].read(xp, arrays[at], arrays)
         conversion = to
-        is_converted = not dtypes[at] == to.compute == to.common
+        dtype = element_dtypes[at]
+        is_converted = dtype != to.common or dtypes.of_values(dtype) != to.compute
 
         def read(xp: Backend, refs: Sequence[StorageReference], arrays: Sequence[Any], inputs: Sequence[Any]) -> Array:
             array = refs[at].read(xp, arrays[at], arrays)
@@ -274,6 +298,8 @@ def promoted(xp: Backend, v: Any, common: np.dtype, compute: np.dtype) -> Array:
     """Return a number or an array in the dtype `compute`, rounded to `common` before."""
     if common == compute:
         return as_dtype(xp, v, compute)
+    if common is dtypes.complex32:
+        return from_halves(xp, to_halves(xp, as_dtype(xp, v, compute)))
     if isinstance(v, int | float | complex | np.ndarray):
         rounded = np.asarray(v).astype(common)
         return as_dtype(xp, rounded if isinstance(v, np.ndarray) else rounded.astype(compute).item(), compute)
@@ -292,7 +318,7 @@ def _writes(
         target, at = geometries[leaf.index], first[leaf.index]
         other_geometries = [g for k, g in enumerate(geometries) if k != leaf.index]
         # if PyTorch computes in another dtype, it reads all elements first
-        converts = operator.spec.promotion is not None and outline.dtype != target.dtype
+        converts = operator.spec.promotion is not None and outline.dtype != dtypes.of_values(target.dtype)
         steps = write_steps(operator, target, other_geometries, at in read_storages and not converts)
         writes.append(_Write(leaf.index, at, target, steps))
     return writes
@@ -339,13 +365,22 @@ def _key(xp: Backend, words: Any) -> Array:
     return xp.fold_in(xp.slice(words, (0,), (2,), (1,)), high, low)
 
 
-def meta_of(xp: Backend, a: Any) -> Any:
-    return torch.empty(xp.shape(a), dtype=FROM_NUMPY[xp.dtype_of(a)], device="meta") if xp.is_array(a) else a
+def has_halves(operand_dtypes: Sequence[np.dtype]) -> bool:
+    """Return True if complex results of operands of these dtypes are complex32."""
+    return dtypes.complex32 in operand_dtypes and not any(map(dtypes.is_complex, operand_dtypes))
 
 
-def _describe_arrays(xp: Backend, out: Any, written_count: int) -> tuple[list[Result], Structure | None]:
+def meta_of(xp: Backend, narrow: bool, a: Any) -> Any:
+    """Return a meta tensor like an array; like one of complex32 values if `narrow` and it is complex."""
+    if not xp.is_array(a):
+        return a
+    dtype = FROM_NUMPY[xp.dtype_of(a)]
+    return torch.empty(xp.shape(a), dtype=torch.complex32 if narrow and dtype.is_complex else dtype, device="meta")
+
+
+def _describe_arrays(xp: Backend, out: Any, written_count: int, narrow: bool) -> tuple[list[Result], Structure | None]:
     parts = list(out) if isinstance(out, list | tuple) else [out]
-    meta = partial(map_nested, partial(meta_of, xp))
+    meta = partial(map_nested, partial(meta_of, xp, narrow))
     if not isinstance(out, list | tuple):
         results, structure = describe(meta(out))
     else:
@@ -365,6 +400,8 @@ def _layer(xp: Backend, result: tuple[torch.dtype, tuple[int, ...], tuple[int, .
     dtype, size, stride, nbytes = result
     to = numpy_dtype(dtype)
     conjugate = result.__class__ is Conjugate
+    if dtype is torch.complex32:
+        return _layer_of_halves(xp, size, stride, nbytes, conjugate)
     order: tuple[int, ...] = ()
     dense, moves = True, False
     if stride != contiguous_strides(size):
@@ -384,5 +421,16 @@ def _layer(xp: Backend, result: tuple[torch.dtype, tuple[int, ...], tuple[int, .
         if moves:
             array = xp.permute_dims(array, order)
         return xp.ensure_owned(array) if xp.mutable else array
+
+    return layer
+
+
+def _layer_of_halves(xp: Backend, size: Shape, stride: Shape, nbytes: int, conjugate: bool) -> Callable[[Array], Array]:
+    halves = in_halves(Geometry(size, stride, 0, dtypes.complex32))
+    lay_halves_out = _layer(xp, (torch.float16, halves.shape, halves.strides, nbytes))
+
+    def layer(array: Array) -> Array:
+        array = xp.broadcast_to(xp.astype(array, dtypes.complex64), size)
+        return lay_halves_out(to_halves(xp, xp.conj(array) if conjugate else array))
 
     return layer

@@ -65,7 +65,8 @@ class _Unimported(types.ModuleType):
     """A placeholder for a module that is not imported. Reading a name that it lacks imports the module."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and not (name == "__path__" and self is _sympy):  # a package
+        # a package, whose version Inductor reads in a module that was imported with the placeholder
+        if name.startswith("__") and not (name in ("__path__", "__version__") and self is _sympy):
             raise AttributeError(name)
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]

@@ -100,12 +100,13 @@ ABOUT_DTYPES = (
     "Expected both inputs",
 )
 NO_KERNEL = "not implemented for '"
+NO_TRANSFORM = "FFT doesn't support tensors of type"  # the same, in the words of the libraries of Fourier transforms
 _ABOUT_MEMORY = "unsupported operation: "
 # Dtypes without a CPU kernel have no CUDA kernel either, except for narrow floats and these operators, according to
 # PyTorch's tables (`torch.testing._internal.common_methods_invocations.op_db`).
 ELSEWHERE = frozenset({"_foreach_abs", "abs", "histc", "nanmean", "nansum", "trace"})
 # operators for which CUDA has no kernels for narrow floats either, in addition to every special function
-_NOWHERE_NARROW = frozenset({"_cdist_forward", "_cdist_backward", "_ctc_loss", "histogram"})
+_NOWHERE_NARROW = frozenset({"_cdist_forward", "_cdist_backward", "_ctc_loss", "histogram", "polar"})
 _NARROW = ("'Half'", "'BFloat16'", "'Float8", "'ComplexHalf'")
 
 
@@ -181,7 +182,7 @@ def on_the_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dic
     return map_nested(down, args), {n: map_nested(down, a) for n, a in kwargs.items()}
 
 
-_LACKING = (NO_KERNEL, "does not support complex", "not supported")
+_LACKING = (NO_KERNEL, "does not support complex", NO_TRANSFORM, "not supported")
 _OF_ZEROS = ("ZeroDivision", "singular", "shape", "size", "elements", "broadcast")
 _COUNTS = ("pivots", "lengths", "offsets", "batch_sizes", "repeats", "check_errors", "mask")
 

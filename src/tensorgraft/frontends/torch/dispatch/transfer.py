@@ -13,7 +13,15 @@ from tensorgraft.frontends.torch.core import sharded_tensors, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_at, slot_of
 from tensorgraft.frontends.torch.core.schema import Signature
 from tensorgraft.frontends.torch.core.settings import fills
-from tensorgraft.frontends.torch.core.tensors import MOST_AXES, attach, cell_of, from_array, numpy_dtype, set_storage
+from tensorgraft.frontends.torch.core.tensors import (
+    MOST_AXES,
+    attach,
+    cell_of,
+    from_array,
+    numpy_dtype,
+    set_storage,
+    stored_as,
+)
 from tensorgraft.frontends.torch.core.traced_values import asked_for_value, unraised
 from tensorgraft.frontends.torch.core.values import concrete_array, looked_up
 from tensorgraft.frontends.torch.dispatch.memory import computed, from_cpu, tier, to_cpu
@@ -245,11 +253,12 @@ def resize_(x: Tensor, size: list[int], *, memory_format: torch.memory_format | 
     if needed_size * x.element_size() > storage.nbytes():
         _touch(x)
         cell = cell_of(x)
-        xp, dtype = cell.backend, numpy_dtype(x.dtype)
+        xp, (whole, dtype) = cell.backend, stored_as((needed_size,), x.dtype)
         with xp.scope():
             flat = xp.reshape(cell.array, (math.prod(xp.shape(cell.array)),))
             flat = flat if xp.dtype_of(flat) == dtype else xp.bitcast(flat, dtype)
-            padded = xp.pad(flat, _unwritten(x.dtype) if fills() else 0, [(0, needed_size - xp.shape(flat)[0], 0)])
+            added = math.prod(whole) - xp.shape(flat)[0]
+            padded = xp.pad(flat, _unwritten(x.dtype) if fills() else 0, [(0, added, 0)])
         storage = from_array(xp.ensure_owned(padded), slot_at(x.device.index)).untyped_storage()
     return set_storage(x, storage, offset, shape, stride)
 
@@ -263,7 +272,7 @@ def set_source_storage(x: Tensor, source: torch.UntypedStorage) -> Tensor:
 def set_empty(x: Tensor) -> Tensor:
     slot = slot_at(x.device.index)
     with slot.backend.scope():
-        empty = from_array(slot.backend.zeros((0,), numpy_dtype(x.dtype)), slot)
+        empty = from_array(slot.backend.zeros(*stored_as((0,), x.dtype)), slot)
     return set_storage(x, empty.untyped_storage(), 0, (0,), (1,))
 
 
@@ -285,7 +294,8 @@ def new_empty(
         )
     if filled:
         with xp.scope():
-            array = xp.full(rows, _unwritten(dtype), numpy_dtype(dtype))
+            whole, stored_dtype = stored_as(rows, dtype)
+            array = xp.full(whole, _unwritten(dtype), stored_dtype)
     else:
         array = zeros_array(xp, rows, dtype)
     cell = state.created(Storage(array, xp))
@@ -309,7 +319,7 @@ def zeros_array(xp: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
     zeros = _zeros.get(key)
     if zeros is None:
         with xp.scope():
-            zeros = xp.zeros(shape, numpy_dtype(dtype))
+            zeros = xp.zeros(*stored_as(shape, dtype))
         # by the class: an instance may change `mutable` while it records a program
         if math.prod(shape) <= _FEW and not (type(xp).mutable or xp.is_traced(zeros)):
             if len(_zeros) >= 1024:

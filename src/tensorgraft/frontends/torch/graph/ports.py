@@ -18,7 +18,7 @@ import torch.utils.dlpack
 
 from tensorgraft.frontends.torch.core.devices import TYPE, Slot
 from tensorgraft.frontends.torch.core.metadata import Metadata
-from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, numpy_to_cpu
+from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_elements, from_array, numpy_dtype, numpy_to_cpu
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.storage import Storage, contiguous_strides, is_dense, same_strides
 
@@ -61,9 +61,10 @@ def entrance(example: Tensor, slot: Slot) -> Entrance:
     if example.device.type != "cpu":
         return Entrance(_foreign(lambda t: arranged(lazily(t.detach())), example, slot), metadata, lazily)
     if arranged is _identity and lazily is _identity:
-        take = (lambda t: t.detach().numpy()) if numpy_dtype(example.dtype).type.__module__ == "numpy" else cpu_to_numpy
+        native = numpy_dtype(example.dtype).type.__module__ == "numpy" and example.dtype is not torch.complex32
+        take = (lambda t: t.detach().numpy()) if native else cpu_elements
     else:
-        take = lambda t: cpu_to_numpy(arranged(lazily(t.detach())))  # noqa: E731
+        take = lambda t: cpu_elements(arranged(lazily(t.detach())))  # noqa: E731
     is_parameter = isinstance(example, torch.nn.Parameter)
     return Entrance(KeptParameter(take, slot) if is_parameter else take, metadata, lazily)
 
@@ -127,7 +128,7 @@ def _foreign(plain: Callable[[Tensor], Tensor], example: Tensor, slot: Slot) -> 
     try:
         xp.from_dlpack(plain(example))
     except (BufferError, RuntimeError, TypeError):
-        return lambda t: cpu_to_numpy(plain(t).cpu())
+        return lambda t: cpu_elements(plain(t).cpu())
     return lambda t: xp.from_dlpack(plain(t))
 
 

@@ -31,7 +31,7 @@ from tensorgraft.frontends.torch.compiled.host.call_tensors import on_host
 from tensorgraft.frontends.torch.compiled.trace_contexts import HostWatch
 from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
-from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array, numpy_dtype, to_array
+from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, foreign_dtype, from_array, to_array
 from tensorgraft.frontends.torch.graph.pure import HostConstants, PureCapture
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
@@ -47,8 +47,8 @@ class PureFunction:
     def __init__(self, module: torch.nn.Module, xp: Backend, seeding: str = "key=jax.random.key(...)") -> None:
         """`seeding`: how its caller gives random numbers, in words."""
         self.module, self.xp, self.seeding = module, xp, seeding
-        self.parameters = {name: (numpy_dtype(p.dtype), p.requires_grad) for name, p in module.named_parameters()}
-        self.buffers = {name: numpy_dtype(b.dtype) for name, b in module.named_buffers()}
+        self.parameters = {name: (foreign_dtype(p.dtype), p.requires_grad) for name, p in module.named_parameters()}
+        self.buffers = {name: foreign_dtype(b.dtype) for name, b in module.named_buffers()}
         state = [*module.parameters(), *module.buffers()]
         self.on_host = not any(t.device.type == TYPE for t in state) and not isinstance(module, torch.fx.GraphModule)
         # traced programs, each with the state of Python objects that it reads
@@ -403,7 +403,7 @@ def state_of(module: torch.nn.Module, xp: Backend) -> tuple[dict[str, Array], di
     """Parameters and buffers as arrays of the backend, whose scope it is, in the user's configuration."""
 
     def out_of(t: Tensor) -> Array:
-        dtype = xp.native_dtype(numpy_dtype(t.dtype))
+        dtype = xp.native_dtype(foreign_dtype(t.dtype))
         with xp.scope():
             if t.device.type == TYPE and cell_of(t).backend is xp:
                 return xp.astype(to_array(t.detach()), dtype)

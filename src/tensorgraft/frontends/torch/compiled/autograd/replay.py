@@ -17,7 +17,7 @@ from tensorgraft.frontends.torch.compiled.indexing.indices import traced_calls
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.devices import Slot, slot_of_backend
 from tensorgraft.frontends.torch.core.state import RandomState
-from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, from_array
+from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_elements, from_array
 from tensorgraft.frontends.torch.sparse.parts import SparseForm, form_of, is_sparse, parts_of
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
@@ -57,16 +57,19 @@ class Backward:
     roots: list[int]  # the gradients that its tape begins at
     leaves: dict[int, int] = field(default_factory=dict)  # places of the leaves and then of the cotangents, by identity
 
-    def tensors(self, gradients: Sequence[Any], slot: Slot) -> list[Tensor | None]:
-        """Return the gradients that a call has given as tensors."""
+    def tensors(self, gradients: Sequence[Any], slot: Slot, ends: Sequence[Tensor]) -> list[Tensor | None]:
+        """Return the gradients that a call has given as tensors, of the dtypes of `ends`."""
+
+        def tensor(i: int, gradient: Any, end: Tensor) -> Tensor:
+            if i not in self.forms:
+                return from_array(gradient, slot, end.dtype)
+            *indices, values = gradient
+            return self.forms[i].build([from_array(x, slot) for x in indices] + [from_array(values, slot, end.dtype)])
+
         return [
-            None
-            if g is None
-            else self.forms[i].build([from_array(part, slot) for part in g])
-            if i in self.forms
-            else from_array(g, slot)
-            for i, g in enumerate(gradients)
-        ]
+            None if g is None else tensor(i, g, end)
+            for i, (g, end) in enumerate(zip(gradients, ends, strict=True))
+        ]  # fmt: skip
 
     def __call__(self, arrays: Sequence[Array]) -> tuple[list[Any], list[Array]]:
         inputs = [source(arrays) for source in self.inputs]
@@ -234,7 +237,7 @@ def fed_view(t: Tensor) -> Array | None:
 
 
 def _host_view(size: Sequence[int], stride: Sequence[int], offset: int, of: Tensor) -> np.ndarray:
-    return np.ascontiguousarray(cpu_to_numpy(of.detach().as_strided(size, stride, offset)))
+    return np.ascontiguousarray(cpu_elements(of.detach().as_strided(size, stride, offset)))
 
 
 def _view_at_call(view: Callable[[Tensor], np.ndarray], value: Callable[[], Tensor]) -> np.ndarray:

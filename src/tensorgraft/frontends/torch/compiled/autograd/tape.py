@@ -277,7 +277,7 @@ class Tape:
         arrays = [None if t is None else to_array(t) for t in cotangents]
         program, _ = self._program(residuals, arrays, backend, False, batched)
         slopes, _ = program([*residuals, *present(arrays)])
-        return program.tensors(slopes, slot_of_backend(backend))
+        return program.tensors(slopes, slot_of_backend(backend), self.leaves + self.retained)
 
     def differentiable_gradients(
         self,
@@ -291,7 +291,7 @@ class Tape:
         arrays = [None if t is None else to_array(t.detach()) for t in cotangents]
         program, tape = self._program(residuals, arrays, backend, True)
         slopes, more_residuals = program([*residuals, *present(arrays)])
-        gradients = program.tensors(slopes, slot_of_backend(backend))
+        gradients = program.tensors(slopes, slot_of_backend(backend), self.leaves + self.retained)
         if tape is not None:
             all_ends = [program.end(t, ends, present(cotangents)) for t in tape.leaves]
             roots = program.roots

@@ -33,6 +33,8 @@ class Body:
         self.fn, self.spec = fn, spec
         # without references to the tensors of the call
         self.leaves = [_TENSOR if isinstance(t, Tensor) else t for t in leaves]
+        self._dtypes = [t.dtype for t in leaves if isinstance(t, Tensor)]
+        self.result_dtypes: list[torch.dtype] = []
         self.captured: dict[int, Tensor] = {}  # tensors from outside that have gradients, by identity
         self.structure: Any = None  # the structure of the results
         self.described = ""
@@ -70,7 +72,7 @@ class Body:
         outside = [(cell, cell.array) for cell in (*capture.survivors(), *(t.cell for t in capture.touched))]
         known = len(capture.touched)
         slot = slot_of_backend(capture.backend)
-        inputs = [from_array(a, slot) for a in arrays]
+        inputs = [from_array(a, slot, dtype) for a, dtype in zip(arrays, self._dtypes, strict=True)]
         if torch.is_grad_enabled():
             inputs = [t.requires_grad_() if differentiable(t) else t for t in inputs]
         first_node = torch.autograd._get_sequence_nr()
@@ -85,6 +87,7 @@ class Body:
             capture.values, capture.failures = values, failures
             if host is not None:
                 host.may_write = may_write
+        self.result_dtypes = [t.dtype for t in flat]
         self.described = ", ".join(f"{t.dtype} {tuple(t.shape)}" for t in flat)
         outside += [(t.cell, t.stand_in) for t in capture.touched[known:]]
         written_cells = [cell for cell, array in outside if cell.array is not array]

@@ -53,7 +53,7 @@ def _branch(pred: Tensor, branches: Sequence[Body], tensors: Sequence[Tensor]) -
             " the same structure"
         )
     slot, n = slot_of_backend(xp), len(tensors)
-    results = [from_array(a, slot) for a in outputs]
+    results = [from_array(a, slot, dtype) for a, dtype in zip(outputs, branches[0].result_dtypes, strict=True)]
     smooth = [t for t in tensors if differentiable(t)]
     outer = list({id(t): t for b in branches for t in b.captured.values()}.values())
     inexact = [i for i, t in enumerate(results) if differentiable(t)]
@@ -95,7 +95,8 @@ def while_loop(original: Callable[..., Any], cond_fn: Any, body_fn: Any, carried
             lambda arrays: xp.reshape(condition.values(arrays)[0], ()), body.values, [_read(t) for t in leaves]
         )
     slot = slot_of_backend(xp)
-    return tuple(pytrees.unflatten([from_array(a, slot) for a in outputs], spec))
+    results = [from_array(a, slot, t.dtype) for a, t in zip(outputs, leaves, strict=True)]
+    return tuple(pytrees.unflatten(results, spec))
 
 
 def scan(
@@ -171,7 +172,9 @@ def compiled_scan(
         return outputs[:n], [*outputs[n:], *(old_carry if keeps else ())]
 
     last, stacked = xp.scan(forward, arrays[:n], arrays[n : n + m], length=length, reverse=reverse)
-    results = [from_array(a, slot) for a in (*last, *stacked)]
+    carried = [t.dtype for t in carry]
+    result_dtypes = [*carried, *body.result_dtypes[n:], *(carried if keeps else ())]
+    results = [from_array(a, slot, dtype) for a, dtype in zip((*last, *stacked), result_dtypes, strict=True)]
     if not keeps:
         return results
     first_kept = len(results) - n

@@ -12,7 +12,6 @@ import torch
 from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.promotion import PROMOTION
 from tensorgraft.frontends.torch.core.spec import SPECS, kernel
-from tensorgraft.frontends.torch.core.tensors import numpy_dtype
 from tensorgraft.frontends.torch.dispatch.checks import require
 from tensorgraft.frontends.torch.kernels.common import number, scalar_name
 from tensorgraft.frontends.torch.kernels.math.logarithms import complex_logaddexp
@@ -344,9 +343,8 @@ def _check_parts(real: torch.Tensor, imag: torch.Tensor, out: torch.Tensor | Non
 
 @kernel("complex", promotion=None, check=_check_parts)
 def _complex(xp: Any, real: Array, imag: Array) -> Array:
-    if xp.dtype_of(real) == dtypes.float16:
-        numpy_dtype(torch.complex32)  # raises TypeError: no backend has this dtype
-    return xp.complex(real, imag)
+    wide = dtypes.real_dtype(dtypes.complex_dtype(xp.dtype_of(real)))
+    return xp.complex(xp.astype(real, wide), xp.astype(imag, wide))
 
 
 @kernel("polar")
