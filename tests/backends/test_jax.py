@@ -567,6 +567,16 @@ def test_a_factor_is_turned_before_its_product() -> None:
     np.testing.assert_array_equal(host(traced.compile()(*traced.captured)[0]), host(g).T @ host(x))
 
 
+@pytest.mark.parametrize("shape", [(2, 64, 128, 16), (2, 100, 48, 32), (1, 16, 32, 48), (4, 16, 32, 48)])
+def test_gradients_of_weights_are_products_of_matrices(shape: tuple[int, int, int, int]) -> None:
+    batch, length, m, n = shape
+    rng = np.random.default_rng(0)
+    g, x = (xp.asarray(rng.integers(-3, 4, (batch, length, k)).astype(np.float32)) for k in (m, n))
+    traced = xp.trace(lambda: [xp.dot_general(g, x, ((0, 1), (0, 1)), ((), ()), None)])
+    expected = host(g).reshape(-1, m).T @ host(x).reshape(-1, n)
+    np.testing.assert_array_equal(host(traced.compile()(*traced.captured)[0]), expected)
+
+
 @pytest.mark.parametrize(
     ("shape", "axis"),
     [((300,), 0), ((128,), 0), ((3, 129), 1), ((5, 7, 200), (0, 2)), ((40, 130), (0, 1)), ((200, 3), 0)],

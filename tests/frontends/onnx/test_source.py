@@ -90,6 +90,9 @@ def test_modules_are_read_from_names_of_nodes() -> None:
     assert module_path(node("/encoder/layer.0/attention/MatMul")) == [
         ("encoder", "Encoder"), ("encoder.layer.0", "Layer"), ("encoder.layer.0.attention", "Attention"),
     ]  # fmt: skip
+    assert [path for path, _ in module_path(node("/encoder/layer/layer.0/Conv"))] == [
+        "encoder", "encoder.layer", "encoder.layer.0",
+    ]  # fmt: skip
     assert module_path(node("Relu_3")) == []
     assert class_name("blocks.3") == "Block"
     assert class_name("self_attn") == "SelfAttn"
@@ -166,3 +169,30 @@ def test_a_file_of_tg_export_is_written_as_the_modules_it_came_from(tmp_path: An
     for line in ("self.fc1 = nn.Linear(8, 16)", "nn.ModuleList([Layer() for _ in range(2)])", "nn.Embedding(11, 8)"):
         assert line in source.text
     assert set(source.weights) == set(net.state_dict())
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_recurrent_layers_are_written_as_layers_with_weights_of_their_names(kind: str) -> None:
+    torch.manual_seed(0)
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = getattr(torch.nn, kind)(4, 3, 2, bidirectional=kind != "LSTM")
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.rnn(x)[0]
+
+    net, file, x = Net().eval(), io.BytesIO(), torch.randn(5, 2, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            net, (x,), file, dynamo=False, input_names=["x"], dynamic_axes={"x": {0: "length", 1: "batch"}},
+            opset_version=18,
+        )  # fmt: skip
+    written = tg.source(onnx.load_from_string(file.getvalue()), x.numpy(), onto="torch")
+    assert written.report.ok and written.report.lines < 200
+    names = {name: value.detach().numpy() for name, value in net.state_dict().items()}
+    assert set(written.weights) == set(names)
+    for name, value in written.weights.items():
+        np.testing.assert_array_equal(value, names[name])

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax import lax
-from jax.extend.core import Jaxpr, JaxprEqn, Primitive, Var
-from jax.extend.core.primitives import dot_general_p, transpose_p
+from jax.extend.core import Jaxpr, JaxprEqn, Literal, Primitive, Var
+from jax.extend.core.primitives import dot_general_p, reshape_p, transpose_p
 
 from tensorgraft.hub.array import NativeArray as Array
 
@@ -81,24 +82,28 @@ def _drop_axis(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 
 
 _COLUMNS = 16  # columns of the other factor: for fewer, turning costs as much as the product
+_FEW_ROWS = 128
 _ROWS = (((1,), (0,)), ((), ()))
+_COLUMNS_OF_BOTH = (((0,), (0,)), ((), ()))
 
 
-def turned_before(jaxpr: Jaxpr) -> Jaxpr:
-    """Return the program with barriers after transpositions of the first factor of a product (`g.T @ x`, the gradient
-    of every weight), so that XLA transposes it in memory first.
+def with_ordered_products(jaxpr: Jaxpr) -> Jaxpr:
+    """Return the program with the products `g.T @ x`, the gradients of weights, in the order that is fastest, which
+    barriers keep.
 
-    XLA for the CPU takes a transposition into the product, and hands over to its fast kernels only products whose
-    first factor has the summed axis last. GFLOP/s of one core, JAX 0.10, of x.T @ y before and after: 2,048 x 1,024
-    and 2,048 x 256: 66 and 85; 512 x 1,536 and 512 x 384: 81 and 91; 16 x 1,024 and 16 x 256: 63 and 80; 64 x 4,096
-    and 64 x 64: 29 and 75.
+    XLA for the CPU hands over to its fast kernels only products whose first factor has the summed axis last. It takes
+    a transposition into the product, or copies `g`, if it sums several axes. Times with one core and JAX 0.10, as a
+    part of those of the product of matrices as XLA takes it:
+
+    - Where `x` has far fewer columns than `g`, `(x.T @ g).T`, with `x` transposed in memory: 2,048 x 1,024 and 2,048 x
+      256: 0.77; 512 x 2,048 and 512 x 64: 0.47; 512 x 1,024 and 512 x 256: 0.72.
+    - Of few rows, with `g` transposed in memory: 16 x 1,024 and 16 x 256: 0.83; 64 x 4,096 and 64 x 64: 0.79.
+    - Others are left to XLA as products of matrices: with `g` transposed, 512 x 1,536 and 512 x 384 take 1.13 to 1.24,
+      as 2 x 256 rows 1.10.
     """
-    transposed = {e.outvars[0] for e in jaxpr.eqns if e.primitive is transpose_p and e.params["permutation"] == (1, 0)}
-    return (
-        jaxpr.replace(eqns=[e for equation in jaxpr.eqns for e in _with_barriers(equation, transposed)])
-        if transposed
-        else jaxpr
-    )
+    sources = {e.outvars[0]: e.invars[0] for e in jaxpr.eqns
+               if e.primitive is transpose_p and e.params["permutation"] == (1, 0)}  # fmt: skip
+    return jaxpr.replace(eqns=[e for equation in jaxpr.eqns for e in _ordered_product(equation, sources)])
 
 
 @functools.cache
@@ -106,13 +111,66 @@ def _barrier() -> Primitive:
     return jax.make_jaxpr(lax.optimization_barrier)(0.0).eqns[0].primitive
 
 
-def _with_barriers(equation: JaxprEqn, transposed: set[Var]) -> Iterator[JaxprEqn]:
-    if equation.primitive is dot_general_p and equation.params["dimension_numbers"] == _ROWS:
-        x, y = equation.invars
-        first: Any = x.aval
-        other: Any = y.aval
-        if x in transposed and first.dtype == np.float32 and other.ndim == 2 and other.shape[1] >= _COLUMNS:
-            new = Var(first)
-            yield equation.replace(primitive=_barrier(), params={}, invars=[x], outvars=[new], effects=frozenset())
-            equation = equation.replace(invars=[new, y])
-    yield equation
+def _ordered_product(equation: JaxprEqn, sources: dict[Var, Any]) -> list[JaxprEqn]:
+    factors = _summed_rows(equation, sources)
+    if factors is None:
+        return [equation]
+    g, x = factors
+    rows, (m, n) = math.prod(g.aval.shape[:-1]), (g.aval.shape[-1], x.aval.shape[-1])
+    equations: list[JaxprEqn] = []
+
+    def step(primitive: Primitive, shape: tuple[int, ...], *operands: Any, **params: Any) -> Any:
+        """Return the result of one more equation."""
+        out = Var(g.aval.update(shape=shape))
+        equations.append(
+            equation.replace(
+                primitive=primitive, params=params, invars=list(operands), outvars=[out], effects=frozenset()
+            )
+        )
+        return out
+
+    def matrix(v: Any) -> Any:
+        shape = (rows, v.aval.shape[-1])
+        if v.aval.shape == shape:
+            return v
+        return step(reshape_p, shape, v, new_sizes=shape, dimensions=None, sharding=None)
+
+    def transposed_copy(v: Any) -> Any:
+        shape = v.aval.shape[::-1]
+        return step(_barrier(), shape, step(transpose_p, shape, v, permutation=(1, 0)))
+
+    if m >= 4 * n and rows >= 2 * n:
+        params = {**equation.params, "dimension_numbers": _ROWS}
+        product = step(dot_general_p, (n, m), transposed_copy(matrix(x)), matrix(g), **params)
+        step(transpose_p, (m, n), step(_barrier(), (n, m), product), permutation=(1, 0))
+    elif rows <= _FEW_ROWS:
+        step(
+            dot_general_p,
+            (m, n),
+            transposed_copy(matrix(g)),
+            matrix(x),
+            **{**equation.params, "dimension_numbers": _ROWS},
+        )
+    elif len(g.aval.shape) > 2:
+        params = {**equation.params, "dimension_numbers": _COLUMNS_OF_BOTH}
+        step(dot_general_p, (m, n), matrix(g), matrix(x), **params)
+    else:
+        return [equation]
+    return [*equations[:-1], equations[-1].replace(outvars=equation.outvars)]
+
+
+def _summed_rows(equation: JaxprEqn, sources: dict[Var, Any]) -> tuple[Any, Any] | None:
+    """Return (g, x) of a product that sums all axes of both but the last, in float32."""
+    if equation.primitive is not dot_general_p:
+        return None
+    (left, right), batch = equation.params["dimension_numbers"]
+    g: Any
+    x: Any
+    g, x = equation.invars
+    if ((left, right), batch) == _ROWS and g in sources:
+        g = sources[g]
+    elif batch != ((), ()) or left != right or left != tuple(range(g.aval.ndim - 1)) or x.aval.ndim != g.aval.ndim:
+        return None
+    if isinstance(g, Literal) or isinstance(x, Literal) or x.aval.ndim != g.aval.ndim or x.aval.ndim < 2:
+        return None
+    return (g, x) if g.aval.dtype == x.aval.dtype == np.float32 and x.aval.shape[-1] >= _COLUMNS else None

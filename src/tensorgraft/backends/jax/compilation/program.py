@@ -12,7 +12,7 @@ from jax.sharding import SingleDeviceSharding
 
 from tensorgraft import warning_filters
 from tensorgraft.backends.jax.compilation.analysis import analyse
-from tensorgraft.backends.jax.products import turned_before
+from tensorgraft.backends.jax.products import with_ordered_products
 from tensorgraft.backends.jax.sharding import global_programs, processes
 from tensorgraft.backends.jax.sharding.abstract_devices import AbstractInputs, LoweredElsewhere, devices_of
 from tensorgraft.backends.jax.sharding.common_subexpressions import is_spread, merged
@@ -72,7 +72,7 @@ class JaxProgram:
         self.captured: list[Array] = [*closed.consts, *stand_ins]
         if is_spread([*closed.consts, *self._abstract], jaxpr):
             jaxpr = merged(jaxpr)
-        self._jaxpr = turned_before(jaxpr) if backend.for_cpu else jaxpr
+        self._jaxpr = with_ordered_products(jaxpr) if backend.for_cpu else jaxpr
 
     @property
     def size(self) -> int:

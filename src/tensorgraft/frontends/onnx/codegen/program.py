@@ -15,6 +15,7 @@ from tensorgraft.codegen.recorders.frames import Watched, framed
 from tensorgraft.codegen.recorders.sized_values import said_as
 from tensorgraft.codegen.trace import SourceTrace
 from tensorgraft.frontends.onnx.codegen.recording import OnnxRecorder, RecordingPlanner
+from tensorgraft.frontends.onnx.codegen.recurrent import with_layers
 from tensorgraft.frontends.onnx.codegen.scopes import (
     ModuleScopes,
     class_name,
@@ -35,7 +36,7 @@ class OnnxProgram:
     framework = "onnx"
 
     def __init__(self, model: OnnxModel) -> None:
-        model = without_shared_names(model)
+        model = with_layers(without_shared_names(model))
         self._scopes = ModuleScopes()
         self.planned = PlannedModel(model, RecordingPlanner(model.functions, model.opsets, self._scopes))
         self.names = weight_names(model, self.planned.weights)

@@ -31,10 +31,12 @@ def module_path(node: OnnxNode) -> list[tuple[str, str]]:
         return [(path, kind or class_name(path)) for path, kind in zip(paths, kinds, strict=False) if path][:-1]
     parts = [p for p in node.name.split("/")[:-1] if p]
     absolute: list[tuple[str, str]] = []
-    for part in parts:
+    for before, part in zip(["", *parts], parts, strict=False):
         outer = absolute[-1][0] if absolute else ""
         if outer and (part == outer or part.startswith(outer + ".")):
             path = part
+        elif before and part.startswith(before + "."):  # `layer/layer.0`: a part of an `nn.Sequential`
+            path = outer.removesuffix(before) + part
         else:
             path = f"{outer}.{part}" if outer else part
         absolute.append((path, class_name(part)))

@@ -7,6 +7,7 @@ from typing import Any
 
 from tensorgraft.frontends.onnx.rule import rule
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.operations.recurrent import lstm_gates
 from tensorgraft.hub.value import Value, with_operators
 
 
@@ -63,7 +64,8 @@ class RecurrentLayer:
         self.xp, self.attributes = xp, attributes
         self.batch_first = bool(attributes["layout"])
         self.x = xp.swapaxes(x, 0, 1) if self.batch_first else x  # (T, N, I)
-        self.w, self.r, self.b, self.lengths = w, r, b, lengths
+        self.w, self.r = self.weights_in_out(w), self.weights_in_out(r)
+        self.b, self.lengths = b, lengths
         self.steps, self.batch, _ = self.x.shape
         self.directions, self.hidden = self.sizes()
         shape = (self.directions, self.batch, self.hidden)
@@ -74,11 +76,16 @@ class RecurrentLayer:
 
     def sizes(self) -> tuple[int, int]:
         """Return (directions, the size of the state)."""
-        return self.r.shape[0], self.r.shape[2]
+        return self.r.shape[0], self.r.shape[1]
+
+    def weights_in_out(self, weights: Any) -> Any:
+        """Return weights (directions, in, out): in the loop, a product with (out, in) would be twice as slow in XLA."""
+        return self.xp.matrix_transpose(weights)
 
     def product(self, x: Any, weight: Any, bias: Any) -> Any:
-        """Return x by a weight of one direction, and its bias."""
-        return self.xp.linear(x, weight, bias)
+        """Return x by a weight (in, out) of one direction, and its bias."""
+        y = self.xp.matmul(x, weight)
+        return y if bias is None else self.xp.add(y, bias)
 
     def part(self, x: Any, d: int) -> Any:
         """Return what belongs to a direction."""
@@ -86,9 +93,10 @@ class RecurrentLayer:
             return tuple(self.part(v, d) for v in x)
         return self.xp.squeeze(self.xp.take_slice(x, 0, d, d + 1), 0)
 
-    def run(self, step: Callable[..., Any], gates: int) -> list[Any]:
-        """Return (every h, the last of each state). `step(direction, states, projected, r, r_bias)` gives the next
-        states."""
+    def run(self, step: Callable[..., Any], gates: int, sums: bool = True) -> list[Any]:
+        """Return (every h, the last of each state). `step(direction, states, projected, r, bias)` gives the next
+        states. If it `sums` both products, `bias` is that of both: added to all steps at once, it would be one more
+        pass over memory."""
         xp = self.xp
         outputs, last = [], []
         direction = self.attributes["direction"]
@@ -98,6 +106,7 @@ class RecurrentLayer:
             w_bias = r_bias = None
             if self.b is not None:
                 w_bias, r_bias = xp.split(self.part(self.b, d), (size, size), 0)
+                w_bias, r_bias = (None, xp.add(w_bias, r_bias)) if sums else (w_bias, r_bias)
             is_reverse = direction == "reverse" or d == 1
             ys, states = self._direction(d, step, self.product(self.x, w, w_bias), r, r_bias, is_reverse)
             outputs.append(ys)
@@ -148,7 +157,7 @@ def rnn(
     functions = _activations(names, activation_alpha, activation_beta, layer.directions, ("Tanh",))
 
     def step(d: int, states: Any, projected: Any, r: Any, bias: Any) -> Any:
-        total = layer.clipped(xp.add(projected, xp.linear(states[0], r, bias)))
+        total = layer.clipped(xp.add(projected, layer.product(states[0], r, bias)))
         return (functions[d][0](xp, total),)
 
     return layer.run(step, 1)
@@ -172,18 +181,18 @@ def gru(
         (h,) = states
         f, g = functions[d]
         x_z, x_r, x_n = xp.split(projected, (size,) * 3, 1)
-        r_z, r_r, r_n = xp.split(r, (size,) * 3, 0)
+        r_z, r_r, r_n = xp.split(r, (size,) * 3, 1)
         b_z, b_r, b_n = (None,) * 3 if bias is None else xp.split(bias, (size,) * 3, 0)
-        z = f(xp, layer.clipped(xp.add(x_z, xp.linear(h, r_z, b_z))))
-        reset = f(xp, layer.clipped(xp.add(x_r, xp.linear(h, r_r, b_r))))
+        z = f(xp, layer.clipped(xp.add(x_z, layer.product(h, r_z, b_z))))
+        reset = f(xp, layer.clipped(xp.add(x_r, layer.product(h, r_r, b_r))))
         if linear_before_reset:
-            inner = xp.multiply(reset, xp.linear(h, r_n, b_n))
+            inner = xp.multiply(reset, layer.product(h, r_n, b_n))
         else:
-            inner = xp.linear(xp.multiply(reset, h), r_n, b_n)
+            inner = layer.product(xp.multiply(reset, h), r_n, b_n)
         n = g(xp, layer.clipped(xp.add(x_n, inner)))
         return (_between(xp, z, h, n),)
 
-    return layer.run(step, 3)
+    return layer.run(step, 3, sums=False)
 
 
 @with_operators
@@ -216,12 +225,19 @@ def lstm_of(
 ) -> list[Any]:  # fmt: skip
     """Return the results of an LSTM. The gates are i, o, f, c; `p` has peepholes of i, o, f."""
     xp, size = layer.xp, layer.hidden
-    functions = _activations(activations, alpha, beta, layer.directions, ("Sigmoid", "Tanh", "Tanh"))
+    names = ("Sigmoid", "Tanh", "Tanh")
+    functions = _activations(activations, alpha, beta, layer.directions, names)
+    usual = p is None and not input_forget and tuple(activations) in ((), names * layer.directions)
 
     def step(d: int, states: Any, projected: Any, r: Any, bias: Any) -> Any:
         h, c = states
+        gates = xp.add(projected, layer.product(h, r, bias))
+        if usual:
+            i, forget, n, o = lstm_gates(xp, layer.clipped(gates), "iofg")
+            c = _cell(xp, forget, c, i, n)
+            return xp.multiply(o, xp.tanh(c)), c
         f, g, last = functions[d]
-        i, o, forget, n = xp.split(xp.add(projected, layer.product(h, r, bias)), (size,) * 4, 1)
+        i, o, forget, n = xp.split(gates, (size,) * 4, 1)
         holes = (None,) * 3 if p is None else xp.split(layer.part(p, d), (size,) * 3, 0)
 
         def gated(gate: Any, hole: Any, state: Any) -> Any:

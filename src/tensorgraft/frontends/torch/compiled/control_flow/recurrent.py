@@ -54,6 +54,8 @@ def _layer(
     """Run one layer: `x` (T, N, I) -> (outputs (T, N, H), last carry)."""
     w_ih, w_hh, *rest = weights
     b_ih, b_hh = rest[:2] if biases else (None, None)
+    if biases and cell is not _gru:  # added in the loop: before it, that would be one more pass over memory
+        b_ih, b_hh = None, rest[0] + rest[1]
     gates = F.linear(x, w_ih, b_ih)
     if len(rest) > 2 * biases:  # a projection of h
         return _projected(cell, gates, carry, w_hh, b_hh, rest[-1], reverse)

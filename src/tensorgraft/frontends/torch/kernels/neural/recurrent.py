@@ -6,6 +6,7 @@ from typing import Any
 
 from tensorgraft.frontends.torch.core.spec import kernel
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.operations.recurrent import lstm_gates
 from tensorgraft.hub.value import AnyArray, Value, with_operators
 
 
@@ -40,8 +41,7 @@ def _lstm_cell(
     total = xp.add(*(_wide(xp, v, cx) for v in parts[:2]))
     for bias in parts[2:]:
         total = total + _wide(xp, bias, cx)
-    i, f, g, o = _gates(xp, total, 4)
-    i, f, g, o = xp.sigmoid(i), xp.sigmoid(f), xp.tanh(g), xp.sigmoid(o)
+    i, f, g, o = lstm_gates(xp, total)
     cy = f * _wide(xp, cx, cx) + i * g
     hy = o * xp.tanh(cy)
     results = (hy, cy, xp.concat([i, f, g, o], axis=1))
