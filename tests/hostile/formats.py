@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from tests.hostile import mutations
 from tests.hostile.mutations import Mutation
-from tests.hostile.onnx_models import load_onnx, make_onnx, of_onnx
+from tests.hostile.onnx_models import load_onnx, load_operators, make_onnx, make_operators, of_onnx
+from tests.hostile.program_files import load_pt2, load_stablehlo, make_pt2, make_stablehlo, of_pt2, of_stablehlo
 
 DEVICE = "graft:1"  # NumPy: nothing compiles, and JAX is not imported
 SHOWN = 1 << 20  # elements of a result that are compared; more are strides of 0
@@ -454,6 +455,7 @@ def formats() -> dict[str, Format]:
 
     own = (ValueError, FileNotFoundError)
     of_models = (*own, NotImplementedError)
+    of_runs = (*of_models, TypeError, MemoryError)
 
     def shards(name: str) -> Mutation | None:
         return mutations.of_archives(mutations.of_zip(pickled)) if name.endswith(".distcp") else None
@@ -482,6 +484,9 @@ def formats() -> dict[str, Format]:
         Format("entry of the compile cache", "tensorgraft", make_entry, load_entry, entry, gone, True, 4.5, True),
         Format("compile cache of a start", "tensorgraft", make_kept, run_kept, entry, (), share=0.1, checked=True),
         Format("ONNX model", "onnx", make_onnx, load_onnx, model, of_models, share=10),
+        Format("ONNX operators, run", "onnx", make_operators, load_operators, model, of_runs, True, 2.3),
+        Format(".pt2", "PyTorch", make_pt2, load_pt2, lambda _: of_pt2, own, True, 0.4),
+        Format(".stablehlo", "JAX", make_stablehlo, load_stablehlo, lambda _: of_stablehlo, of_models, True, 0.5),
         Format("SavedModel", "TensorFlow", make_saved, load_saved, proto, any_error, share=0.15),
         Format("frozen graph", "TensorFlow", make_frozen, load_frozen, proto, any_error, share=0.15),
     )

@@ -159,6 +159,15 @@ def of_json(rng: Random, data: bytes) -> bytes:
     return text if rng.random() < 0.9 else of_bytes(rng, text)
 
 
+def with_texts(rng: Random, data: bytes, texts: tuple[str, ...]) -> bytes:
+    """Some of the texts in a JSON object are others."""
+    tree = json.loads(data)
+    places = [(holder, key) for holder, key in _places(tree, []) if isinstance(holder[key], str)]
+    for holder, key in rng.sample(places, min(len(places), rng.choice((1, 2, 5, 20)))):
+        holder[key] = rng.choice(texts)
+    return json.dumps(tree).encode()
+
+
 # ---- safetensors -----------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
+import os
+import signal
+import warnings
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -88,6 +92,94 @@ def load_onnx(folder: Path) -> Any:
     net = tg.graft(folder / "model.onnx", onto="numpy")
     plan = net._direct.planned.plan
     return str(net._direct.planned), net.weights, [step.name for step in plan.steps], len(plan.constants)
+
+
+# ---- operators -------------------------------------------------------------------------------------------------------
+
+SECONDS = 2.0  # of computing: a loop may have as many turns as it says
+LARGEST = 1 << 16  # elements of an input
+
+
+def make_operators(folder: Path) -> None:
+    """One model for each of ONNX's node tests."""
+    from onnx.backend.test.loader import load_model_tests
+
+    with warnings.catch_warnings():  # the tests' own computations overflow
+        warnings.simplefilter("ignore")
+        for case in load_model_tests(kind="node"):
+            if case.model.ByteSize() < 1 << 15:
+                (folder / f"{case.name}.onnx").write_bytes(case.model.SerializeToString())
+
+
+_contents: dict[str, tuple[int, bytes]] = {}  # file -> when it was written, and its content
+_results: dict[str, str] = {}  # file -> what it computes
+
+
+def load_operators(folder: Path) -> Any:
+    """Return what models compute on small inputs that were changed. Others are run once."""
+    changed = {}
+    for entry in os.scandir(folder):
+        written = entry.stat().st_mtime_ns
+        held = _contents.get(entry.name)
+        if held is not None and held[0] == written:
+            continue
+        content = Path(entry.path).read_bytes()
+        if held is None or held[1] == content:
+            _contents[entry.name] = written, content
+        if held is None:
+            _results[entry.name] = _computed(Path(entry.path))
+        elif held[1] != content:
+            changed[entry.name] = _computed(Path(entry.path))
+    return {name: text for name, text in changed.items() if text != _results[name]}
+
+
+def _computed(path: Path) -> str:
+    """Return what the model in a file computes, or that this takes too long."""
+    import tensorgraft as tg
+
+    net = tg.graft(path, onto="numpy")
+    inputs = [_input(declared) for declared in net._direct.planned.inputs.values()]
+    if any(x is _NONE for x in inputs):
+        return "no input"
+    seed = {"seed": 0} if net._direct.planned.draws else {}
+    is_first = path.name not in _results
+    signal.setitimer(signal.ITIMER_VIRTUAL, 1000 if is_first else SECONDS)
+    try:
+        return repr(net._direct(net.weights, *inputs, **seed))[:1000]
+    except _Late:
+        return "takes too long"
+    except Exception:
+        if is_first:  # of inputs that are not the test's
+            return "fails"
+        raise
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+class _Late(BaseException):
+    pass
+
+
+def _late(*_: Any) -> None:
+    raise _Late
+
+
+signal.signal(signal.SIGVTALRM, _late)
+_NONE = object()
+
+
+def _input(declared: Any) -> Any:
+    if declared.kind == "optional":
+        return None
+    if declared.kind == "sequence":
+        return [_input(declared.element)]
+    if declared.kind != "tensor" or declared.dtype is None:
+        return _NONE
+    shape = [n if isinstance(n, int) else 2 for n in declared.shape or ()]
+    if math.prod(shape) > LARGEST or len(shape) > 32:
+        return _NONE
+    ramp = np.arange(math.prod(shape)).reshape(shape)
+    return (ramp % 2).astype(str).astype(object) if declared.dtype == object else (ramp % 3).astype(declared.dtype)
 
 
 # ---- messages --------------------------------------------------------------------------------------------------------

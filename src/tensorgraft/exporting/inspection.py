@@ -130,7 +130,9 @@ def _pt2(path: str) -> FileDescription:
     required("torch", by="tensorgraft inspect")
     import torch
 
-    program = torch.export.load(path)
+    from tensorgraft.transforms.program_files import exported_program
+
+    program = exported_program(path)
     state = {n: tuple(t.shape) for n, t in [*program.named_parameters(), *program.named_buffers()]}
     nodes = {node.name: node for node in program.graph.nodes}
     call_nodes = [node for node in nodes.values() if node.op == "call_function"]

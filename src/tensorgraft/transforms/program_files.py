@@ -10,13 +10,19 @@ from tensorgraft.importing import required
 
 
 def _torch_program(path: str) -> Any:
-    required("torch", by=f"the program in {path}")
-    import torch
-
+    program = exported_program(path)
     try:
-        return torch.export.load(path).module()
+        return program.module()
     except Exception as error:  # of any kind, where the file is broken
-        raise ValueError(f"{path} is not a file of torch.export: {error}") from error
+        raise ValueError(f"{path} is not a file of torch.export: {type(error).__name__}: {error}") from error
+
+
+def exported_program(path: str) -> Any:
+    """Return the `ExportedProgram` in a file."""
+    required("torch", by=f"the program in {path}")
+    from tensorgraft.transforms.pt2_archive import load_program
+
+    return load_program(path)
 
 
 def exported_function(path: str) -> Any:
@@ -24,18 +30,28 @@ def exported_function(path: str) -> Any:
     required("jax", by=f"the program in {path}")
     from jax import export
 
+    from tensorgraft.frontends.jax.stablehlo_parser import check_module
+
     with open(path, "rb") as file:
         data = bytearray(file.read())
     try:
-        return export.deserialize(data)
+        exported = export.deserialize(data)
+        check_module(exported.mlir_module_serialized)
+        return exported
     except Exception as error:  # of any kind, where the file is broken
         raise ValueError(f"{path} is not a file of jax.export: {type(error).__name__}: {error}") from error
 
 
 def _jax_program(path: str) -> Any:
-    from tensorgraft.frontends.jax.stablehlo import function_of
+    from tensorgraft.frontends.jax.stablehlo import UnsupportedStableHLOError, function_of
 
-    return function_of(exported_function(path))
+    exported = exported_function(path)
+    try:
+        return function_of(exported)
+    except UnsupportedStableHLOError:
+        raise
+    except Exception as error:  # of any kind, where the file is broken
+        raise ValueError(f"{path} is not a file of jax.export: {type(error).__name__}: {error}") from error
 
 
 _READERS: dict[str, Callable[[str], Any]] = {".pt2": _torch_program, ".stablehlo": _jax_program}

@@ -229,7 +229,7 @@ def test_what_is_not_known_is_refused_before_anything_is_run(tmp_path: Path) -> 
 
     with pytest.raises(UnsupportedOperatorError, match=r"acme\.Frobnicate 'the_node'(.|\n)*make_function"):
         tg.graft(net("Frobnicate", "acme"), onto="numpy")
-    with pytest.raises(UnsupportedOperatorError, match=r"Frobnicate 'the_node'.*does not know it"):
+    with pytest.raises(UnsupportedOperatorError, match=r"Frobnicate 'the_node'.*does not have it in opset"):
         tg.graft(net("Frobnicate"), onto="numpy")
     with pytest.raises(InvalidModelError, match=r"opset 99.*install a newer onnx"):
         tg.graft(net("Relu", opset=99), onto="numpy")
@@ -395,3 +395,54 @@ def test_extents_that_are_no_names_may_be_any() -> None:
     assert called(net, "numpy", numbers(2, 3)).shape == (2, 3)
     net.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
     assert called(net, "numpy", numbers(2, 3)).shape == (2, 3)
+
+
+@pytest.mark.parametrize("onto", ONTO[1:])
+def test_gradients_of_rows_that_are_masked_wholly(onto: str) -> None:
+    """Attention of a row without keys is zero by its definition, and so is its derivative."""
+    shape = (1, 1, 2, 3)
+    node = helper.make_node("Attention", ["q", "k", "v", "mask"], ["y"])
+    inputs = {**dict.fromkeys("qkv", (FLOAT, [*shape])), "mask": (BOOL, [2, 2])}
+    net = model([node], inputs, {"y": (FLOAT, [*shape])}, opset=24)
+    arrays = [numbers(*shape) for _ in range(3)]
+    visible = np.array([[False, False], [True, True]])
+    leaves = [torch.tensor(a, requires_grad=True) for a in arrays]
+    y = torch.nn.functional.scaled_dot_product_attention(leaves[0][:, :, 1:], *leaves[1:])
+    y.square().sum().backward()
+    if onto == "torch":
+        moved = [torch.tensor(a, requires_grad=True) for a in arrays]
+        tg.graft(net, onto=onto)(*moved, torch.from_numpy(visible)).square().sum().backward()
+        found = [x.grad for x in moved]
+    elif onto == "jax":
+        apply, params, buffers = tg.graft(net, onto=onto)
+        found = jax.grad(lambda xs: (apply(params, buffers, *xs, visible)[0] ** 2).sum())(arrays)
+    else:
+        moved = [tf.constant(a) for a in arrays]
+        with tf.GradientTape() as tape:
+            tape.watch(moved)
+            total = tf.reduce_sum(tg.graft(net, onto=onto)(*moved, tf.constant(visible)) ** 2)
+        found = tape.gradient(total, moved)
+    for x, leaf in zip(found, leaves, strict=True):
+        np.testing.assert_allclose(np.asarray(x), leaf.grad.numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_errors_of_nodes_name_the_node_and_the_file(tmp_path: Path) -> None:
+    """What a rule does not expect is an error of the model: the node, its inputs and the file are said."""
+
+    def failing(error: type[Exception], words: str, op: str, inputs: list[np.ndarray], **attributes: Any) -> None:
+        names = [f"x{i}" for i in range(len(inputs))]
+        types = [(helper.np_dtype_to_tensor_dtype(x.dtype), [*x.shape]) for x in inputs]
+        node = helper.make_node(op, names, ["y"], "the_node", **attributes)
+        net = model([node], dict(zip(names, types, strict=True)), {"y": (FLOAT, None)})
+        onnx.save(net, tmp_path / "net.onnx")
+        with pytest.raises(error, match=words) as info:
+            tg.graft(tmp_path / "net.onnx", onto="numpy")(*inputs)
+        told = "\n".join([str(info.value), *info.value.__notes__])
+        assert "'the_node'" in told and "net.onnx" in told
+
+    x = numbers(2, 3)
+    failing(InvalidModelError, "lacks its input 'B'", "MatMul", [x])
+    failing(InvalidModelError, "at most 2 and 1", "Add", [x, x, x])
+    failing(InvalidModelError, "IndexError", "GatherElements", [x, np.array([[0, 7]])], axis=1)
+    failing(InvalidModelError, "is float32, the operator takes tensor.uint16", "BitShift", [x, x], direction="LEFT")
+    failing(ValueError, "no picture", "ImageDecoder", [np.arange(9, dtype=np.uint8)])

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
+from onnx import helper
 from tests.frontends.onnx.differential import MICROSOFT, check, equal, reference, single
 from tests.frontends.onnx.differential import actual as results
+
+import tensorgraft as tg
+from tensorgraft.errors import TracedValueError
 
 rng = np.random.default_rng(0)
 
@@ -248,6 +253,93 @@ def test_grouped_queries(rotary: int, extra: dict[str, Any]) -> None:
         given = [*grouped(5), None, None, *whole(4, 4, 5), *rotation, None]
         compare("GroupQueryAttention", [*given, bias], attributes, 3)
         compare("GroupQueryAttention", [*given, None, sink], attributes, 3)
+
+
+# ---- operators that onnxruntime has no kernel of on the CPU, against the operators that they stand for ---------------
+
+
+def composed(op: str, inputs: list[Any], attributes: dict[str, Any], nodes: list[Any], atol: float = 1e-5) -> None:
+    """Compare an operator with nodes that have the inputs x0, x1, ... and the output y0, in onnxruntime."""
+    net = single(op, inputs, attributes, domain=MICROSOFT)
+    other = single(op, inputs, domain=MICROSOFT)
+    del other.graph.node[:]
+    other.graph.node.extend(nodes)
+    (want,) = reference(other, inputs)
+    for on in ("numpy", "tensorflow"):
+        equal(results(net, inputs, on)[0], want, on, 1e-4, atol)
+
+
+def node(op: str, inputs: str, output: str, domain: str = "", **attributes: Any) -> Any:
+    return helper.make_node(op, inputs.split(), [output], domain=domain, **attributes)
+
+
+@pytest.mark.parametrize("op", ["NhwcConv", "NhwcFusedConv"])
+def test_convolutions_of_channels_last(op: str) -> None:
+    attributes = {"pads": [1, 0, 2, 1], "strides": [2, 1], "dilations": [1, 2], "group": 2}
+    activation = {"activation": "LeakyRelu", "activation_params": [0.2]} if op == "NhwcFusedConv" else {}
+    nodes = [node("Transpose", "x0", "a", perm=[0, 3, 1, 2]), node("Conv", "a x1 x2", "b", **attributes)]
+    nodes += [node("LeakyRelu", "b", "c", alpha=0.2 if activation else 1.0)]
+    nodes += [node("Transpose", "c", "y0", perm=[0, 2, 3, 1])]
+    composed(op, [real(2, 6, 7, 4), real(6, 2, 3, 2), real(6)], attributes | activation, nodes)
+
+
+@pytest.mark.parametrize("value", [0.0, np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("attributes", [{}, {"isinf_only": 1}, {"isnan_only": 1}])
+def test_all_are_finite(value: float, attributes: dict[str, int]) -> None:
+    inputs = [real(2, 3), np.array([1, value], np.float32)]
+    strange = np.isinf(value) * ("isnan_only" not in attributes) or np.isnan(value) * ("isinf_only" not in attributes)
+    net = single("IsAllFinite", inputs, attributes, domain=MICROSOFT)
+    for on in ("numpy", "tensorflow"):
+        (found,) = results(net, inputs, on)
+        assert found.dtype == bool and found.shape == () and found == (not strange)
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_means_of_quantised_values(keepdims: int, dtype: Any) -> None:
+    inputs = [byte(2, 3, 4, dtype=dtype), scalar(0.3), byte(dtype=dtype), scalar(0.2), byte(dtype=dtype)]
+    axes = helper.make_node("Constant", [], ["axes"], value_ints=[0, 2])
+    nodes = [axes, node("DequantizeLinear", "x0 x1 x2", "a"), node("ReduceMean", "a axes", "b", keepdims=keepdims)]
+    nodes += [node("QuantizeLinear", "b x3 x4", "y0")]
+    composed("QLinearReduceMean", inputs, {"axes": [0, 2], "keepdims": keepdims}, nodes, atol=1)
+
+
+def test_attention_of_packed_values() -> None:
+    """Queries, keys and values of a head follow each other: (N, L, heads, 3, E); or keys and values do."""
+    n, length, heads, width = 2, 3, 2, 4
+    q, k, v = (real(n, length, heads, width) for _ in range(3))
+    flat = [x.reshape(n, length, heads * width) for x in (q, k, v)]
+    (want,) = reference(single("MultiHeadAttention", flat, {"num_heads": heads}, domain=MICROSOFT), flat)
+    for inputs in ([np.stack([q, k, v], 3)], [flat[0], np.stack([k, v], 3)]):
+        net = single("MultiHeadAttention", inputs, {"num_heads": heads}, domain=MICROSOFT)
+        for on in ("numpy", "tensorflow"):
+            equal(results(net, inputs, on)[0], want, on, 1e-4, 1e-5)
+
+
+def test_products_with_activations() -> None:
+    nodes = [node("MatMul", "x0 x1", "a"), node("FastGelu", "a x2", "y0", MICROSOFT)]
+    composed("GemmFastGelu", [real(2, 3, 4), real(4, 5), real(5)], {}, nodes)
+    attributes = {"alpha": 0.7, "transA": 1, "transB": 1}
+    for name, numbers in (("Relu", {}), ("LeakyRelu", {"alpha": 0.2}), ("HardSigmoid", {"alpha": 0.3, "beta": 0.4})):
+        nodes = [node("FusedMatMul", "x0 x1", "a", MICROSOFT, **attributes), node(name, "a", "y0", **numbers)]
+        activation = {"activation": name, **{f"activation_{k}": x for k, x in numbers.items()}}
+        composed("FusedMatMulActivation", [real(2, 4, 3), real(2, 5, 4)], attributes | activation, nodes)
+
+
+@pytest.mark.parametrize("pool", ["avg", "max"])
+@pytest.mark.parametrize("coordinates", ["half_pixel", "output_half_pixel"])
+def test_regions_with_samples_by_their_size(pool: str, coordinates: str) -> None:
+    regions = np.array(
+        [[0, 0, 20, 9], [3.3, 2.1, 4.9, 30.2], [5, 5, 5.2, 5.1], [-4, -3, 8, 40], [9, 9, 2, 3]], np.float32
+    )
+    inputs = [real(2, 3, 8, 9), regions, np.array([0, 1, 0, 1, 1])]
+    attributes = {"mode": pool, "coordinate_transformation_mode": coordinates, "output_height": 2, "output_width": 3,
+                  "spatial_scale": 0.5}  # fmt: skip
+    net = single("RoiAlign", inputs, attributes)
+    check(net, inputs, ("numpy", "jax", "torch", "tensorflow"), 1e-4, 1e-5)
+    apply, params, buffers = tg.graft(net, onto="jax")
+    with pytest.raises(TracedValueError, match="set sampling_ratio"):
+        jax.jit(apply)(params, buffers, *inputs)
 
 
 def test_what_is_not_computed_is_refused() -> None:

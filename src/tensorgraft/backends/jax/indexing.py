@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -25,7 +27,31 @@ def _scatter(x: Array, indices: Sequence[Array], updates: Array, mode: str) -> A
     if x.dtype == np.bool_ and mode != "set":
         wide = _scatter(x.astype(np.uint8), indices, updates.astype(np.uint8), _OF_BOOL.get(mode, mode))
         return wide.astype(np.bool_)
+    if mode == "multiply" and np.issubdtype(x.dtype, np.inexact):
+        return _scatter_product(x, indices, updates)
     return getattr(x.at[tuple(indices)], mode)(updates, **_TRUSTED)
+
+
+@jax.custom_jvp
+def _scatter_product(x: Array, indices: Sequence[Array], updates: Array) -> Array:
+    """Multiply elements by updates. JAX has no derivative where indices are repeated."""
+    return jnp.asarray(x).at[tuple(indices)].multiply(updates, **_TRUSTED)
+
+
+@_scatter_product.defjvp
+def _scatter_product_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    """The tangent of a product is that of each factor times the others, without divisions by zero."""
+    x, indices, updates = jnp.asarray(primals[0]), primals[1], jnp.asarray(primals[2])
+    zero_x, zero_update = x == 0, updates == 0
+    zeros = _scatter(zero_x.astype(np.int32), indices, zero_update.astype(np.int32), "add")
+    product = _scatter_product(jnp.where(zero_x, 1, x), indices, jnp.where(zero_update, 1, updates))
+
+    def others(factor: Array, is_zero: Array, zeros: Array, product: Array) -> Array:
+        return jnp.where(zeros == is_zero, product / jnp.where(is_zero, 1, factor), 0)
+
+    of_updates = others(updates, zero_update, _gather(zeros, indices), _gather(product, indices))
+    tangent = _scatter(tangents[0] * others(x, zero_x, zeros, product), indices, tangents[2] * of_updates, "add")
+    return _scatter_product(x, indices, updates), tangent
 
 
 def _take(x: Array, indices: Array, axis: int) -> Array:
@@ -58,7 +84,6 @@ def _take_along(x: Array, indices: Array, axis: int) -> Array:
 _COMBINED = {
     "set": lax.scatter,
     "add": lax.scatter_add,
-    "multiply": lax.scatter_mul,
     "min": lax.scatter_min,
     "max": lax.scatter_max,
 }
@@ -120,7 +145,7 @@ class JaxIndexing:
     def put_along_axis(self, x: Array, indices: Array, updates: Array, axis: int, mode: str = "set") -> Array:
         # one of each row (classes): many are slower so on a CPU than with all their indices written out
         expected_shape = tuple(1 if d == axis % len(x.shape) else n for d, n in enumerate(x.shape))
-        if not x.shape or indices.shape != expected_shape:
+        if not x.shape or indices.shape != expected_shape or mode == "multiply":
             return super().put_along_axis(x, indices, updates, axis, mode)  # type: ignore[misc]
         return self._onto(x, indices, updates, axis=axis, mode=mode)
 

@@ -11,6 +11,7 @@ import numpy as np
 from tensorgraft.backends.tensorflow import special
 from tensorgraft.backends.tensorflow.float8 import from_bytes, nearest, to_bytes
 from tensorgraft.backends.tensorflow.framework import EagerTensor, raw, tf
+from tensorgraft.backends.tensorflow.graph import order_of
 from tensorgraft.backends.tensorflow.operation import (
     FLOAT8_AS_FLOAT32,
     MOST_AXES,
@@ -153,6 +154,24 @@ def _remainder(x: Array, y: Array) -> Array:
     return getattr(raw, name)(x=x, y=_safe_divisor(x, y))
 
 
+def _float_remainder(x: Array, y: Array) -> Array:
+    """Return the remainder of the truncated quotient. TensorFlow has no derivative of it."""
+    if tf.executing_eagerly() and not order_of((x, y)):
+        return raw.TruncateMod(x=x, y=y)
+    shape = tf.broadcast_dynamic_shape(raw.Shape(input=x), raw.Shape(input=y))
+    return _differentiable_remainder(*(raw.BroadcastTo(input=a, shape=shape) for a in (x, y)))
+
+
+@tf.custom_gradient
+def _differentiable_remainder(x: Array, y: Array) -> Any:
+    def gradient(g: Array) -> tuple[Array, Array]:
+        quotient = raw.RealDiv(x=x, y=y)
+        whole = select(raw.Less(x=quotient, y=_like(quotient, 0)), raw.Ceil(x=quotient), raw.Floor(x=quotient))
+        return g, raw.Neg(x=raw.Mul(x=g, y=whole))
+
+    return raw.TruncateMod(x=x, y=y), gradient
+
+
 def _integer_power(x: Array, y: Array) -> Array:
     """Return integer powers. TensorFlow refuses negative exponents: they give the reciprocal truncated to an
     integer."""
@@ -282,7 +301,7 @@ _OTHERS: dict[str, Fn | None] = {
     "multiply": _by_kind(_binary("Mul"), b=_binary("LogicalAnd")),
     "subtract": _binary("Sub"),
     "divide": _by_kind(_quotient, c=_complex_quotient),
-    "fmod": _by_kind(_binary("TruncateMod"), i=via_carriers(_NARROW_INTEGERS, _remainder)),
+    "fmod": _by_kind(_float_remainder, i=via_carriers(_NARROW_INTEGERS, _remainder)),
     "pow": _by_kind(
         _binary("Pow"),
         i=via_carriers({**dict.fromkeys((dtypes.uint8, dtypes.uint16, dtypes.uint32), dtypes.int64)}, _integer_power),

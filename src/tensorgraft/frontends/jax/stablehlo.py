@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,7 +36,7 @@ def function_of(exported: Any) -> Callable[..., Any]:
     Raises UnsupportedStableHLOError if the module has an operation without a rule.
     """
     _, module = _module(exported)
-    functions = {str(op.attributes["sym_name"]).strip('"'): op for op in module.body.operations}
+    functions = {ir.StringAttr(op.attributes["sym_name"]).value: op for op in module.body.operations}
     kept = exported.module_kept_var_idx
     if missing := lacking(exported):
         raise UnsupportedStableHLOError(f"{exported.fun_name}: StableHLO's {', '.join(missing)}")
@@ -142,7 +143,7 @@ class Interpreter:
                 attributes = ir.DictAttr(op.attributes["composite_attributes"])
                 return list(lax.top_k(operands[0], ir.IntegerAttr(attributes["k"]).value))
             callee = op.attributes["callee" if name == "func.call" else "decomposition"]
-            return self.call(str(callee).strip("@"), operands)
+            return self.call(ir.FlatSymbolRefAttr(callee).value, operands)
         if name == "stablehlo.while":
             condition, body = (r.blocks[0] for r in op.operation.regions)
             carried = [jax.numpy.asarray(x) for x in operands]
@@ -281,7 +282,8 @@ def constant(_: Any, op: Any) -> Any:
     if dense.is_splat:
         splat = dense.get_splat_value()
         value: Any = _float(splat, dtype) if dtype.kind not in "iub" else ir.IntegerAttr(splat).value
-        return np.full(type_.shape, value, dtype)
+        make = np.full if math.prod(type_.shape) <= 64 else lax.full  # known: perhaps a shape
+        return make(type_.shape, value, dtype)
     if dtype.kind == "b":
         return np.array(ir.DenseIntElementsAttr(attribute)).astype(bool).reshape(type_.shape)
     values = np.array(ir.DenseIntElementsAttr(attribute) if dtype.kind in "iu" else ir.DenseFPElementsAttr(attribute))
@@ -481,7 +483,7 @@ def reduce_window(_: Any, op: Any, x: Any, initial: Any) -> Any:
 
 @rule("custom_call stablehlo.dynamic_reduce_window")
 def dynamic_reduce_window(interpreter: Interpreter, op: Any, x: Any, initial: Any, *shapes: Any) -> Any:
-    name = str(ir.ArrayAttr(op.attributes["called_computations"])[0]).strip("@")
+    name = ir.FlatSymbolRefAttr(ir.ArrayAttr(op.attributes["called_computations"])[0]).value
     first = next(iter(interpreter.functions[name].regions[0].blocks[0].operations))
     window, strides, base, dilation, padding = map(known, shapes)
     pairs = [(padding[k], padding[k + 1]) for k in range(0, len(padding), 2)]

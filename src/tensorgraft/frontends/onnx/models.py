@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from tensorgraft.compiled.pure_model import PureModel
 from tensorgraft.errors import ShapeError, TracedValueError
 from tensorgraft.frontends.onnx.element_types import CARRIERS, STRING, Carried, wrapped
 from tensorgraft.frontends.onnx.graph import OnnxModel, ValueType, is_anonymous
-from tensorgraft.frontends.onnx.planning import OnnxPlanner
+from tensorgraft.frontends.onnx.planning import UNWORDED, OnnxPlanner
 from tensorgraft.frontends.onnx.rule import RULES
 from tensorgraft.frontends.onnx.values import lifted
 from tensorgraft.hub import dtypes
@@ -87,12 +87,23 @@ class PlannedModel:
         }
         self.inputs = {n: t for n, t in graph.inputs.items() if n not in graph.initializers}
         self.planner = planner or OnnxPlanner(model.functions, model.opsets)
-        self.plan = self.planner.plan_graph(graph, [*self.inputs, *self.weights], constants)
+        with self.noted():
+            self.plan = self.planner.plan_graph(graph, [*self.inputs, *self.weights], constants)
         self.draws = self.planner.draws
 
     @property
     def name(self) -> str:
         return self.model.graph.name or "onnx_model"
+
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:
+        """Add the model's file to errors."""
+        try:
+            yield
+        except Exception as error:
+            if self.model.path and self.model.path not in str(error):
+                error.add_note(f"in the model {self.model.path}")
+            raise
 
     def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """Return the arguments in the order of the inputs. Raises TypeError for others than the model has."""
@@ -155,7 +166,7 @@ class OnnxCall:
         xp, planned = self.xp, self.planned
         named = {self.paths.get(path, path): x for path, x in arrays.items()}
         named |= {name: kwargs.pop(name) for name in planned.weights.keys() & kwargs.keys()}
-        with xp.native_scope():
+        with planned.noted(), xp.native_scope():
             sizes: dict[str, tuple[int, str]] = {}
             operands = [
                 Operand(self, name, t, sizes).value(x)
@@ -307,7 +318,7 @@ class RecordedOnnxModel(RecordingFunction):
 
     def __call__(self, *args: Any, seed: Any = None, **kwargs: Any) -> Any:
         if self._is_recorded:
-            with contextlib.suppress(TracedValueError, TypeError):
+            with contextlib.suppress(TracedValueError, TypeError, *UNWORDED):  # node by node, errors name the node
                 return super().__call__(*args, seed=seed, **kwargs)
         results = self._direct(self.weights, *args, seed=seed, **kwargs)
         self._is_recorded = False  # what could not be recorded, and could be run

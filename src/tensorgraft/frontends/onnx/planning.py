@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from tensorgraft.hub.backend import Backend
 
 SMALL = 1 << 14  # elements: smaller known values are computed on the host
 NOTE = "in the ONNX operator"
+UNWORDED = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, RecursionError, StopIteration)
 KEY = "\0key"  # the name of the random key, which graphs capture as they do other values
 
 
@@ -93,7 +94,7 @@ class OnnxPlanner:
 
     def nodes(self, nodes: Iterable[OnnxNode], slots: dict[str, int]) -> None:
         """Plan nodes, which read and write names."""
-        for node in nodes:
+        for node in with_masked_rows(list(nodes)):
             self.node(node, slots)
 
     def node(self, node: OnnxNode, slots: dict[str, int]) -> None:
@@ -104,6 +105,7 @@ class OnnxPlanner:
         opset = self.opsets.get(node.domain, 1)
         schema = schema_of(node, opset)
         _check_attributes(node, schema)
+        _check_counts(node, schema)
         if node.op == "Constant" and not node.domain:
             slots[node.outputs[0]] = self.constant(constant_of(node))
             return
@@ -120,7 +122,7 @@ class OnnxPlanner:
             run = _ByDefinition(node, opset, self.functions)
             reads.append(slots[KEY])
         else:
-            raise unsupported(node, schema)
+            raise unsupported(node, schema, opset)
         writes = [self.plan.new_slot() for _ in node.outputs]
         slots.update((name, slot) for name, slot in zip(node.outputs, writes, strict=True) if name)
         self.plan.steps.append(RuleStep(node.op, self.observed(node, run), tuple(reads), tuple(writes), True))
@@ -157,7 +159,7 @@ class OnnxPlanner:
             attributes["opset"] = opset
         if "node" in row.attributes:
             attributes["node"] = node
-        return NodeCall(node, row, attributes, as_inputs, bodies, len(node.inputs), key_number)
+        return NodeCall(node, row, attributes, as_inputs, bodies, len(node.inputs), opset, key_number)
 
     def inline(
         self,
@@ -190,6 +192,22 @@ class OnnxPlanner:
                 raise InvalidModelError(f"{node} has the result {result!r}, which its definition does not compute")
             if name:
                 slots[name] = inner[result]
+
+
+def with_masked_rows(nodes: list[OnnxNode]) -> list[OnnxNode]:
+    """Return nodes in which each Softmax whose rows are replaced afterwards, where all of them are masked, knows that:
+    else the derivative of such a row, which is not a number, would remain."""
+    replaced: set[str] = set()
+    for node in reversed(nodes):
+        if node.op in ("Where", "IsNaN"):
+            replaced.update(node.inputs[-2:])
+        elif node.op in ("Cast", "CastLike", "Identity") and replaced.intersection(node.outputs):
+            replaced.update(node.inputs[:1])
+    return [
+        replace(node, attributes={**node.attributes, "masked": 1})
+        if node.op == "Softmax" and not node.domain and replaced.intersection(node.outputs) else node
+        for node in nodes
+    ]  # fmt: skip
 
 
 def with_attributes(node: OnnxNode, given: Mapping[str, Any]) -> OnnxNode:
@@ -239,6 +257,21 @@ def _check_attributes(node: OnnxNode, schema: Any) -> None:
             raise InvalidModelError(f"{node} has the attribute {name!r}, which is no {kind} of ONNX")
 
 
+def _check_counts(node: OnnxNode, schema: Any) -> None:
+    """Raise InvalidModelError for more or fewer inputs or outputs than the operator's definition says."""
+    if schema is None:
+        return
+    required = [i for i, x in enumerate(schema.inputs) if x.option == schema.FormalParameterOption.Single]
+    missing = [i for i in required if i >= len(node.inputs) or not node.inputs[i]]
+    if missing:
+        raise InvalidModelError(f"{node} lacks its input {schema.inputs[missing[0]].name!r}")
+    if len(node.inputs) > schema.max_input or len(node.outputs) > schema.max_output:
+        raise InvalidModelError(
+            f"{node} has {len(node.inputs)} inputs and {len(node.outputs)} outputs; the operator has at most"
+            f" {schema.max_input} and {schema.max_output}"
+        )
+
+
 def _definition(schema: Any, opset: int) -> OnnxFunction:
     """Return the function by which ONNX defines an operator in a version of its domain."""
     proto = FunctionProto()
@@ -252,10 +285,11 @@ def _latest(versions: Sequence[int], opset: int) -> int:
     return max((v for v in versions if v <= opset), default=min(versions))
 
 
-def unsupported(node: OnnxNode, schema: Any) -> UnsupportedOperatorError:
+def unsupported(node: OnnxNode, schema: Any, opset: int) -> UnsupportedOperatorError:
     what = f"the ONNX operator {node} has no rule here"
     if schema is None:
-        what += ": the domain is not ONNX's" if node.domain else f": ONNX {onnx.__version__} does not know it"
+        known = "" if node.domain else f": ONNX {onnx.__version__} does not have it in opset {opset}"
+        what += known or ": the domain is not ONNX's"
     return UnsupportedOperatorError(
         f"{what}\nNothing was computed. Either replace the operator in the model by others, or add a function with its"
         " definition to the model (onnx.helper.make_function): functions are taken as they are"
@@ -308,8 +342,10 @@ class NodeCall:
         as_inputs: dict[str, np.ndarray],
         bodies: Mapping[str, tuple[OnnxPlan, int, int, bool, int, int]],
         count: int,
+        opset: int,
         key_number: int | None,
     ) -> None:
+        self._opset = opset
         self.node, self._row, self._attributes, self._bodies = node, row, attributes, bodies
         self._count, self._key_number = count, key_number
         self._given = [as_inputs.get(name) for name in row.inputs] if not row.variadic else []
@@ -322,8 +358,8 @@ class NodeCall:
         try:
             return self._run(xp, operands)
         except Exception as error:
-            _describe(error, self.node, operands[: self._count])
-            raise
+            values = operands[: self._count]
+            raise described(error, self.node, values, schema_of(self.node, self._opset)) from error.__cause__
 
     def unfolded(self, xp: Backend, *operands: Any) -> list[Any]:
         """Return the results as arrays of the backend, also if all inputs are known."""
@@ -399,14 +435,13 @@ class _ByDefinition:
     def __call__(self, xp: Backend, *operands: Any) -> list[Any]:
         *values, key = operands
         types = tuple(_type_of(xp, x) for x in values)
-        plan = self._plans.get(types)
-        if plan is None:
-            plan = self._plans[types] = self._planned(types)
         try:
+            plan = self._plans.get(types)
+            if plan is None:
+                plan = self._plans[types] = self._planned(types)
             return plan(xp, *values, key)
         except Exception as error:
-            _describe(error, self.node, values)
-            raise
+            raise described(error, self.node, values, schema_of(self.node, self._opset)) from error.__cause__
 
     def _planned(self, types: Sequence[Any]) -> OnnxPlan:
         schema = schema_of(self.node, self._opset)
@@ -464,11 +499,41 @@ def _type_message(kind: Any) -> TypeProto:
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(kind[0]), kind[1])
 
 
-def _describe(error: Exception, node: OnnxNode, values: Sequence[Any]) -> None:
-    """Add the node and its inputs to an error, once."""
+def described(error: Exception, node: OnnxNode, values: Sequence[Any], schema: Any) -> Exception:
+    """Return an error of a node with a note of the node and its inputs. Where inputs have other types than the operator
+    takes, and for what Python raises where values are others than a rule expects (a missing key, a division by zero),
+    it is an InvalidModelError."""
     if any(note.startswith(NOTE) for note in getattr(error, "__notes__", ())):
-        return
+        return error
+    is_unworded = isinstance(error, UNWORDED) and not isinstance(error, ValueError | NotImplementedError)
+    reason = _strange_type(schema, values) if is_unworded or type(error) in (TypeError, ValueError) else None
+    if reason is None and is_unworded:
+        reason = f"its inputs or attributes are not those that the operator takes: {type(error).__name__}: {error}"
+    if reason is not None:
+        invalid = InvalidModelError(f"{node}: {reason}")
+        invalid.__cause__ = error
+        error = invalid
     shown = ", ".join(
         "-" if x is None else f"{getattr(x, 'dtype', type(x).__name__)}{tuple(getattr(x, 'shape', ()))}" for x in values
     )
     error.add_note(f"{NOTE} {node}, of inputs ({shown})")
+    return error
+
+
+def _strange_type(schema: Any, values: Sequence[Any]) -> str | None:
+    """Return what is wrong with the first input whose element type the operator's definition does not have."""
+    for i, x in enumerate(values):
+        if schema is None or not hasattr(x, "dtype") or i >= len(schema.inputs):
+            continue
+        parameter = schema.inputs[i]
+        dtype = np.dtype(x.dtype) if isinstance(x, np.ndarray | Carried) else None
+        allowed = {name for name in parameter.types if name.startswith("tensor(")}
+        if dtype is None or not allowed or _type_name(dtype) in allowed:
+            continue
+        return f"its input {parameter.name!r} is {dtype}, the operator takes {', '.join(sorted(allowed))}"
+    return None
+
+
+def _type_name(dtype: np.dtype) -> str:
+    code = helper.np_dtype_to_tensor_dtype(dtype)
+    return f"tensor({onnx.TensorProto.DataType.Name(code).lower()})"

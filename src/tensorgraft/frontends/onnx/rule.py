@@ -60,6 +60,14 @@ class OperatorRule:
 RULES: dict[tuple[str, str], OperatorRule] = {}
 
 
+def _parameters(fn: Callable[..., Any]) -> list[inspect.Parameter]:
+    return list(inspect.signature(fn).parameters.values())
+
+
+def _attributes(parameters: Sequence[inspect.Parameter]) -> dict[str, Any]:
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
 def rule(
     *names: str,
     domain: str = "",
@@ -67,6 +75,7 @@ def rule(
     state: Sequence[str] = (),
     host: bool = False,
     moves: bool = False,
+    like: Sequence[tuple[str, str] | Callable[..., Any]] = (),
 ) -> Callable[[F], F]:
     """Register a function as the rule of operators.
 
@@ -75,10 +84,12 @@ def rule(
         state: floating inputs that are buffers of a module, not its parameters.
         host: the operator computes on the host, on known inputs: on strings, on maps.
         moves: the operator moves elements without looking at them, and takes elements of less than 8 bits.
+        like: rules (domain, operator) and functions whose attributes the operator has, too, as `**attributes`.
     """
 
     def register(fn: F) -> F:
-        parameters = list(inspect.signature(fn).parameters.values())[1:]
+        parameters = [p for p in _parameters(fn)[1:] if p.kind is not p.VAR_KEYWORD]
+        inherited = [RULES[x].attributes if isinstance(x, tuple) else _attributes(_parameters(x)) for x in like]
         positional = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
         on_host = tuple(i for i, p in enumerate(positional) if p.name in known)
         formula = inspect.unwrap(fn)
@@ -86,7 +97,7 @@ def rule(
             with_operators(formula, on_host) if on_host and is_formula(fn) else fn,
             tuple(p.name.rstrip("_") for p in positional),
             any(p.kind is p.VAR_POSITIONAL for p in positional),
-            {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY},
+            {name: x for row in (*inherited, _attributes(parameters)) for name, x in row.items()},
             frozenset(name.rstrip("_") for name in known),
             frozenset(state),
             host,

@@ -81,31 +81,22 @@ def _of_channels(xp: Any, x: Any, n: int) -> Any:
     return xp.reshape(x, ()) if x.shape[0] == 1 else xp.reshape(x, (x.shape[0], *(1,) * n))
 
 
-def _integer_conv(xp: Any, x: Any, w: Any, x_zero: Any, w_zero: Any, attributes: dict[str, Any]) -> Any:
-    padding, step, gaps = windows(
-        x, w.shape[2:], attributes["auto_pad"], attributes["pads"], attributes["strides"], attributes["dilations"]
-    )
-    x, w = shifted(xp, x, x_zero, 1), shifted(xp, w, w_zero, 0)
-    return xp.convolution(x, w, step, padding, (1,) * len(step), gaps, attributes["group"])
-
-
 @rule("ConvInteger")
 def conv_integer(
     xp: Any, x: Any, w: Any, x_zero: Any = None, w_zero: Any = None, *, auto_pad: str = "NOTSET",
     dilations: tuple[int, ...] = (), group: int = 1, pads: tuple[int, ...] = (), strides: tuple[int, ...] = (),
 ) -> Any:  # fmt: skip
-    attributes = {"auto_pad": auto_pad, "pads": pads, "strides": strides, "dilations": dilations, "group": group}
-    return _integer_conv(xp, x, w, x_zero, w_zero, attributes)
+    padding, step, gaps = windows(x, w.shape[2:], auto_pad, pads, strides, dilations)
+    x, w = shifted(xp, x, x_zero, 1), shifted(xp, w, w_zero, 0)
+    return xp.convolution(x, w, step, padding, (1,) * len(step), gaps, group)
 
 
-@rule("QLinearConv", state=("x_scale", "w_scale", "y_scale"))
+@rule("QLinearConv", state=("x_scale", "w_scale", "y_scale"), like=[("", "ConvInteger")])
 def qlinear_conv(
     xp: Any, x: Any, x_scale: Any, x_zero: Any, w: Any, w_scale: Any, w_zero: Any, y_scale: Any, y_zero: Any,
-    b: Any = None, *, auto_pad: str = "NOTSET", dilations: tuple[int, ...] = (), group: int = 1,
-    pads: tuple[int, ...] = (), strides: tuple[int, ...] = (),
+    b: Any = None, **attributes: Any,
 ) -> Any:  # fmt: skip
-    attributes = {"auto_pad": auto_pad, "pads": pads, "strides": strides, "dilations": dilations, "group": group}
-    total = _integer_conv(xp, x, w, x_zero, w_zero, attributes)
+    total = conv_integer(xp, x, w, x_zero, w_zero, **attributes)
     n = len(x.shape) - 2
     if b is not None:
         total = xp.add(total, _of_channels(xp, xp.astype(b, dtypes.int32), n))

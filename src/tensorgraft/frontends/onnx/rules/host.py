@@ -18,10 +18,13 @@ def image_decoder(xp: Any, encoded: Any, *, pixel_format: str = "RGB") -> Any:
     required("PIL", by="ImageDecoder of an ONNX model")
     from PIL import Image
 
-    picture = Image.open(io.BytesIO(np.asarray(encoded, np.uint8).tobytes()))
+    try:
+        picture = Image.open(io.BytesIO(np.asarray(encoded, np.uint8).tobytes()))
+        colours = np.asarray(picture.convert("L" if pixel_format == "Grayscale" else "RGB"))
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise ValueError(f"the bytes are those of no picture that can be read: {error}") from None
     if pixel_format == "Grayscale":
-        return np.asarray(picture.convert("L"))[..., None]
-    colours = np.asarray(picture.convert("RGB"))
+        return colours[..., None]
     return colours[..., ::-1].copy() if pixel_format == "BGR" else colours
 
 

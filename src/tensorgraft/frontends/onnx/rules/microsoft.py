@@ -106,41 +106,25 @@ def _channels_last(xp: Any, x: Any, is_last: bool = True) -> Any:
     return xp.moveaxis(x, 1, -1) if is_last else x
 
 
-@rule("FusedConv", domain=DOMAIN)
+@rule("FusedConv", domain=DOMAIN, like=[("", "Conv")])
 def fused_conv(
     xp: Any, x: Any, w: Any, b: Any = None, z: Any = None, *, activation: str = "",
-    activation_params: tuple[float, ...] = (), auto_pad: str = "NOTSET", dilations: tuple[int, ...] = (),
-    group: int = 1, pads: tuple[int, ...] = (), strides: tuple[int, ...] = (),
+    activation_params: tuple[float, ...] = (), **attributes: Any,
 ) -> Any:  # fmt: skip
     """Convolve, add `z`, and apply an activation."""
-    y = conv(xp, x, w, b, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides)
+    y = conv(xp, x, w, b, **attributes)
     return activated(xp, y if z is None else xp.add(y, z), activation, activation_params)
 
 
-@rule("NhwcConv", "NhwcFusedConv", domain=DOMAIN)
-def nhwc_conv(
-    xp: Any, x: Any, w: Any, b: Any = None, z: Any = None, *, activation: str = "",
-    activation_params: tuple[float, ...] = (), auto_pad: str = "NOTSET", dilations: tuple[int, ...] = (),
-    group: int = 1, pads: tuple[int, ...] = (), strides: tuple[int, ...] = (),
-) -> Any:  # fmt: skip
-    y = fused_conv(
-        xp, _channels_first(xp, x), w, b, None if z is None else _channels_first(xp, z), activation=activation,
-        activation_params=activation_params, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads,
-        strides=strides,
-    )  # fmt: skip
-    return _channels_last(xp, y)
+@rule("NhwcConv", "NhwcFusedConv", domain=DOMAIN, like=[(DOMAIN, "FusedConv")])
+def nhwc_conv(xp: Any, x: Any, w: Any, b: Any = None, z: Any = None, **attributes: Any) -> Any:
+    z = None if z is None else _channels_first(xp, z)
+    return _channels_last(xp, fused_conv(xp, _channels_first(xp, x), w, b, z, **attributes))
 
 
-@rule("ConvTransposeWithDynamicPads", domain=DOMAIN, known=("pads",))
-def conv_transpose_with_pads(
-    xp: Any, x: Any, w: Any, pads: Any = None, b: Any = None, *, auto_pad: str = "NOTSET",
-    dilations: tuple[int, ...] = (), group: int = 1, output_padding: tuple[int, ...] = (),
-    strides: tuple[int, ...] = (),
-) -> Any:  # fmt: skip
-    return conv_transpose(
-        xp, x, w, b, auto_pad=auto_pad, dilations=dilations, group=group, output_padding=output_padding,
-        strides=strides, pads=() if pads is None else ints(pads),
-    )  # fmt: skip
+@rule("ConvTransposeWithDynamicPads", domain=DOMAIN, known=("pads",), like=[("", "ConvTranspose")])
+def conv_transpose_with_pads(xp: Any, x: Any, w: Any, pads: Any = None, b: Any = None, **attributes: Any) -> Any:
+    return conv_transpose(xp, x, w, b, **{**attributes, "pads": () if pads is None else ints(pads)})
 
 
 # ---- normalisation ---------------------------------------------------------------------------------------------------
@@ -318,32 +302,54 @@ for _op, _name in (("QLinearAdd", "add"), ("QLinearMul", "multiply")):
     rule(_op, domain=DOMAIN, state=("a_scale", "b_scale", "c_scale"))(_quantized_binary(_name))
 
 
-@rule("QLinearSigmoid", domain=DOMAIN, state=("x_scale", "y_scale"))
-def qlinear_sigmoid(xp: Any, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any = None) -> Any:
-    return _quantized_as(xp, xp.sigmoid(_dequantized(xp, x, x_scale, x_zero)), y_scale, y_zero, x)
+def of_quantized(name: str, *like: tuple[str, str]) -> Any:
+    """Register a function of real values as the rule of an operator of quantised ones."""
+
+    def register(fn: Any) -> Any:
+        def of_codes(
+            xp: Any, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any = None, **attributes: Any
+        ) -> Any:
+            return _quantized_as(xp, fn(xp, _dequantized(xp, x, x_scale, x_zero), **attributes), y_scale, y_zero, x)
+
+        rule(name, domain=DOMAIN, state=("x_scale", "y_scale"), like=[*like, fn])(of_codes)
+        return fn
+
+    return register
 
 
-@rule("QLinearLeakyRelu", domain=DOMAIN, state=("x_scale", "y_scale"))
-def qlinear_leaky_relu(
-    xp: Any, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any = None, *, alpha: float = 0.01
-) -> Any:
-    return _quantized_as(xp, xp.leaky_relu(_dequantized(xp, x, x_scale, x_zero), alpha), y_scale, y_zero, x)
+of_quantized("QLinearSigmoid")(lambda xp, x: xp.sigmoid(x))
 
 
-@rule("QLinearSoftmax", domain=DOMAIN, state=("x_scale", "y_scale"))
-def qlinear_softmax(
-    xp: Any, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any = None, *, axis: int = -1, opset: Any = None,
-    node: Any = None,
-) -> Any:  # fmt: skip
+@of_quantized("QLinearLeakyRelu")
+def qlinear_leaky_relu(xp: Any, x: Any, *, alpha: float = 0.01) -> Any:
+    return xp.leaky_relu(x, alpha)
+
+
+@of_quantized("QLinearSoftmax")
+def qlinear_softmax(xp: Any, x: Any, *, axis: int = -1, node: Any = None) -> Any:
     """Before opset 13, which is an attribute, the softmax is of all axes from `axis` on."""
-    real, extents = _dequantized(xp, x, x_scale, x_zero), tuple(x.shape)
-    if node.attributes.get("opset", 13) < 13:
-        axis %= len(extents)
-        real = xp.reshape(real, (math.prod(extents[:axis]), math.prod(extents[axis:])))
-        real = xp.reshape(xp.softmax(real, 1), extents)
-    else:
-        real = xp.softmax(real, axis)
-    return _quantized_as(xp, real, y_scale, y_zero, x)
+    if node.attributes.get("opset", 13) >= 13:
+        return xp.softmax(x, axis)
+    extents, axis = tuple(x.shape), axis % len(x.shape)
+    rows = xp.reshape(x, (math.prod(extents[:axis]), math.prod(extents[axis:])))
+    return xp.reshape(xp.softmax(rows, 1), extents)
+
+
+@of_quantized("QLinearReduceMean")
+def qlinear_reduce_mean(xp: Any, x: Any, *, axes: tuple[int, ...] = (), keepdims: int = 1) -> Any:
+    return xp.mean(x, axes or None, bool(keepdims))
+
+
+@of_quantized("QLinearGlobalAveragePool")
+def qlinear_global_average_pool(xp: Any, x: Any, *, channels_last: int = 0) -> Any:
+    rank = len(x.shape)
+    return xp.mean(x, tuple(range(1, rank - 1) if channels_last else range(2, rank)), True)
+
+
+@of_quantized("QLinearAveragePool", ("", "AveragePool"))
+def qlinear_average_pool(xp: Any, x: Any, *, channels_last: int = 0, **attributes: Any) -> Any:
+    y = average_pool(xp, _channels_first(xp, x, bool(channels_last)), **attributes)
+    return _channels_last(xp, y, bool(channels_last))
 
 
 @rule("QLinearConcat", domain=DOMAIN, state=("y_scale",))
@@ -366,61 +372,18 @@ def qlinear_where(
     return xp.where(condition, *parts)
 
 
-@rule("QLinearReduceMean", domain=DOMAIN, state=("x_scale", "y_scale"))
-def qlinear_reduce_mean(
-    xp: Any, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any = None, *, axes: tuple[int, ...] = (),
-    keepdims: int = 1,
-) -> Any:  # fmt: skip
-    real = xp.mean(_dequantized(xp, x, x_scale, x_zero), axes or None, bool(keepdims))
-    return _quantized_as(xp, real, y_scale, y_zero, x)
+@rule("NhwcMaxPool", domain=DOMAIN, like=[("", "MaxPool")])
+def nhwc_max_pool(xp: Any, x: Any, **attributes: Any) -> Any:
+    return _channels_last(xp, max_pool(xp, _channels_first(xp, x), **attributes))
 
 
-@rule("QLinearGlobalAveragePool", domain=DOMAIN, state=("x_scale", "y_scale"))
-def qlinear_global_average_pool(
-    xp: Any, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any = None, *, channels_last: int = 0
-) -> Any:
-    rank = len(x.shape)
-    axes = tuple(range(1, rank - 1) if channels_last else range(2, rank))
-    real = xp.mean(_dequantized(xp, x, x_scale, x_zero), axes, True)
-    return _quantized_as(xp, real, y_scale, y_zero, x)
-
-
-@rule("QLinearAveragePool", domain=DOMAIN, state=("x_scale", "y_scale"))
-def qlinear_average_pool(
-    xp: Any, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any = None, *, kernel_shape: tuple[int, ...],
-    auto_pad: str = "NOTSET", ceil_mode: int = 0, channels_last: int = 0, count_include_pad: int = 0,
-    pads: tuple[int, ...] = (), strides: tuple[int, ...] = (),
-) -> Any:  # fmt: skip
-    real = _channels_first(xp, _dequantized(xp, x, x_scale, x_zero), bool(channels_last))
-    real = average_pool(
-        xp, real, kernel_shape=kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad, pads=pads, strides=strides,
-    )  # fmt: skip
-    return _quantized_as(xp, _channels_last(xp, real, bool(channels_last)), y_scale, y_zero, x)
-
-
-@rule("NhwcMaxPool", domain=DOMAIN)
-def nhwc_max_pool(
-    xp: Any, x: Any, *, kernel_shape: tuple[int, ...], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-    dilations: tuple[int, ...] = (), pads: tuple[int, ...] = (), strides: tuple[int, ...] = (), node: Any = None,
-) -> Any:  # fmt: skip
-    y = max_pool(
-        xp, _channels_first(xp, x), kernel_shape=kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode,
-        dilations=dilations, pads=pads, strides=strides, node=node,
-    )  # fmt: skip
-    return _channels_last(xp, y)
-
-
-@rule("QLinearConv", domain=DOMAIN, state=("x_scale", "w_scale", "y_scale"))
+@rule("QLinearConv", domain=DOMAIN, state=("x_scale", "w_scale", "y_scale"), like=[("", "QLinearConv")])
 def qlinear_conv_(
     xp: Any, x: Any, x_scale: Any, x_zero: Any, w: Any, w_scale: Any, w_zero: Any, y_scale: Any, y_zero: Any,
-    b: Any = None, *, channels_last: int = 0, auto_pad: str = "NOTSET", dilations: tuple[int, ...] = (),
-    group: int = 1, pads: tuple[int, ...] = (), strides: tuple[int, ...] = (),
+    b: Any = None, *, channels_last: int = 0, **attributes: Any,
 ) -> Any:  # fmt: skip
-    y = qlinear_conv(
-        xp, _channels_first(xp, x, bool(channels_last)), x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b,
-        auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides,
-    )  # fmt: skip
+    codes = _channels_first(xp, x, bool(channels_last))
+    y = qlinear_conv(xp, codes, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b, **attributes)
     return _channels_last(xp, y, bool(channels_last))
 
 

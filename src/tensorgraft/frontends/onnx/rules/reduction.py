@@ -11,6 +11,7 @@ import numpy as np
 from tensorgraft.frontends.onnx.rule import rule
 from tensorgraft.frontends.onnx.rules.shape import axes_of
 from tensorgraft.hub import dtypes
+from tensorgraft.hub.value import Value, with_operators
 
 
 def _log_sum(xp: Any, x: Any, axes: Any, keepdims: bool) -> Any:
@@ -101,7 +102,9 @@ def top_k(xp: Any, x: Any, k: Any, *, axis: int, largest: int = 1, sorted_: int 
 
 
 def _softmax(name: str) -> Callable[..., Any]:
-    def fn(xp: Any, x: Any, *, axis: int, opset: int) -> Any:
+    def fn(xp: Any, x: Any, *, axis: int, opset: int, masked: int = 0) -> Any:
+        if masked and opset >= 13:
+            return _masked_softmax(xp, x, axis)
         if opset >= 13:
             return getattr(xp, name)(x, axis)
         rows = xp.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))) if axis else x
@@ -110,6 +113,13 @@ def _softmax(name: str) -> Callable[..., Any]:
         return xp.reshape(getattr(xp, name)(rows, 1), tuple(x.shape))
 
     return fn
+
+
+@with_operators
+def _masked_softmax(xp: Any, x: Value, axis: int) -> Value:
+    """Return a softmax whose derivative is zero in rows of nothing but minus infinity."""
+    is_masked = xp.max(x, axis, True) == -math.inf
+    return xp.where(is_masked, math.nan, xp.softmax(xp.where(is_masked, 0.0, x), axis))
 
 
 rule("Softmax")(_softmax("softmax"))

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.onnx.rule import rule
 from tensorgraft.frontends.onnx.rules.shape import axes_of, ints
+from tensorgraft.frontends.onnx.values import to_host
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.value import Value, with_operators
 
@@ -246,39 +248,69 @@ def _cubic_shares(t: Value, a: float = -0.75) -> list[Value]:
 
 
 @rule("RoiAlign")
-@with_operators
 def roi_align(
-    xp: Any, x: Value, rois: Value, batch_indices: Value, *, coordinate_transformation_mode: str = "half_pixel",
+    xp: Any, x: Any, rois: Any, batch_indices: Any, *, coordinate_transformation_mode: str = "half_pixel",
     mode: str = "avg", output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0,
     spatial_scale: float = 1.0, opset: int,
-) -> Value:  # fmt: skip
-    """Pool regions (K, 4) of images (N, C, H, W) to one size, from values between the pixels (He and others 2017)."""
-    if sampling_ratio <= 0:
-        raise NotImplementedError("RoiAlign with sampling_ratio 0 takes as many samples as a region is large")
+) -> Any:  # fmt: skip
+    """Pool regions (K, 4) of images (N, C, H, W) to one size, from values between the pixels (He and others 2017).
+    Without a ratio, regions have as many samples as they are large, which their values have to be known for."""
     half = 0.5 if opset >= 16 and coordinate_transformation_mode == "half_pixel" else 0.0
-    x1, y1, x2, y2 = xp.unstack(rois * spatial_scale - half, 1)
-    width, height = x2 - x1, y2 - y1
-    if not half:
-        width, height = xp.maximum(width, 1.0), xp.maximum(height, 1.0)
+    bins, most = (output_height, output_width), (sampling_ratio,) * 2
+    if sampling_ratio <= 0:
+        try:
+            corners = np.asarray(to_host(xp, rois))
+        except TracedValueError:
+            raise TracedValueError(
+                "RoiAlign with sampling_ratio 0 takes as many samples as a region is large, and the regions are not"
+                " known while a program is compiled: call it without compiling it, or set sampling_ratio"
+            ) from None
+        corners = corners * corners.dtype.type(spatial_scale) - corners.dtype.type(half)
+        extents = [corners[:, i + 2] - corners[:, i] for i in (1, 0)]
+        extents = extents if half else [np.maximum(e, 1) for e in extents]
+        most = tuple(max(math.ceil(np.max(e / n, initial=1)), 1) for e, n in zip(extents, bins, strict=True))
     images = xp.take(x, xp.astype(batch_indices, dtypes.int64), 0)
-    ys = _samples(xp, y1, height, output_height, sampling_ratio)
-    xs = _samples(xp, x1, width, output_width, sampling_ratio)
-    k, (h, w) = rois.shape[0], x.shape[2:]
-    shape = (k, ys.shape[1], xs.shape[1])
-    y, z = xp.broadcast_to(xp.expand_dims(ys, 2), shape), xp.broadcast_to(xp.expand_dims(xs, 1), shape)
+    return _aligned(xp, images, rois, bins, most, sampling_ratio <= 0, half, spatial_scale, mode)
+
+
+@with_operators
+def _aligned(
+    xp: Any, images: Value, rois: Value, bins: tuple[int, ...], most: tuple[int, ...], is_adaptive: bool, half: float,
+    scale: float, mode: str,
+) -> Value:  # fmt: skip
+    """Pool an image for each region, from up to `most` samples of a bin along each axis."""
+    x1, y1, x2, y2 = xp.unstack(rois * scale - half, 1)
+    extents = [y2 - y1, x2 - x1] if half else [xp.maximum(y2 - y1, 1.0), xp.maximum(x2 - x1, 1.0)]
+    numbers: Any = [xp.ceil(e / n) for e, n in zip(extents, bins, strict=True)] if is_adaptive else [None, None]
+    parts = [_samples(xp, *v) for v in zip((y1, x1), extents, bins, most, numbers, strict=True)]
+    (k, channels, h, w), shape = images.shape, (rois.shape[0], *(at.shape[1] for at, _ in parts))
+    y, z = (xp.broadcast_to(xp.expand_dims(at, 2 - i), shape) for i, (at, _) in enumerate(parts))
     valid = (y >= -1.0) & (y <= float(h)) & (z >= -1.0) & (z <= float(w))
     places = [xp.clip(y, 0.0, h - 1.0), xp.clip(z, 0.0, w - 1.0)]
-    parts = [_at_places(xp, images, at, valid) * xp.expand_dims(share, 1) for at, share in _corners(xp, places)]
-    cells = (k, x.shape[1], output_height, sampling_ratio, output_width, sampling_ratio)
+    values = [_at_places(xp, images, at, valid) * xp.expand_dims(share, 1) for at, share in _corners(xp, places)]
+    pooled = functools.reduce(operator.add if mode == "avg" else xp.maximum, values)
+    cells = (k, channels, bins[0], most[0], bins[1], most[1])
+    if not is_adaptive:
+        return (xp.mean if mode == "avg" else xp.max)(xp.reshape(pooled, cells), (3, 5))
+    count = xp.reshape(xp.maximum(numbers[0], 0.0) * xp.maximum(numbers[1], 0.0), (k, 1, 1, 1))
+    is_sample = xp.expand_dims(xp.expand_dims(parts[0][1], 2) & xp.expand_dims(parts[1][1], 1), 1)
     if mode == "avg":
-        return xp.mean(xp.reshape(functools.reduce(operator.add, parts), cells), (3, 5))
-    return xp.max(xp.reshape(functools.reduce(xp.maximum, parts), cells), (3, 5))
+        return xp.sum(xp.reshape(xp.where(is_sample, pooled, 0.0), cells), (3, 5)) / xp.maximum(count, 1.0)
+    largest = xp.max(xp.reshape(xp.where(is_sample, pooled, -math.inf), cells), (3, 5))
+    return xp.where(count > 0, largest, 0.0)
 
 
-def _samples(xp: Any, start: Value, extent: Value, bins: int, ratio: int) -> Value:
-    """Return the places of samples (K, bins * ratio) in regions."""
-    rates = xp.asarray(((np.arange(bins * ratio) + 0.5) / (bins * ratio)).astype(start.dtype))
-    return xp.expand_dims(start, 1) + xp.expand_dims(extent, 1) * rates
+def _samples(xp: Any, start: Value, extent: Value, bins: int, most: int, number: Value | None) -> tuple[Value, Any]:
+    """Return (the places of samples (K, bins * most) in regions, which of them count). `number`: how many of a bin of
+    each region do (K,), if not all."""
+    start, extent = xp.expand_dims(start, 1), xp.expand_dims(extent, 1)
+    bin_, sample = np.divmod(np.arange(bins * most), most)
+    if number is None:
+        return start + extent * xp.asarray(((bin_ + (sample + 0.5) / most) / bins).astype(start.dtype)), None
+    number = xp.expand_dims(number, 1)
+    within = xp.asarray((sample + 0.5).astype(start.dtype)) / xp.maximum(number, 1.0)
+    rates = (xp.asarray(bin_.astype(start.dtype)) + within) / bins
+    return start + extent * rates, xp.asarray(sample.astype(start.dtype)) < number
 
 
 @rule("MaxRoiPool", known=("rois",))

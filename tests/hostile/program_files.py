@@ -1,0 +1,194 @@
+"""Files of `torch.export` and `jax.export`."""
+
+from __future__ import annotations
+
+import atexit
+import io
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+from tests.hostile import mutations
+from tests.hostile.mutations import Mutation
+
+PT2, STABLEHLO = "model.pt2", "model.stablehlo"
+
+
+def make_pt2(folder: Path) -> None:
+    """A module with parameters, a buffer that it writes, a branch, and an open size."""
+    import torch
+    from torch.export import Dim, export, save
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 3)
+            self.register_buffer("count", torch.zeros(()))
+            self.table = torch.arange(3.0)
+
+        def forward(self, x: Any, options: dict[str, Any]) -> Any:
+            self.count.add_(1)
+            y = self.linear(x)[: x.shape[0] - 1].reshape(-1, 3) * self.table
+            chosen = torch.cond(y.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (y,))
+            return {"y": chosen, "scaled": y * options["scale"]}
+
+    torch.manual_seed(0)
+    arguments = torch.ones(5, 4), {"scale": torch.ones(3)}
+    sizes = {"x": {0: Dim("rows", min=3, max=64)}, "options": {"scale": None}}
+    save(export(Net(), arguments, dynamic_shapes=sizes), folder / PT2)
+
+
+def load_pt2(folder: Path) -> Any:
+    """Return the state and the operators of the program, which is not run."""
+    from tensorgraft.transforms.program_files import program_of_file
+
+    module = program_of_file(folder / PT2)
+    return dict(module.state_dict()), [f"{node.target}{node.args}" for node in module.graph.nodes]
+
+
+def _of_member(name: str) -> Mutation:
+    if name.endswith(".json"):
+        return mutations.of_json
+    return mutations.of_zip(_of_tensors) if name.endswith(".pt") else mutations.of_bytes
+
+
+def _of_tensors(name: str) -> Mutation:
+    return mutations.of_pickle if name.endswith("data.pkl") else mutations.of_bytes
+
+
+_IN_MEMBERS = mutations.of_zip(_of_member)
+# names of functions, expressions, and types of trees, which a reader may look up, evaluate or import
+_CODE = (
+    "torch.os.system", "torch.sys.exit", "torch.ops.load_library", "torch.hub.load", "torch.ops.aten.from_file.default",
+    "_operator.methodcaller", "_operator.attrgetter", "math.factorial", "torch._utils.os.system", "torch.load",
+    "__import__('os').system('touch /tmp/hostile')", "open('/tmp/hostile-written', 'w')", "s0.__class__",
+    "9**9**9**9", "(" * 2000, "PowByNatural(9, 999999999)", "lambda: 0", "hostile_canary.run()",
+    '[1, {"type": "collections.defaultdict", "context": "{\\"default_factory_module\\": \\"hostile_canary\\", '
+    '\\"default_factory_name\\": \\"run\\", \\"dict_context\\": []}", "children_spec": []}]',
+)  # fmt: skip
+
+
+def of_pt2(rng: Random, data: bytes) -> bytes:
+    """Members are others, or a text in the program is code."""
+    if rng.random() < 0.8:
+        return _IN_MEMBERS(rng, data)
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(out, "w") as archive:
+        for name in source.namelist():
+            content = source.read(name)
+            archive.writestr(name, mutations.with_texts(rng, content, _CODE) if "models/" in name else content)
+    return out.getvalue()
+
+
+def make_stablehlo(folder: Path) -> None:
+    """A function of products, a loop, a branch, random numbers and sorting, with open sizes, for two platforms."""
+    import jax
+    import jax.numpy as jnp
+    from jax import export, lax
+
+    w = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+
+    def fn(x: Any, *, n: Any) -> Any:
+        y = jnp.tanh(x @ w)
+        y = lax.fori_loop(0, 3, lambda i, c: c + i, y)
+        y = lax.cond(n > 0, lambda a: a * 2, lambda a: a - 1, y)
+        return {"y": jnp.sort(y, 0), "top": lax.top_k(y, 2)[0], "noise": jax.random.normal(jax.random.key(0), (2,))}
+
+    x = jax.ShapeDtypeStruct(export.symbolic_shape("b, 4"), jnp.float32)
+    exported = export.export(jax.jit(fn), platforms=("cpu", "cuda"))(x, n=jax.ShapeDtypeStruct((), jnp.int32))
+    (folder / STABLEHLO).write_bytes(exported.serialize())
+
+
+# a process that runs a script in a fork of its own for each module, because a start for each takes a second
+SERVER = """
+import os, resource, struct, sys, traceback
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import chlo, sdy, stablehlo
+resource.setrlimit(resource.RLIMIT_AS, (1 << 31, 1 << 31))
+ours, theirs = sys.stdin.buffer, sys.stdout.buffer
+while size := ours.read(8):
+    files = [os.memfd_create(name) for name in ("in", "out", "err")]
+    os.write(files[0], ours.read(int.from_bytes(size, "little")))
+    os.lseek(files[0], 0, 0)
+    child = os.fork()
+    if not child:
+        for k, file in enumerate(files):
+            os.dup2(file, k)
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")
+        try:
+            exec(sys.argv[1], {})
+            code = 0
+        except Exception:
+            traceback.print_exc()
+            code = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    texts = [os.pread(file, os.fstat(file).st_size, 0) for file in files[1:]]
+    for file in files:
+        os.close(file)
+    theirs.write(struct.pack("<iQQ", code, *map(len, texts)) + b"".join(texts))
+    theirs.flush()
+"""
+
+
+class Served:
+    """Takes the place of `subprocess` where modules are parsed."""
+
+    def __init__(self, script: str) -> None:
+        command = [sys.executable, "-c", SERVER, script]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        for end in (self.process.stdin, self.process.stdout):
+            if end is not None:
+                end.close()
+        self.process.wait()
+
+    def run(self, command: Any, input: bytes, **options: Any) -> subprocess.CompletedProcess[bytes]:
+        to, back = self.process.stdin, self.process.stdout
+        assert to is not None and back is not None
+        to.write(len(input).to_bytes(8, "little") + input)
+        to.flush()
+        code, *sizes = struct.unpack("<iQQ", back.read(20))
+        return subprocess.CompletedProcess(command, code, *(back.read(n) for n in sizes))
+
+
+def serve_modules() -> None:
+    """Let one process parse the modules of all files."""
+    from tensorgraft.frontends.jax import stablehlo_parser
+
+    if not isinstance(stablehlo_parser.subprocess, Served):
+        stablehlo_parser.subprocess = Served(stablehlo_parser.SCRIPT.format(seconds=3))  # type: ignore[misc,assignment]
+
+
+def load_stablehlo(folder: Path) -> Any:
+    """Return the program as it is traced."""
+    import jax
+    import jax.numpy as jnp
+
+    from tensorgraft.transforms.program_files import program_of_file
+
+    serve_modules()
+    function = program_of_file(folder / STABLEHLO)
+    x, n = jax.ShapeDtypeStruct((5, 4), jnp.float32), jax.ShapeDtypeStruct((), jnp.int32)
+    return str(jax.make_jaxpr(function)(x, n=n))
+
+
+def of_stablehlo(rng: Random, data: bytes) -> bytes:
+    """The module of MLIR in the file, or the tables around it, are others."""
+    start = data.find(b"ML\xefR")
+    if start < 0 or rng.random() < 0.3:
+        return mutations.of_bytes(rng, data)
+    size = int.from_bytes(data[start - 4 : start], "little")
+    module = mutations.of_bytes(rng, data[start : start + size])
+    if rng.random() < 0.7:  # places after it remain
+        module = module[:size].ljust(size, b"\0")
+    return data[:start] + module + data[start + size :]
