@@ -206,6 +206,7 @@ NAMES = Names(
             frontends.torch.codegen
             """,
             """
+            torch._C._functorch: peek_interpreter_stack
             torch.utils._device: _device_constructors
             torch.utils._python_dispatch: TorchDispatchMode
             ~torch._ops.OpOverload: _op_dk
