@@ -116,6 +116,22 @@ def test_fori(backend):
     assert float(tg.jit(tg.grad(lambda x: power(x, 4)))(array(2.0, backend))) == 38.0
 
 
+def test_a_body_that_writes_its_counter(backend):
+    def step(i, s):
+        out = s + xp.astype(i, s.dtype)
+        i[...] = 100
+        return out
+
+    def total(x):
+        return fori_loop(1, 5, step, x)
+
+    for f in (total, tg.jit(total)):
+        assert float(f(array(2.0, backend))) == 12.0
+    if backend != "numpy":  # there the function itself runs
+        with pytest.raises(TypeError, match=r"fori_loop: a step must return .* PyTreeSpec\(\*\) of float64\[\], got"):
+            tg.jit(lambda x: fori_loop(0, 3, lambda i, s: (s, s), x))(array(2.0, backend))
+
+
 @pytest.mark.parametrize("bounds", [(0.5, 3), (0, 2.0), (0, "three")], ids=str)
 def test_bounds_of_fori_are_integers(bounds):
     with pytest.raises(TypeError, match="fori_loop: bounds must be ints"):

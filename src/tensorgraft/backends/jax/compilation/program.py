@@ -72,7 +72,9 @@ class JaxProgram:
         self.captured: list[Array] = [*closed.consts, *stand_ins]
         if is_spread([*closed.consts, *self._abstract], jaxpr):
             jaxpr = merged(jaxpr)
-        self._jaxpr = with_ordered_products(jaxpr) if backend.for_cpu else jaxpr
+        elif backend.for_cpu:  # not of several devices: their axes stay apart
+            jaxpr = with_ordered_products(jaxpr)
+        self._jaxpr = jaxpr
 
     @property
     def size(self) -> int:

@@ -163,16 +163,21 @@ def cond(predicate: Any, true_fn: Callable[..., Any], false_fn: Callable[..., An
 def fori_loop(start: Any, stop: Any, body: Callable[[Any, Any], Any], init: Any) -> Any:
     if isinstance(start, int) and isinstance(stop, int):
         n = max(stop - start, 0)
-        leaves, _ = _arrays("fori_loop", init)
+        leaves, tree = _arrays("fori_loop", init)
         where = leaves[0].device if leaves else None
         if not any(map(_is_traced, leaves)):
             state = init
             for i in range(start, start + n):
                 state = body(creation.asarray(i, dtype=_INT, device=where), state)
             return state
+
+        def counted(pair: tuple[Array, Any], _: Any) -> tuple[Any, Any]:
+            following = pair[0] + 1  # the body may write its counter
+            return (following, optree.tree_unflatten(tree, _check_state("fori_loop", leaves, tree, body(*pair)))), ()
+
         # carried, because XLA would read the elements of an `arange` from memory
         first = creation.asarray(start, dtype=_INT, device=where)
-        return scan(lambda pair, _: ((pair[0] + 1, body(*pair)), ()), (first, init), (), n, False)[0][1]
+        return scan(counted, (first, init), (), n, False)[0][1]
 
     def step(pair: tuple[Array, Any]) -> tuple[Array, Any]:
         return pair[0] + 1, body(*pair)

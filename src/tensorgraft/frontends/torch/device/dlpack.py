@@ -25,6 +25,8 @@ def exported(t: torch.Tensor) -> Any:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
     if t.is_conj():
         raise BufferError("Can't export tensors with the conjugate bit set")
+    if t.layout is not torch.strided:
+        raise BufferError("Can't export tensors with layout other than torch.strided")
     if t.dtype is torch.complex32:  # backends have its parts
         return torch.view_as_complex(torch.from_dlpack(exported(torch.view_as_real(t))))
     cell = cell_of(t)

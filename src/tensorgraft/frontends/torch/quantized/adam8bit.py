@@ -125,8 +125,9 @@ class Adam8bit(torch.optim.Optimizer):
         for p in group["params"]:
             if p.grad is None or self.state[p]:
                 continue
-            if not p.is_floating_point() or p.grad.is_sparse:
-                kind = f"a sparse gradient of {p.dtype}" if p.grad.is_sparse else f"parameters of {p.dtype}"
+            is_sparse = p.grad.layout is not torch.strided
+            if not p.is_floating_point() or is_sparse:
+                kind = f"a sparse gradient of {p.dtype}" if is_sparse else f"parameters of {p.dtype}"
                 raise TypeError(
                     f"Adam8bit: expected dense floating-point parameters, got {kind} of shape {tuple(p.shape)}"
                 )

@@ -151,7 +151,9 @@ def is_quantized(t: torch.Tensor) -> bool:
     t = _inside_of(t)
     if t.device.type != TYPE:
         return isinstance(t, quantized_cpu.QuantizedTensor)
-    cell = None if t.is_sparse else getattr(t.untyped_storage(), "cell", None)  # none in a subclass around others
+    if t.layout is not torch.strided:
+        return False
+    cell = getattr(t.untyped_storage(), "cell", None)  # none in a subclass around others
     return cell is not None and cell.backend.compound
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,7 +53,7 @@ def mul(x: Tensor, y: Tensor) -> Tensor | Elements:
         x, y = y, x.to_dense()  # PyTorch's product has the elements of the operand that is not in order
     found = elements_of(x)
     if y.layout is torch.strided:
-        others = y.expand(x.size()).reshape(-1, *spec.matrix, *spec.dense)
+        others = y.expand(x.size()).reshape(math.prod(spec.batch), *spec.matrix, *spec.dense)
         factors = others[found.batch, found.rows, found.columns]
         return Elements(found.batch, found.rows, found.columns, found.values * factors)
     other = elements_of(y)
@@ -75,16 +76,16 @@ def sparse_mask(x: Tensor, mask: Tensor) -> Tensor | Elements:
     at, spec = elements(mask), spec_of(mask)
     if x.layout is torch.sparse_coo:
         x = x.to_dense()
-    values = x.reshape(-1, *spec.matrix, *spec.dense)[at.batch, at.rows, at.columns]
+    values = x.reshape(math.prod(spec.batch), *spec.matrix, *spec.dense)[at.batch, at.rows, at.columns]
     return with_values(mask, values.reshape(mask.values().shape))
 
 
 def sampled_addmm(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return `beta * x + alpha * (a @ b)` at the elements of `x`."""
     at, spec = elements(x), spec_of(x)
-    height, width = spec.matrix
-    left = a.reshape(-1, height, a.size(-1))[at.batch, at.rows]
-    right = b.transpose(-2, -1).reshape(-1, width, b.size(-2))[at.batch, at.columns]
+    (height, width), count = spec.matrix, math.prod(spec.batch)
+    left = a.reshape(count, height, a.size(-1))[at.batch, at.rows]
+    right = b.transpose(-2, -1).reshape(count, width, b.size(-2))[at.batch, at.columns]
     values = ((left * right).sum(1) * alpha).reshape(x.values().shape)
     return with_values(x, values if beta == 0 else values + x.values() * beta)
 

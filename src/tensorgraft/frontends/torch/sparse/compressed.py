@@ -79,6 +79,9 @@ def install() -> None:
         op = schema.overload(name)
         aten.impl(name, entry(op, None, _CPU), "PrivateUse1")
         aten.impl(name, entry(op, None, _SPARSE_CPU), "SparsePrivateUse1")
+    for key in (KEY, "SparsePrivateUse1"):
+        aten.impl("linear_backward", products.linear_backward, key)
+    aten.impl("bmm", entry(schema.overload("bmm"), products.bmm, _SPARSE_CSR_CPU), KEY)
     aten.impl("_validate_compressed_sparse_indices", _validate, "PrivateUse1")
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import torch
@@ -21,7 +21,8 @@ from tensorgraft.frontends.torch.core import pickled, schema
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.dispatch.absent_layouts import SPARSE
 from tensorgraft.frontends.torch.sparse.calls import entry
-from tensorgraft.frontends.torch.sparse.coo_kernels import KERNELS, write
+from tensorgraft.frontends.torch.sparse.coo_kernels import KERNELS, coo, write
+from tensorgraft.frontends.torch.sparse.rehearsal import expected
 from tensorgraft.frontends.torch.sparse.structure import compressed_indices, is_compressed, plain_indices
 
 Tensor = torch.Tensor
@@ -66,13 +67,25 @@ def install() -> None:
     for name, kernel in KERNELS.items():
         op = schema.overload(name)
         assert op is not None, name
-        aten.impl(name, entry(op, kernel, _SPARSE_CPU, name in ANYWHERE), KEY)
+        aten.impl(name, entry(op, _checked(op, kernel), _SPARSE_CPU, name in ANYWHERE), KEY)
         for kind, other in {} if ".out" in name else schema.derived(op).items():
-            aten.impl(schema.short_name(other), entry(other, _writing(kernel, kind == "inplace"), _SPARSE_CPU), KEY)
+            writing = _checked(other, _writing(kernel, kind == "inplace"))
+            aten.impl(schema.short_name(other), entry(other, writing, _SPARSE_CPU), KEY)
+    spdiags = schema.overload("_spdiags")
+    aten.impl("_spdiags", entry(spdiags, _spdiags, _CPU, on_any_device=True), "PrivateUse1")
     for name in FROM_DENSE:
         op = schema.overload(name)
         assert op is not None, name
         aten.impl(name, entry(op, None, _CPU), "PrivateUse1")
+
+
+def _spdiags(diagonals: Tensor, offsets: Tensor, shape: Sequence[int], layout: torch.layout | None = None) -> Tensor:
+    """Return a sparse matrix of diagonals (n, m) at offsets (n,): the CPU says where each of their elements is."""
+    positions = torch.arange(diagonals.numel(), device="cpu").reshape(diagonals.shape)
+    at = torch.ops.aten._spdiags(positions, offsets.cpu(), shape)
+    values = diagonals.reshape(-1).index_select(0, at._values().to(diagonals.device))
+    matrix = coo(at._indices().to(diagonals.device), values, shape, at.is_coalesced())
+    return matrix if layout in (None, torch.sparse_coo) else matrix.to_sparse(layout=layout)
 
 
 def new(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -109,6 +122,16 @@ def _reduced(t: Tensor, protocol: Any) -> Any:
     if is_compressed(t):
         return pickled.sparse(), (t.layout, (compressed_indices(t), plain_indices(t), t.values(), t.size()))
     return pickled.sparse(), (t.layout, (t._indices(), t._values(), t.size(), t.is_coalesced()))
+
+
+def _checked(op: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a kernel so that it raises what the CPU raises for such operands."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        expected(op, args, kwargs)
+        return kernel(*args, **kwargs)
+
+    return call
 
 
 def _writing(kernel: Callable[..., Any], in_place: bool) -> Callable[..., Any]:

@@ -129,15 +129,6 @@ def _coalesce(x: Tensor) -> Tensor:
 @kernel("add.out")
 def add_out(x: Tensor, y: Tensor, *, alpha: float = 1, out: Tensor) -> Tensor:
     dtype = torch.result_type(x, y)
-    if not torch.can_cast(dtype, out.dtype):
-        raise RuntimeError(f"Can't convert result type {dtype} to output {out.dtype} in add operation")
-    if x.size() != y.size():
-        raise RuntimeError(
-            f"add: expected 'self' and 'other' to have same size, but self has size {list(x.size())} while other has"
-            f" size {list(y.size())} (sparse tensors are not broadcast)"
-        )
-    if not y.is_sparse:
-        raise RuntimeError("add(sparse, dense) is not supported. Use add(dense, sparse) instead.")
     added = y._values().to(dtype)
     if alpha != 1:
         added = added * alpha
@@ -145,11 +136,6 @@ def add_out(x: Tensor, y: Tensor, *, alpha: float = 1, out: Tensor) -> Tensor:
         dense_size = y.size()[y.sparse_dim() :]
         rows = x.to(dtype).reshape(math.prod(_sparse_size(y)), *dense_size)
         return write(out, _summed(rows, _keys(y), added).reshape(x.size()))
-    if x.sparse_dim() != y.sparse_dim():
-        raise RuntimeError(
-            f"add: expected 'self' and 'other' to have same number of sparse dimensions, but got {x.sparse_dim()} and"
-            f" {y.sparse_dim()}"
-        )
     indices = torch.cat([x._indices(), y._indices()], 1)
     total = coo(indices, torch.cat([x._values().to(dtype), added]), x.size())
     return write(out, total.coalesce() if x.is_coalesced() and y.is_coalesced() else total)
@@ -159,11 +145,6 @@ def add_out(x: Tensor, y: Tensor, *, alpha: float = 1, out: Tensor) -> Tensor:
 def mul_out(x: Tensor, y: Tensor, *, out: Tensor) -> Tensor | None:
     if not (x.is_sparse and y.is_sparse and x.dim() and y.dim()):
         return None
-    if x.size() != y.size() or x.sparse_dim() != y.sparse_dim():
-        raise RuntimeError(
-            "mul: expects sparse inputs with equal dimensionality, number of sparse dimensions, and shape of sparse"
-            f" dimensions, but got {list(x.size())} and {list(y.size())}"
-        )
     if x.is_coalesced() and not y.is_coalesced():
         x, y = y, x
     y = y.coalesce()
@@ -201,28 +182,29 @@ def _product(rows: Tensor, columns: Tensor, values: Tensor, height: int, dense: 
     return zeros.index_add(0, rows, values.unsqueeze(1) * dense.index_select(0, columns))
 
 
-def _same_dtype(*tensors: Tensor) -> None:
-    first, *other_dtypes = [t.dtype for t in tensors]
-    for dtype in other_dtypes:
-        if dtype != first:
-            raise RuntimeError(f"expected scalar type {first} but found {dtype}")
+@kernel("hspmm")
+def hspmm(x: Tensor, y: Tensor) -> Tensor:
+    """Return the product of a sparse and a dense matrix as a sparse tensor of the rows that are not empty."""
+    rows, group = torch.unique(x._indices()[0], return_inverse=True)
+    product = _product(group, x._indices()[1], x._values(), rows.numel(), y)
+    return coo(rows.unsqueeze(0), product, (x.size(0), y.size(1)))
+
+
+@kernel("sspaddmm.out")
+def sspaddmm_out(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor) -> Tensor:
+    """Return `beta * x + alpha * (a @ b)` as the elements of `x`, followed by the rows of the product."""
+    product = hspmm(a, b)
+    rows, values = product._indices()[0], product._values()
+    columns = torch.arange(b.size(1), device=rows.device).repeat(rows.numel())
+    indices = torch.stack([rows.repeat_interleave(b.size(1)), columns])
+    total = values.reshape(-1) * alpha
+    if x._nnz():  # `smm` has an empty one of another size
+        indices, total = torch.cat([x._indices(), indices], 1), torch.cat([x._values() * beta, total])
+    return write(out, coo(indices, total, (a.size(0), b.size(1))))
 
 
 @kernel("addmm")
 def addmm(x: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    if x.is_sparse or mat2.is_sparse or not mat1.is_sparse:
-        raise RuntimeError(
-            "addmm: expected a strided 'self', 'mat1' sparse and 'mat2' strided, but got"
-            f" {x.layout}, {mat1.layout} and {mat2.layout}"
-        )
-    if mat1.dim() != 2 or mat1.sparse_dim() != 2 or mat2.dim() != 2:
-        raise RuntimeError(
-            f"addmm: matrices expected, got {mat1.dim()}D tensor ({mat1.dense_dim()} of them dense) and"
-            f" {mat2.dim()}D tensor"
-        )
-    if mat1.size(1) != mat2.size(0):
-        raise RuntimeError(f"addmm: Argument #3 (dense): Expected dim 0 size {mat1.size(1)}, got {mat2.size(0)}")
-    _same_dtype(mat1, mat2, x)
     rows, columns = mat1._indices()
     product = _product(rows, columns, mat1._values(), mat1.size(0), mat2)
     if alpha != 1:
@@ -235,13 +217,6 @@ def addmm(x: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: floa
 
 @kernel("bmm")
 def bmm(x: Tensor, y: Tensor) -> Tensor:
-    if not x.is_sparse or y.is_sparse:
-        raise RuntimeError(f"bmm_sparse: expected a sparse 'self' and a dense 'mat2', but got {x.layout}, {y.layout}")
-    if x.dim() != 3 or x.sparse_dim() != 3 or y.dim() != 3:
-        raise RuntimeError(f"bmm_sparse: Tensors must be 3D, got {x.dim()}D and {y.dim()}D")
-    if x.size(0) != y.size(0) or x.size(2) != y.size(1):
-        raise RuntimeError(f"bmm_sparse: sizes {list(x.size())} and {list(y.size())} do not fit")
-    _same_dtype(x, y)
     n, height, width = x.size()
     batch, rows, columns = x._indices()
     product = _product(
@@ -252,13 +227,6 @@ def bmm(x: Tensor, y: Tensor) -> Tensor:
 
 @kernel("_sparse_sparse_matmul")
 def matmul(x: Tensor, y: Tensor) -> Tensor:
-    if x.dim() != 2 or y.dim() != 2 or x.dense_dim() or y.dense_dim():
-        raise RuntimeError("sparse_matmul: matrices without dense dimensions expected")
-    if x.size(1) != y.size(0):
-        shapes = f"{x.size(0)}x{x.size(1)} and {y.size(0)}x{y.size(1)}"
-        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({shapes})")
-    if x.dtype != y.dtype:
-        raise RuntimeError(f"mat1 dtype {x.dtype} does not match mat2 dtype {y.dtype}")
     y = y.coalesce()
     (rows, inner), (inner_of_y, columns) = x._indices(), y._indices()
     starts = torch.searchsorted(inner_of_y, inner)
@@ -280,8 +248,6 @@ def _lines(x: Tensor, dim: int) -> tuple[Tensor, int]:
 
 def _softmax(x: Tensor, dim: int, half_to_float: bool, log: bool) -> Tensor:
     """Compute a softmax over the nonzeros alone: absent elements are minus infinity."""
-    if half_to_float:
-        raise RuntimeError("softmax of a sparse tensor: conversion from half to float is not there")
     x, dim = x.coalesce(), dim % x.dim()
     v = x._values()
     if dim >= x.sparse_dim():
@@ -329,14 +295,30 @@ def _sparse_sum_backward(grad: Tensor, x: Tensor, dim: Sequence[int]) -> Tensor:
     return coo(x._indices().clone(), values.expand(x._values().size()).clone(), x.size(), x.is_coalesced())
 
 
+@kernel("_sparse_broadcast_to")
+def broadcast_to(x: Tensor, size: Sequence[int]) -> Tensor:
+    """Repeat the elements along the sparse dimensions that are broadcast, and the values along dense ones."""
+    new_dims = len(size) - x.dim()
+    sparse_dim = new_dims + x.sparse_dim()
+    old_size = [1] * new_dims + list(x.size())
+    times = [n if n != old else 1 for n, old in zip(size[:sparse_dim], old_size, strict=False)]
+    count, nnz = math.prod(times), x._nnz()
+    repeated = _indices_of(torch.arange(count, device=x.device), times)
+    of_x = torch.cat([x._indices().new_zeros((new_dims, nnz)), x._indices()])
+    indices = (of_x.unsqueeze(2) + repeated.unsqueeze(1)).reshape(sparse_dim, nnz * count)
+    dense_size = size[sparse_dim:]
+    values = x._values().expand(nnz, *dense_size).unsqueeze(1).expand(nnz, count, *dense_size)
+    values = values.reshape(nnz * count, *dense_size)
+    if x.is_coalesced():
+        order = torch.argsort(keys_of(indices, size[:sparse_dim]))
+        indices, values = indices[:, order], values[order]
+    return coo(indices, values, size, x.is_coalesced())
+
+
 @kernel("permute")
 def permute(x: Tensor, dims: Sequence[int]) -> Tensor:
     n = x.sparse_dim()
-    order = [d % x.dim() for d in dims if -x.dim() <= d < x.dim()]
-    if len(dims) != x.dim() or sorted(order) != list(range(x.dim())):
-        raise RuntimeError(f"permute(dims): {list(dims)} is no permutation of the {x.dim()} dimensions of a tensor")
-    if any(d >= n for d in order[:n]):
-        raise RuntimeError(f"permute(dims): transpositions between sparse and dense dimensions ({list(dims)})")
+    order = [d % x.dim() for d in dims]
     indices = x._indices()[order[:n]] if n else x._indices()
     values = x._values().permute(0, *(d - n + 1 for d in order[n:]))
     coalesced = x.is_coalesced() and order[:n] == list(range(n))
@@ -347,13 +329,6 @@ def permute(x: Tensor, dims: Sequence[int]) -> Tensor:
 def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """Select nonzeros in the order of `index`; negative indices count from the end. Raises IndexError for indices out
     of range."""
-    if not x.dim():
-        raise IndexError("index_select() cannot be applied to a 0-dim tensor.")
-    if not -x.dim() <= dim < x.dim():
-        limits = f"[{-x.dim()}, {x.dim() - 1}]"
-        raise IndexError(f"Dimension out of range (expected to be in range of {limits}, but got {dim})")
-    if index.dim() > 1 or index.is_sparse or index.dtype not in (torch.int64, torch.int32):
-        raise IndexError("index_select(): Argument index must be 1-D, strided, of int32 or int64.")
     dim %= x.dim()
     n, index = x.size(dim), index.reshape(-1).long()
     if index.numel() and bool(((index < -n) | (index >= n)).any()):

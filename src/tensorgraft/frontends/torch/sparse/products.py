@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from tensorgraft.frontends.torch.sparse.coo_kernels import matmul
@@ -59,13 +61,50 @@ def addmv(x: Tensor, a: Tensor, v: Tensor, *, beta: float = 1, alpha: float = 1)
     return product if beta == 0 else product + (x if beta == 1 else x * beta)
 
 
+def bmm(x: Tensor, y: Tensor) -> Tensor:
+    """Return the products of a batch of compressed matrices and dense ones, which PyTorch computes on CUDA only."""
+    if x.layout is torch.strided:
+        return bmm(y.transpose(1, 2), x.transpose(1, 2)).transpose(1, 2)
+    if y.layout is not torch.strided or x.dim() != 3 or y.dim() != 3 or x.dense_dim():
+        raise RuntimeError(f"bmm: a batch of sparse and one of dense matrices expected, got {_kind(x)} and {_kind(y)}")
+    if x.size(0) != y.size(0) or x.size(2) != y.size(1):
+        raise RuntimeError(f"bmm: sizes {list(x.size())} and {list(y.size())} do not fit")
+    if x.dtype != y.dtype:
+        raise RuntimeError(f"expected scalar type {x.dtype} but found {y.dtype}")
+    n, height, width = x.size()
+    at = elements(x)
+    flat = y.reshape(n * width, y.size(2))
+    product = times_dense(at.batch * height + at.rows, at.batch * width + at.columns, at.values, n * height, flat)
+    return product.reshape(n, height, y.size(2))
+
+
+def _kind(x: Tensor) -> str:
+    return f"{list(x.size())} ({x.layout})"
+
+
 def triangular_solve(
     b: Tensor, a: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Solve a sparse triangular system as a dense one; the second result is empty."""
+    """Solve a triangular system with a CSR or BSR matrix as a dense one; NaN if that has no elements. The second result
+    is empty."""
+    if b.layout is not torch.strided:
+        raise RuntimeError(f"triangular_solve: expected a strided right-hand side, got {_kind(b)}")
+    if not a._nnz():
+        return torch.full_like(b, math.nan), b.new_empty(0)
     dense = a.to_dense()
     dense, upper = (dense.transpose(0, 1), not upper) if transpose else (dense, upper)
     return torch.linalg.solve_triangular(dense, b, upper=upper, unitriangular=unitriangular), b.new_empty(0)
+
+
+def linear_backward(
+    x: Tensor, grad: Tensor, weight: Tensor, output_mask: list[bool]
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Return the gradients of a linear layer of which the input or the weight is sparse."""
+    columns = grad.reshape(-1, grad.size(-1))
+    rows = x if x.layout is not torch.strided else x.reshape(-1, x.size(-1))
+    of_x = torch.mm(columns, weight.conj()).reshape(x.size()) if output_mask[0] else None
+    of_weight = torch.mm(rows.t().conj(), columns).t() if output_mask[1] else None
+    return of_x, of_weight, columns.sum(0) if output_mask[2] else None
 
 
 # ---- products with a reduction other than the sum --------------------------------------------------------------------

@@ -4,7 +4,8 @@ the same sizes, dtypes and layouts that have at most one specified element, once
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Container
+from typing import Any, NamedTuple
 
 import torch
 
@@ -13,23 +14,24 @@ from tensorgraft.frontends.torch.core.modes import without_autocast
 from tensorgraft.frontends.torch.sparse.structure import BLOCKED, BY_ROW, LAYOUTS, TensorMetadata, spec_of
 
 Tensor = torch.Tensor
+# Layouts of which stand-ins have no elements: MKL's solver, which may crash for blocks, is not called then
+_EMPTY = dict.fromkeys(("triangular_solve", "triangular_solve.X"), BLOCKED)
 
 
 def expected(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the metadata (`TensorMetadata`, several in a tuple) of the CPU's result. Raises what the CPU raises."""
     signature = schema.signature(op)
-    written = {n for n, name in enumerate(signature.positional) if name in signature.written}
-    return _expected(
-        op,
-        tuple(_frozen(a, n in written) for n, a in enumerate(args)),
-        tuple((name, _frozen(a, name in signature.written)) for name, a in kwargs.items()),
-    )
+    written = {id(a) for name, a in signature.bind(args, kwargs).items() if name in signature.written}
+    numbers: dict[int, int] = {}  # of tensors, which may be an argument twice
+    freeze = functools.partial(_frozen, numbers, written, _EMPTY.get(schema.short_name(op), ()))
+    return _expected(op, freeze(args), tuple((name, freeze(a)) for name, a in kwargs.items()))
 
 
 @functools.lru_cache(maxsize=4096)
 def _expected(op: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> Any:
+    stand_in = functools.partial(_stand_in, {})
     with torch.no_grad(), without_autocast():
-        result = op(*_stand_in(args), **{name: _stand_in(a) for name, a in kwargs})
+        result = op(*stand_in(args), **{name: stand_in(a) for name, a in kwargs})
     return tuple(map(_spec, result)) if isinstance(result, tuple | list) else _spec(result)
 
 
@@ -37,49 +39,55 @@ def _spec(x: Any) -> Any:
     return spec_of(x) if isinstance(x, Tensor) else x
 
 
-class _Described(tuple[TensorMetadata, bool, bool]):
-    """The metadata of a tensor, whether it has specified elements, and whether the operator writes it."""
+class _Described(NamedTuple):
+    """A tensor among the arguments: its number and metadata, whether it has elements, is coalesced, and is written."""
+
+    number: int
+    spec: TensorMetadata
+    has_elements: bool
+    is_coalesced: bool
+    is_written: bool
 
 
 class _Number(tuple[type, Any]):
     """A number and its type: 1, 1.0 and True are different arguments."""
 
 
-def _frozen(a: Any, is_written: bool = False) -> Any:
+def _frozen(numbers: dict[int, int], written: set[int], empty: Container[torch.layout], a: Any) -> Any:
     if isinstance(a, Tensor):
-        is_sparse = a.layout is not torch.strided
-        return _Described((spec_of(a), is_sparse and a._nnz() > 0, is_written))
+        number = numbers.setdefault(id(a), len(numbers))
+        has_elements = a.layout is not torch.strided and a.layout not in empty and a._nnz() > 0
+        is_coalesced = a.layout is torch.sparse_coo and a.is_coalesced()
+        return _Described(number, spec_of(a), has_elements, is_coalesced, id(a) in written)
     if isinstance(a, list | tuple):
-        return tuple(map(_frozen, a))
+        return tuple(_frozen(numbers, written, empty, x) for x in a)
     if isinstance(a, torch.device):
         return torch.device("cpu")
     return _Number((type(a), a)) if isinstance(a, bool | int | float | complex) else a
 
 
-def _stand_in(a: Any) -> Any:
+def _stand_in(tensors: dict[int, Tensor], a: Any) -> Any:
     if isinstance(a, _Described):
-        return _tensor(*a)
+        if a.number not in tensors:
+            tensors[a.number] = _tensor(a)
+        return tensors[a.number]
     if isinstance(a, _Number):
         return a[1]
-    return tuple(map(_stand_in, a)) if isinstance(a, tuple) else a
+    return tuple(_stand_in(tensors, x) for x in a) if isinstance(a, tuple) else a
 
 
-def _tensor(spec: TensorMetadata, has_elements: bool, is_written: bool) -> Tensor:
-    """Return a tensor of the CPU that consists of zeros, of which at most one in each batch is specified."""
-    count = int(has_elements)
+def _tensor(described: _Described) -> Tensor:
+    """Return a tensor of the CPU that consists of zeros, with at most one specified element in each batch."""
+    spec, count = described.spec, int(described.has_elements)
     zeros = functools.partial(torch.zeros, dtype=spec.dtype, device="cpu")
     if spec.layout is torch.strided:
-        return zeros(spec.size) if is_written else zeros(()).expand(spec.size)
+        return zeros(spec.size) if described.is_written else zeros(()).expand(spec.size)
     indices = functools.partial(torch.zeros, dtype=spec.index_dtype, device="cpu")
     if spec.layout is torch.sparse_coo:
         sparse_dim = len(spec.size) - spec.dense_dim
-        return torch.sparse_coo_tensor(
-            indices((sparse_dim, count)),
-            zeros((count, *spec.dense)),
-            spec.size,
-            check_invariants=False,
-            is_coalesced=True,
-        )
+        parts = indices((sparse_dim, count)), zeros((count, *spec.dense))
+        # one element alone would be coalesced
+        return torch.sparse_coo_tensor(*parts, spec.size, check_invariants=False)._coalesced_(described.is_coalesced)
     assert spec.layout in LAYOUTS, spec.layout
     block = spec.blocksize if spec.layout in BLOCKED else ()
     by_row = spec.layout in BY_ROW
