@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 # What a test's processes import is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-parallel test quick test-all lint format bench conformance source-conformance fuzz ecosystem port faults long-runs hostile-files harness versions newest dist dist-check gpu docs setup clean
+.PHONY: demo demo-parallel test quick test-all lint format bench conformance source-conformance fuzz ecosystem port export-programs faults long-runs hostile-files harness versions newest dist dist-check gpu docs setup clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
@@ -83,6 +83,12 @@ port: export JAX_PLATFORMS = cpu
 port: $(STAMP)
 	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group port
 	$(BIN)/python -m ecosystem.port $(PORT_ARGS)
+
+# Forty programs as files of other runtimes, beside what other exporters write. Writes docs/export_programs.md; an hour.
+# EXPORT_ARGS="--formats onnx --programs BERT" for a part of it: what was run before stays.
+export-programs: export JAX_PLATFORMS = cpu
+export-programs: $(STAMP)
+	$(BIN)/python -m ecosystem.export $(EXPORT_ARGS)
 
 # Ten thousand exceptions at the n-th thing that a backend does, and 20,000 steps of training: both write docs/faults.md.
 faults: export JAX_PLATFORMS = cpu

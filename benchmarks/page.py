@@ -43,6 +43,7 @@ AREAS = {
     "onnx_models": "ONNX models on JAX",
     "source": "Source in another framework",
     "quantized": "Quantised products",
+    "sparse": "Sparse matrices",
     "optimizers": "Optimizers of 8 bits",
     "trace": "Estimates of traces",
     "parallel": "Eight simulated devices",

@@ -27,7 +27,7 @@ from rich.table import Column, Table
 AREAS = ("import_time", "unmodified", "first_calls", "positions", "eager", "new_shapes", "array_api", "writes",
          "autocast", "training_step", "models", "decoding", "lazy", "call_overhead", "convolution", "growth", "grafted",
          "loops", "operators", "tensorflow_programs", "onnx_models",
-         "source", "quantized", "optimizers", "trace", "parallel",
+         "source", "quantized", "sparse", "optimizers", "trace", "parallel",
          "collectives")  # fmt: skip
 
 IN_PROCESSES = ("import_time", "models", "growth")  # of their own

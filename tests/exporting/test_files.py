@@ -135,6 +135,19 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "stablehlo.tanh 1" in capsys.readouterr().out
 
 
+def test_a_terminal_shows_the_steps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = str(_written(tmp_path / "f.stablehlo", jnp.tanh))
+    options: dict[str, Any] = {"style": None, "weights": None, "training": False, "check_file": False}
+    options |= {"to": "stablehlo", "out": str(tmp_path / "g.stablehlo"), "inputs": ["4x3"]}
+    assert convert(source, **options) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("rich.console.Console.is_terminal", True)
+    assert convert(source, **options) == 0
+    assert "running the file" in capsys.readouterr().err  # steps of less than a tenth of a second may be left out
+
+
 # ---- files that are broken, or are not trusted -----------------------------------------------------------------------
 
 

@@ -11,26 +11,30 @@ from tests.exporting.programs import PROGRAMS
 import tensorgraft as tg
 
 FORMATS = ("stablehlo", "onnx", "saved_model", "pt2", "litert")
-# what ONNX and LiteRT do not express: programs that write their state; derivatives by torch.func are not recorded
-UNWRITTEN = {
-    "onnx": ("torch_batch_norm", "keras_step", "torch_step"),
-    "litert": ("torch_batch_norm", "keras_step"),
-}
+# what LiteRT does not express: programs that write their state
+UNWRITTEN = {"litert": ("torch_batch_norm", "keras_step")}
 # that take a second or two each; the others are slow
 QUICK = {
     "litert": ("keras_mlp",),
-    "onnx": ("torch_cnn", "bert", "nnx_cnn", "keras_mlp", "array_api", "equinox_mlp", "jax_step"),
+    "onnx": (
+        "torch_cnn",
+        "bert",
+        "nnx_cnn",
+        "keras_mlp",
+        "array_api",
+        "equinox_mlp",
+        "jax_step",
+        "torch_step",
+        "torch_batch_norm",
+        "keras_step",
+    ),
     "stablehlo": ("torch_cnn", "torch_batch_norm", "bert", "equinox_mlp", "keras_step", "array_api", "jax_step"),
     "saved_model": ("array_api", "keras_step"),
     "pt2": ("torch_cnn", "torch_batch_norm", "nnx_cnn", "array_api", "torch_step"),
 }
 # sizes that a format cannot leave open, although the program runs at others: (program, format): symbols
 FIXED = {
-    ("bert", "litert"): {"batch", "length"},
-    ("torch_batch_norm", "saved_model"): {"batch"},
-    ("jax_step", "pt2"): {"length", "batch_4"},
     ("keras_step", "pt2"): {"batch"},
-    **{("torch_step", to): {"batch_5"} for to in ("stablehlo", "saved_model", "litert")},
 }
 
 

@@ -1,4 +1,4 @@
-"""Models of ONNX: names, weights, opsets, control flow, and what is refused."""
+"""Models of ONNX: names, weights, opsets, control flow, state, and what is refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tensorgraft as tg
 from tensorgraft.codegen.recorders.calls import NotExpressibleError
 
 onnx = pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
+onnxruntime = pytest.importorskip("onnxruntime")
 torch = pytest.importorskip("torch")
 from tensorgraft.exporting.formats import onnx as onnx_format  # noqa: E402
 
@@ -95,7 +95,25 @@ def test_an_operation_that_onnx_lacks(tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()]
 
 
-def test_state_is_refused(tmp_path: Path) -> None:
-    module = torch.nn.Sequential(torch.nn.BatchNorm1d(3)).train()
-    with pytest.raises(NotExpressibleError, match=r"writes its state .* export it in evaluation mode"):
-        tg.export(module, torch.ones(4, 3), to="onnx", path=tmp_path / "f.onnx")
+def test_state_is_an_input_and_a_result(tmp_path: Path) -> None:
+    module, path = torch.nn.Sequential(torch.nn.BatchNorm1d(3)).train(), tmp_path / "f.onnx"
+    x = torch.randn(4, 3)
+    report = tg.export(module, x, to="onnx", path=path)
+    assert [row.what for row in report.rows] == ["results", "state"] * 2
+    session = onnxruntime.InferenceSession(path)
+    state: dict[str, np.ndarray] = {}  # the first state is in the file
+    for _ in range(2):
+        out, *new = session.run(None, {"input": x.numpy(), **state})
+        state = {x.name.removesuffix("_new"): v for x, v in zip(session.get_outputs()[1:], new, strict=True)}
+        np.testing.assert_allclose(out, module(x).detach(), rtol=1e-5, atol=1e-6)
+    for name, b in module.named_buffers():
+        np.testing.assert_allclose(state[name], b, rtol=1e-5)
+    assert state["0.num_batches_tracked"] == 2
+
+
+def test_a_counter_of_random_numbers_that_are_not_drawn(tmp_path: Path) -> None:
+    """A recurrent layer of Flax counts the keys that it asks for, for an initial state of zeros."""
+    nnx = pytest.importorskip("flax.nnx")
+    rnn = nnx.RNN(nnx.GRUCell(3, 5, rngs=nnx.Rngs(0)))
+    report = tg.export(rnn, np.ones((2, 4, 3), np.float32), to="onnx", path=tmp_path / "f.onnx")
+    assert report.ok and report.inputs[0].shape == ["batch", "length", 3]

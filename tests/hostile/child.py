@@ -61,7 +61,10 @@ OWN_CODE = "<tensorgraft program"  # what a recorded program runs as, of which e
 WRITERS = ("sympy.parsing.sympy_parser", "torch.fx.graph_module", "torch.export._unlift", "typing")
 _PREFIXES = tuple(WATCHED)
 # of the installed packages, and of this one, of which tracebacks show lines
-_READ = (*map(os.path.realpath, (sys.prefix, sys.base_prefix, Path(__file__).parents[2] / "src")), "/proc/self")
+_READ = (
+    *map(os.path.realpath, (sys.prefix, sys.base_prefix, Path(__file__).parents[2] / "src", Path(__file__).parent)),
+    "/proc/self",
+)
 _IMPORTING = "<frozen importlib"
 _NAMED_TUPLE = ("namedtuple", collections.namedtuple.__code__.co_filename)
 

@@ -179,7 +179,12 @@ def load_stablehlo(folder: Path) -> Any:
     serve_modules()
     function = program_of_file(folder / STABLEHLO)
     x, n = jax.ShapeDtypeStruct((5, 4), jnp.float32), jax.ShapeDtypeStruct((), jnp.int32)
-    return str(jax.make_jaxpr(function)(x, n=n))
+    try:
+        return str(jax.make_jaxpr(function)(x, n=n))
+    except TypeError as error:
+        if "is given, expected" in str(error):
+            return "takes other arguments"
+        raise
 
 
 def of_stablehlo(rng: Random, data: bytes) -> bytes:

@@ -9,6 +9,7 @@ import scipy.special as sp
 from tests.hub.cases import ELEMENTWISE, FLOATS, LAYOUT, Case, of
 from tests.hub.draw import Draw
 from tests.hub.neural_cases import NEURAL
+from tests.hub.sparse_cases import SPARSE
 
 from tensorgraft.hub import dtypes, registry
 from tensorgraft.hub.operations import elementwise
@@ -401,6 +402,7 @@ COMPOSITES = {
     ),
     "matmul": Case(of("bifc"), _multiplied, np.matmul, 64),
     **NEURAL,
+    **SPARSE,
     "attention": Case(FLOAT, _attended, _attention, 64),
     "attention_gradients": Case(FLOAT, _attended_back, _attention_gradients, 1024),
     "coded_matmul": Case((dtypes.float32, dtypes.bfloat16, dtypes.float16), _coded, _coded_matmul, 64),

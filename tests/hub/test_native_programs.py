@@ -14,7 +14,7 @@ from tests.hub.composite_cases import COMPOSITES
 from tests.hub.draw import Draw
 from tests.hub.test_programs import example, inputs, split
 
-from tensorgraft.hub import registry
+from tensorgraft.hub import cpp, registry
 from tensorgraft.hub.abstract import ShapeDtype
 from tensorgraft.hub.recorded import c_program, record
 from tensorgraft.hub.recorded.c_source import CSource, NoWordError
@@ -66,11 +66,11 @@ def has_words(program):
     return True
 
 
-@pytest.mark.skipif(c_program.compiler() is None, reason="no C++ compiler")
+@pytest.mark.skipif(cpp.compiler() is None, reason="no C++ compiler")
 def test_every_operation_in_words_of_c(monkeypatch):
     """Many of them in one program, which is compiled quickly."""
     monkeypatch.setattr(c_program, "_LONGEST", 1 << 20)
-    monkeypatch.setattr(c_program, "_OPTIONS", tuple("-O0" if o == "-O3" else o for o in c_program._OPTIONS))
+    monkeypatch.setattr(cpp, "_OPTIONS", tuple("-O0" if o == "-O3" else o for o in cpp._OPTIONS))
     xp = registry.get("numpy")
     chosen = []
     for key in KEYS:
@@ -128,7 +128,7 @@ def test_simplification():
 
 
 def test_arrays_of_other_shapes_are_refused():
-    if c_program.compiler() is None:
+    if cpp.compiler() is None:
         pytest.skip("no C++ compiler")
     program = c_program.CProgram(record(lambda xp, x: [xp.add(x, x)], [ShapeDtype((3,), np.dtype("float32"))]))
     with pytest.raises(ValueError, match=r"float32 array of shape \(2,\) was given to a program of float32\[3\]"):

@@ -245,7 +245,9 @@ def run_model(
 
 @app.command()
 def inspect(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="A file .onnx, .pt2, .stablehlo, or a SavedModel.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A file .onnx, .pt2, .stablehlo or .tflite, or a SavedModel.")
+    ],
 ) -> None:
     """List inputs, results, parameters and operators of a file, and what backends lack."""
     from tensorgraft.cli.convert import inspect_file

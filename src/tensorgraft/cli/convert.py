@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import typer
@@ -67,7 +69,8 @@ def _export(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], to: str, 
     import tensorgraft as tg
 
     try:
-        report = tg.export(model, *args, to=to, path=out, **kwargs)
+        with progress():
+            report = tg.export(model, *args, to=to, path=out, **kwargs)
     except tg.CheckError as error:
         typer.echo(f"tensorgraft convert: {error}", err=True)
         return 1
@@ -78,6 +81,29 @@ def _export(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], to: str, 
     typer.echo(str(report))
     typer.echo(f"written: {out}, {os.path.splitext(out)[0]}.export.json")
     return 0
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[None]:
+    """A context in which a terminal shows the steps of an export, on stderr."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from tensorgraft.exporting.progress import listening
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    columns = TimeElapsedColumn(), BarColumn(20), TextColumn("{task.description}")
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("running the program", total=None)
+
+        def show(text: str, part: int, parts: int) -> None:
+            bar.update(task, description=text, completed=part, total=parts if parts > 1 else None)
+
+        with listening(show):
+            yield
 
 
 def inspect_file(path: str) -> int:

@@ -106,11 +106,11 @@ class Expanded:
 
 
 def unflatten_call(structure: Structure, leaves: list[Any]) -> Call:
-    if isinstance(structure, int):
-        return tuple(leaves), {}
     if isinstance(structure, Expanded):
         leaves = [x.of if x.__class__ is Boxed else x for x in leaves[: structure.count]]
         structure = structure.structure
+    if isinstance(structure, int):
+        return tuple(leaves), {}
     args, kwargs = structure.unflatten(leaves)
     return args, kwargs
 
@@ -138,7 +138,8 @@ class KnownCalls:
         self.lines = [*others, (trace, line)]
 
 
-def _missed(args: Any, kwargs: Any) -> Any:
+def missed(args: Any, kwargs: Any) -> Any:
+    """Tell that a call has to be looked up."""
     return MISSED
 
 
@@ -159,7 +160,7 @@ class TracedFunction:
         # the same traces by a key that is made faster, with the objects that it knows by identity
         self._by_fast_key: dict[Any, KnownCalls] = {}
         self._last: tuple[Any, KnownCalls | None] = None, None  # most calls' key
-        self.straight = _missed  # the last call in straight line, tried first
+        self.straight = missed  # the last call in straight line, tried first
         self._captures = DirectCaptures(fn)
         self._endless: list[Any] = []  # the function itself, for arguments that cannot be flattened
 
@@ -222,7 +223,7 @@ class TracedFunction:
             self._write_trace(code, traces[k])
             return code.written()
         except NotStraight:
-            return _missed
+            return missed
 
     # ---- the front end's own -----------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from tensorgraft.codegen.recorders.calls import NotExpressibleError
 from tensorgraft.errors import CheckError
 from tensorgraft.exporting.conversion import Converted, conversions
 from tensorgraft.exporting.formats import Format, format_named
+from tensorgraft.exporting.progress import step
 from tensorgraft.exporting.report import ArrayDescription, ExportReport
 from tensorgraft.exporting.sizes import Dynamic, OpenSizes, open_sizes
 from tensorgraft.exporting.subject import Subject
@@ -32,6 +33,8 @@ def export(
     check: bool = True,
     platforms: tuple[str, ...] | None = None,
     opset: int | None = None,
+    quantize: str | None = None,
+    calibrate: Iterable[Any] | None = None,
     **kwargs: Any,
 ) -> ExportReport:
     """Write a program of any framework as a file of another runtime, run the file there, and compare.
@@ -55,6 +58,9 @@ def export(
         platforms: for "stablehlo", those of "cpu", "cuda", "rocm" and "tpu" that the file is for; the default is all
             but rocm, as far as JAX has its operations there.
         opset: for "onnx", 18 to 24; the default is 20.
+        quantize: for "litert", the scheme of products: "int8_dynamic" (weights int8, the other operand quantised when
+            the model runs) or "int8_static_asymmetric" (its range is measured beforehand).
+        calibrate: batches for "int8_static_asymmetric", each an array, or a tuple of the positional arguments.
 
     Returns: an `ExportReport`.
 
@@ -65,16 +71,25 @@ def export(
         CheckError: if the results of the file differ from those of the program. Nothing is left at `path`.
         NotImplementedError, ModuleNotFoundError, and other errors of the framework's exporter.
     """
-    path = os.fspath(path)
-    _refuse_folder(path)
-    fmt, options = _format(to, {"platforms": platforms, "opset": opset})
-    subject = Subject(program, args, kwargs)
+    fmt, options = _format(to, {"platforms": platforms, "opset": opset, "quantize": quantize, "calibrate": calibrate})
+    if calibrate is not None:
+        options["calibrate"] = [_arrays_of(program, batch, kwargs) for batch in calibrate]
+    fmt.validate(options)
+    _refuse_folder(os.fspath(path))
+    return _export(fmt, Subject(program, args, kwargs), os.fspath(path), dynamic, check, options)
+
+
+def _export(
+    fmt: Format, subject: Subject, path: str, dynamic: Dynamic, check: bool, options: dict[str, Any]
+) -> ExportReport:
     sizes = open_sizes(subject, dynamic)
     with _part(path) as part:
         converted, sizes, notes = _written(fmt, subject, sizes, part, options, isinstance(dynamic, Mapping))
         report = _report(fmt, subject, converted, sizes, path)
-        report.notes, report.options = [*converted.notes, *notes], options
+        report.notes = [*converted.notes, *notes]
+        report.options = {n: len(x) if n == "calibrate" else x for n, x in options.items()}
         if check:
+            step(f"running the file ({fmt.runner})")
             report.rows, more, report.outputs = check_file(part, fmt.runner, subject, converted, sizes)
             report.notes += more
             if not report.ok:
@@ -83,6 +98,12 @@ def export(
         files.write(f"{_root(path)}.export.json", report.json().encode())
         _move(part, path)
     return report
+
+
+def _arrays_of(program: Any, batch: Any, kwargs: dict[str, Any]) -> list[np.ndarray]:
+    """Return the arrays of the arguments of a batch."""
+    subject = Subject(program, batch if isinstance(batch, tuple) else (batch,), kwargs)
+    return [subject.source.numpy(x) for x in subject.arrays]
 
 
 def _report(fmt: Format, subject: Subject, converted: Converted, sizes: OpenSizes, path: str) -> ExportReport:
@@ -107,16 +128,18 @@ def _format(name: str, given: Mapping[str, Any]) -> tuple[Format, dict[str, Any]
 def _written(
     fmt: Format, subject: Subject, sizes: OpenSizes, path: str, options: Mapping[str, Any], named: bool
 ) -> tuple[Converted, OpenSizes, list[str]]:
-    """Write the file with as many sizes open as one of the conversions allows."""
+    """Write the file with as many sizes open as one of the conversions allows; above all, the batch."""
     failures: list[tuple[str, Exception]] = []
-    lengths = [g for g in sizes.open() if sizes.groups[g].title != "batch"]
+    lengths = [g for g in sizes.open() if g not in _batches(sizes)]
     levels = [[]] if named else [[], lengths, sizes.open()]
     tried: list[list[int]] = []
     for fixed in levels:
         if fixed in tried:
             continue
         tried.append(fixed)
+        second: tuple[Converted, OpenSizes, list[str]] | None = None  # a file whose batch is fixed
         for conversion, convert in conversions(subject, fmt.framework, sizes):
+            step(f"writing {fmt.name} ({conversion})")
             try:
                 converted, own = convert()
                 own.fix(fixed, error_line(failures[0][1]) if failures else "")
@@ -124,16 +147,27 @@ def _written(
                     reasons = "; ".join(g.reason for g in own.groups if g.reason)
                     raise ValueError(f"dynamic: a size cannot be left open: {reasons}")
                 notes = fmt.write(converted, subject, own, path, options)
-                return converted, own, notes
+                if _batches(own) >= _batches(sizes) - {*fixed}:
+                    return converted, own, notes
+                if second is None or len(_batches(own)) > len(_batches(second[1])):
+                    second = converted, own, notes
+                    _set_aside(path)
             except Exception as error:  # an error of any exporter: another way, or fewer open sizes, may do
-                _remove(path)
+                failures.append((conversion, error))
                 if fmt.framework is None and isinstance(error, NotExpressibleError):
                     raise  # whatever sizes are open
-                failures.append((conversion, error))
+            _remove(path)
+        if second is not None:
+            _put_back(path)
+            return second
     first = failures[0][1]
     for conversion, failure in failures[1:]:
         first.add_note(f"{conversion}: {error_line(failure)}")
     raise first
+
+
+def _batches(sizes: OpenSizes) -> set[int]:
+    return {g for g in sizes.open() if sizes.groups[g].title == "batch"}
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
@@ -168,9 +202,30 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
+def _aside(path: str) -> str:
+    return os.path.join(os.path.dirname(path), ".aside")
+
+
+def _set_aside(path: str) -> None:
+    """Keep a file that was written, with what is beside it, while another is tried."""
+    shutil.rmtree(_aside(path), ignore_errors=True)
+    names = os.listdir(os.path.dirname(path))
+    os.mkdir(_aside(path))
+    for name in names:
+        if name != ".aside":
+            shutil.move(os.path.join(os.path.dirname(path), name), _aside(path))
+
+
+def _put_back(path: str) -> None:
+    for name in os.listdir(_aside(path)):
+        shutil.move(os.path.join(_aside(path), name), os.path.dirname(path))
+    os.rmdir(_aside(path))
+
+
 def _move(part: str, path: str) -> None:
     """Put the files of a part in their places, the one at `path` last."""
     folder = os.path.dirname(os.path.abspath(path))
+    shutil.rmtree(_aside(part), ignore_errors=True)
     for name in os.listdir(os.path.dirname(part)):
         if name != os.path.basename(part):
             os.replace(os.path.join(os.path.dirname(part), name), os.path.join(folder, name))

@@ -41,6 +41,8 @@ class Converted:
     direct: Any = None
     state: dict[str, Any] = field(default_factory=dict)
     variables: dict[str, Any] = field(default_factory=dict)  # TensorFlow's, by path
+    state_results: dict[str, str] = field(default_factory=dict)  # results of the file that are new state -> their paths
+    tolerance: float = 0.0  # of results, where the format rounds them: relative to the largest entry
     notes: list[str] = field(default_factory=list)
 
 
@@ -60,6 +62,8 @@ def conversions(subject: Subject, framework: str | None, sizes: OpenSizes) -> It
         order = ["native", *(["make_fx"] if framework == "torch" else []), "tg.source"]
     elif subject.framework == "jax":
         order = ["tg.graft", "tg.source"]
+        if framework == "torch":  # a function of JAX that is grafted onto it is one for known sizes
+            order.reverse()
     else:
         has_jax = framework == "tensorflow" and importlib.util.find_spec("jax") is not None
         through = ["tg.source, tg.graft"] if has_jax and sizes.open() else []
@@ -127,7 +131,7 @@ def _of_operators(subject: Subject, framework: str, sizes: OpenSizes) -> Convert
 def _written(subject: Subject, framework: str, sizes: OpenSizes) -> Converted:
     """Load the source of the program in the framework. Fixes sizes that the source does not leave open."""
     generation, result = _generated(subject, framework, sizes)
-    module, program, state = _loaded(result)
+    module, program, state = _loaded(result, framework)
     converted = Converted("tg.source", lambda arrays: plain(program(*state, *arrays), is_array))
     converted.notes = list(result.report.notes)
     if framework == "jax" and generation.stateful:
@@ -156,7 +160,7 @@ def _through_jax(subject: Subject, framework: str, sizes: OpenSizes) -> Converte
     generation, result = _generated(subject, "jax", sizes)
     if generation.stateful:
         raise NotImplementedError(f"{subject.name} writes its state")
-    _, program, state = _loaded(result)
+    _, program, state = _loaded(result, "jax")
     paths = by_path(list(state))
     variables = {path.partition(".")[2]: tf.Variable(np.asarray(x)) for path, x in paths.items()}
     leaves = iter(variables.values())
@@ -187,19 +191,24 @@ def _functions() -> tuple[type, ...]:
     return (type(_functions),)
 
 
-def _loaded(result: GeneratedSource) -> tuple[Any, Any, tuple[Any, ...]]:
+def _loaded(result: GeneratedSource, framework: str) -> tuple[Any, Any, tuple[Any, ...]]:
     """Return (the module of a written file, its program, the state that its function takes first)."""
+    text, names = result.text, {"float": _real}
+    if framework == "tensorflow":
+        from tensorgraft.exporting import symbolic_source
+
+        text, names = symbolic_source.symbolic(text), symbolic_source.NAMES
     with tempfile.TemporaryDirectory() as folder:
         source, checkpoint = os.path.join(folder, "model.py"), os.path.join(folder, "model.safetensors")
         with open(source, "w") as file:
-            file.write(result.text)
+            file.write(text)
         write_weights(result.weights, checkpoint)
         name = f"tensorgraft_written_{os.path.basename(folder)}"
         spec = importlib.util.spec_from_file_location(name, source)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module  # classes of the file are found by their module
-        vars(module)["float"] = _real
+        vars(module).update(names)
         try:
             spec.loader.exec_module(module)
             program, state = program_of(module, result.function, checkpoint)

@@ -228,4 +228,53 @@ def _spec(name: str, spec: Any) -> ArrayDescription:
     return ArrayDescription(name, spec.dtype.name, ["?" if n is None else int(n) for n in spec.shape])
 
 
-_READERS: dict[str, Callable[[str], FileDescription]] = {".onnx": _onnx, ".pt2": _pt2, ".stablehlo": _stablehlo}
+# ---- LiteRT ----------------------------------------------------------------------------------------------------------
+
+
+def _litert(path: str) -> FileDescription:
+    required("tensorflow", by="tensorgraft inspect")
+    from tensorflow.lite.python import schema_py_generated as schema
+
+    from tensorgraft.exporting.formats import litert
+
+    with open(path, "rb") as file:
+        content = file.read()
+    try:
+        model = litert.parsed(content)
+        found = _sorted(name for name, _, _ in litert.operators(content))
+    except Exception as error:  # of the parser of flatbuffers, which checks nothing
+        raise ValueError(f"{path} is not a model of LiteRT, or is damaged: {error}") from error
+    types = {value: name.lower() for name, value in vars(schema.TensorType).items() if isinstance(value, int)}
+    main = model.subgraphs[0]
+
+    def described(k: int, name: bytes) -> ArrayDescription:
+        tensor = main.tensors[k]
+        shape = [] if tensor.shape is None else [int(n) for n in tensor.shape]
+        signature = [] if tensor.shapeSignature is None else [int(n) for n in tensor.shapeSignature]
+        return ArrayDescription(name.decode(), types[tensor.type], ["?" if n < 0 else n for n in signature or shape])
+
+    weights = {
+        tensor.name.decode(): tuple(int(n) for n in tensor.shape)
+        for graph in model.subgraphs for tensor in graph.tensors
+        if tensor.shape is not None and len(tensor.shape) and model.buffers[tensor.buffer].data is not None
+        and types[tensor.type] in ("float32", "float16", "bfloat16", "int8", "int4")
+    }  # fmt: skip
+    signature = (model.signatureDefs or [None])[0]
+    inputs = [(x.tensorIndex, x.name) for x in signature.inputs] if signature else []
+    outputs = [(x.tensorIndex, x.name) for x in signature.outputs] if signature else []
+    total, arrays = _total(weights)
+    title = f"LiteRT, {signature.signatureKey.decode()}" if signature else "LiteRT, without a signature"
+    return FileDescription(
+        path, title,
+        [described(k, name) for k, name in inputs or [(k, main.tensors[k].name) for k in main.inputs]],
+        [described(k, name) for k, name in outputs or [(k, main.tensors[k].name) for k in main.outputs]],
+        total, arrays, found, {}, [f"{os.path.getsize(path):,} bytes; tensorgraft does not run models of LiteRT"],
+    )  # fmt: skip
+
+
+_READERS: dict[str, Callable[[str], FileDescription]] = {
+    ".onnx": _onnx,
+    ".pt2": _pt2,
+    ".stablehlo": _stablehlo,
+    ".tflite": _litert,
+}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorgraft.codegen.program import Evaluation, SizeGroup, candidate_sizes, error_line, size_groups
+from tensorgraft.exporting.progress import step
 from tensorgraft.exporting.subject import Subject
 
 Dynamic = bool | Mapping[str, Mapping[int, str]]
@@ -83,6 +84,7 @@ def open_sizes(subject: Subject, dynamic: Dynamic) -> OpenSizes:
         symbols = _symbols(groups)
     sizes = OpenSizes(subject, groups, symbols)
     for g, group in enumerate(groups):
+        step(f"running {subject.name} at another {symbols[g]}", g, len(groups))
         for size in candidate_sizes(group.size, group):
             try:
                 sizes.results[g, size] = subject.evaluate(sizes.arrays({g: size}))

@@ -39,7 +39,7 @@ def check(
     for (g, size), evaluation in sizes.results.items():
         if g in sizes.open():
             examples.append((f"{sizes.symbols[g]} of {size}", sizes.arrays({g: size}), evaluation))
-    written = bool(converted.state) or subject.writes(expected.buffers)
+    written = bool(converted.state or converted.state_results) or subject.writes(expected.buffers)
     with tempfile.TemporaryDirectory() as folder:
         _write_job(folder, subject, converted, written, expected.outputs, [arrays for _, arrays, _ in examples])
         _run(path, runner, folder)
@@ -49,9 +49,11 @@ def check(
             found = dict(np.load(os.path.join(folder, f"outputs_{k}.npz")))
             results.append({name[2:]: x for name, x in found.items()})
             wanted = _wanted(evaluation, written)
-            rows.append(compared("results", title, wanted, results[k], _limit(FORWARD, 0, subject, evaluation), 0.0))
+            limit = _limit(max(FORWARD, converted.tolerance), 0, subject, evaluation)
+            rows.append(compared("results", title, wanted, results[k], limit, 0.0))
             if written:
-                state = {f"1.{n}": x for n, x in evaluation.buffers.items()}
+                paths = converted.state_results.values() or evaluation.buffers
+                state = {f"1.{n}": evaluation.buffers[n] for n in paths}
                 limit = _limit(GRADIENT, 1, subject, evaluation)
                 rows.append(compared("state", title, state, results[k], limit, 0.0))
     outputs = _described(results, [{}, *({sizes.symbols[g]: n} for g, n in sizes.results if g in sizes.open())], sizes)
@@ -107,6 +109,7 @@ def _write_job(
         "names": subject.names,
         "tensors": [tensor_name(name) for name in subject.names],
         "results": {tensor_name(path): path for path in paths},
+        "state_results": converted.state_results,
     }
     if converted.state:
         job["state"] = True

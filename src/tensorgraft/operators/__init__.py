@@ -24,6 +24,7 @@ from tensorgraft.operators.lsmr import LSMR, LSQR
 from tensorgraft.operators.matrix import FunctionLinearOperator, MatrixLinearOperator
 from tensorgraft.operators.solvers import LU, QR, SVD, Cholesky, Diagonal, LinearSolver, Triangular, Tridiagonal
 from tensorgraft.operators.solving import Solution, linear_solve
+from tensorgraft.operators.sparse import SparseLinearOperator
 from tensorgraft.operators.structured import Structured
 from tensorgraft.operators.structures import ShapeDtype
 
@@ -56,6 +57,7 @@ __all__ = [
     "ScaledLinearOperator",
     "ShapeDtype",
     "Solution",
+    "SparseLinearOperator",
     "Structured",
     "SumLinearOperator",
     "TaggedLinearOperator",

@@ -12,11 +12,13 @@ from tensorgraft.hub import dtypes
 from tensorgraft.operators import structures
 from tensorgraft.operators import tags as tags_
 from tensorgraft.operators.base import LinearOperator
+from tensorgraft.operators.sparse import of_matrix
 from tensorgraft.operators.structures import Structure, vector
 
 
 class MatrixLinearOperator(LinearOperator):
-    """The operator of a matrix (m, n), an array on any backend.
+    """The operator of a matrix (m, n): an array on any backend, or a sparse matrix of PyTorch (COO, CSR, CSC), JAX
+    (`BCOO`, `BCSR`), TensorFlow (`SparseTensor`) or SciPy, for which a `SparseLinearOperator` is returned.
 
     Arguments:
         tags: known properties of the matrix, which are not checked.
@@ -25,7 +27,11 @@ class MatrixLinearOperator(LinearOperator):
     _fields = ("matrix", "_given")
     _static = ("_given",)
 
-    def __init__(self, matrix: Array, tags: Iterable[str] = ()) -> None:
+    def __new__(cls, matrix: Any, tags: Iterable[str] = ()) -> Any:
+        sparse = of_matrix(matrix, tags) if cls is MatrixLinearOperator else None
+        return super().__new__(cls) if sparse is None else sparse
+
+    def __init__(self, matrix: Any, tags: Iterable[str] = ()) -> None:
         if not isinstance(matrix, Array):
             raise TypeError(
                 "MatrixLinearOperator: expected an array of tensorgraft.array_api, got a"

@@ -164,6 +164,7 @@ NAMES = Names(
             torch.autograd.forward_ad: _current_level
             torch.compiler: _is_compiling_flag
             torch.nn.utils.parametrize: _cache_enabled
+            torch.optim: _functional
             torch.utils._device: DeviceContext
             torch.utils._python_dispatch: _disable_current_modes
             ~torch.nn.Module: _backward_pre_hooks _forward_hooks _forward_pre_hooks
@@ -205,6 +206,7 @@ NAMES = Names(
             frontends.torch.codegen
             """,
             """
+            torch._C._functorch: peek_interpreter_stack
             torch.utils._device: _device_constructors
             torch.utils._python_dispatch: TorchDispatchMode
             ~torch._ops.OpOverload: _op_dk

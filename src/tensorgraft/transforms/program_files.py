@@ -48,8 +48,8 @@ def _jax_program(path: str) -> Any:
     exported = exported_function(path)
     try:
         return function_of(exported)
-    except UnsupportedStableHLOError:
-        raise
+    except UnsupportedStableHLOError as error:
+        raise UnsupportedStableHLOError(f"{path}: {error}") from None
     except Exception as error:  # of any kind, where the file is broken
         raise ValueError(f"{path} is not a file of jax.export: {type(error).__name__}: {error}") from error
 

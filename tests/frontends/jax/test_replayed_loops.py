@@ -11,7 +11,7 @@ import torch
 from jax import lax
 
 import tensorgraft as tg
-from tensorgraft.hub import registry
+from tensorgraft.hub import cpp, registry
 from tensorgraft.hub.recorded import c_program, native
 
 A = (np.eye(3) / 2 + 0.1).astype(np.float32)
@@ -252,7 +252,7 @@ def test_loops_of_many_numbers_are_computed_by_pytorch(replays):
     assert [p.xp.name for p in replays] == ["torch"]
 
 
-@pytest.mark.skipif(c_program.compiler() is None, reason="no C++ compiler")
+@pytest.mark.skipif(cpp.compiler() is None, reason="no C++ compiler")
 def test_loops_compiled_as_c(monkeypatch):
     made = []
     init = c_program.CProgram.__init__

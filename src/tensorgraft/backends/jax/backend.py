@@ -36,6 +36,7 @@ from tensorgraft.backends.jax.sharding import abstract_devices, global_programs,
 from tensorgraft.backends.jax.sharding.collectives import JaxCollectives
 from tensorgraft.backends.jax.sharding.sharded_arrays import JaxSharding
 from tensorgraft.backends.jax.sorting import JaxSorting
+from tensorgraft.backends.jax.sparse import JaxSparse
 from tensorgraft.backends.jax.transforms import JaxTransforms
 from tensorgraft.backends.jax.windowed import JaxWindowed
 from tensorgraft.errors import TracedValueError
@@ -63,6 +64,7 @@ class JaxBackend(
     JaxShape,
     JaxIndexing,
     JaxSorting,
+    JaxSparse,
     JaxLinearAlgebra,
     JaxCoded,
     JaxWindowed,

@@ -21,6 +21,7 @@ from tensorgraft.backends.numpy.random import NumpyRandom
 from tensorgraft.backends.numpy.reduction import NumpyReduction
 from tensorgraft.backends.numpy.shape import NumpyShape
 from tensorgraft.backends.numpy.sorting import NumpySorting
+from tensorgraft.backends.numpy.sparse import NumpySparse
 from tensorgraft.backends.numpy.windowed import NumpyWindowed
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.backend import Backend
@@ -60,6 +61,7 @@ class NumpyBackend(
     NumpyShape,
     NumpyIndexing,
     NumpySorting,
+    NumpySparse,
     NumpyLinearAlgebra,
     NumpyWindowed,
     NumpyFFT,

@@ -33,6 +33,7 @@ from tensorgraft.backends.tensorflow.program import CompiledFunction, TensorFlow
 from tensorgraft.backends.tensorflow.reduction import TensorFlowReduction
 from tensorgraft.backends.tensorflow.shape import TensorFlowShape
 from tensorgraft.backends.tensorflow.sorting import TensorFlowSorting
+from tensorgraft.backends.tensorflow.sparse import TensorFlowSparse
 from tensorgraft.backends.tensorflow.windowed import TensorFlowWindowed
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub import Backend, registry, tiers
@@ -54,6 +55,7 @@ class TensorFlowBackend(
     TensorFlowShape,
     TensorFlowIndexing,
     TensorFlowSorting,
+    TensorFlowSparse,
     TensorFlowLinearAlgebra,
     TensorFlowWindowed,
     TensorFlowFFT,

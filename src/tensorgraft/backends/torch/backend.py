@@ -27,6 +27,7 @@ from tensorgraft.backends.torch.reduction import TorchReduction
 from tensorgraft.backends.torch.scope import PLAIN, is_followed, native_scope, scope
 from tensorgraft.backends.torch.shape import TorchShape
 from tensorgraft.backends.torch.sorting import TorchSorting
+from tensorgraft.backends.torch.sparse import TorchSparse
 from tensorgraft.backends.torch.transforms import TorchTransforms
 from tensorgraft.backends.torch.windowed import TorchWindowed
 from tensorgraft.errors import TracedValueError
@@ -46,6 +47,7 @@ class TorchBackend(
     TorchShape,
     TorchIndexing,
     TorchSorting,
+    TorchSparse,
     TorchLinearAlgebra,
     TorchCoded,
     TorchAttention,

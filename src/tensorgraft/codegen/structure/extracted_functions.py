@@ -180,6 +180,9 @@ class _Builder:
             use(v, (root,))
         for v in variables([tree for _, tree in self.trace.arguments]):  # also those that are not used
             self.inputs[root][v] = None
+        if self.trace.written:
+            for v in self.trace.buffers.values():  # the new state has all of them
+                self.inputs[root].setdefault(v, None)
         for frame in list(self.outputs):
             order = {v: i for i, v in enumerate(variables(frame.result))}
             ranked = sorted(self.outputs[frame], key=lambda v: order.get(v, len(order)))

@@ -24,6 +24,7 @@ class Format:
     suffix: str
     write: Callable[[Converted, Subject, OpenSizes, str, Mapping[str, Any]], list[str]]
     options: tuple[str, ...] = ()
+    validate: Callable[[Mapping[str, Any]], None] = lambda options: None  # raises ValueError for options
 
 
 # the packages that write and run a format, and the extras that install them

@@ -25,10 +25,9 @@ _ALIGNMENT = 4096  # of arrays in that file, so that they can be mapped
 def _write(
     converted: Converted, subject: Subject, sizes: OpenSizes, path: str, options: Mapping[str, Any]
 ) -> list[str]:
-    opset = options.get("opset", OPSET)
-    if opset not in OPSETS:
-        raise ValueError(f"opset={opset}: expected {OPSETS[0]} to {OPSETS[-1]}")
-    model, arrays, notes = model_of(subject, sizes, opset)
+    written = model_of(subject, sizes, options.get("opset", OPSET))
+    model, arrays, notes = written.proto, written.arrays, written.notes
+    converted.state_results = written.state
     large = {t.name: t for t in model.graph.initializer if not t.HasField("raw_data")}
     if sum(arrays[n].nbytes for n in large) > EXTERNAL:
         _write_beside(path, large, arrays)
@@ -38,6 +37,11 @@ def _write(
         files.write(path, model_bytes(model, arrays))
     onnx.checker.check_model(path, full_check=True)
     return notes
+
+
+def _validate(options: Mapping[str, Any]) -> None:
+    if (opset := options.get("opset", OPSET)) not in OPSETS:
+        raise ValueError(f"opset={opset}: expected {OPSETS[0]} to {OPSETS[-1]}")
 
 
 def model_bytes(model: Any, arrays: Mapping[str, np.ndarray]) -> bytes:
@@ -70,4 +74,4 @@ def _write_beside(path: str, tensors: Mapping[str, Any], arrays: Mapping[str, np
             at += len(data)
 
 
-FORMAT = Format("onnx", None, "onnx", ".onnx", _write, ("opset",))
+FORMAT = Format("onnx", None, "onnx", ".onnx", _write, ("opset",), _validate)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,8 +30,19 @@ IR_VERSIONS = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 12}  # the oldes
 OPSETS = range(18, 25)
 
 
-def model_of(subject: Subject, sizes: OpenSizes, opset: int) -> tuple[Any, dict[str, np.ndarray], list[str]]:
-    """Return (a `ModelProto` without values, the values of its initializers, notes). Fixes sizes that cannot be open.
+@dataclass
+class Model:
+    """A `ModelProto` without the values of its initializers, these by name, and the names of the results that are the
+    new state, with the path of each."""
+
+    proto: Any
+    arrays: dict[str, np.ndarray]
+    state: dict[Name, str]
+    notes: list[str] = field(default_factory=list)
+
+
+def model_of(subject: Subject, sizes: OpenSizes, opset: int) -> Model:
+    """Return the model of a program. Fixes sizes that cannot be open.
 
     Raises NotExpressibleError for an operation that ONNX lacks, with the line of the program.
     """
@@ -47,8 +59,11 @@ def model_of(subject: Subject, sizes: OpenSizes, opset: int) -> tuple[Any, dict[
         _refuse(trace, subject)
         try:
             shapes = [sizes.shape(k) for k in range(len(subject.arrays))]
-            model, arrays = written(trace, subject.names, shapes, sized.groups, opset)
-            return model, arrays, list(dict.fromkeys(trace.notes))
+            model = written(trace, subject.names, shapes, sized.groups, opset)
+            model.notes += dict.fromkeys(trace.notes)
+            if model.state:
+                model.notes.append("the state is an input, whose default is the first state, and a result: NAME_new")
+            return model
         except SizeError as error:
             groups = list(enumerate(sized.groups))
             lengths = {g for g, group in groups if group.checked_sizes and group.title != "batch"}
@@ -75,18 +90,13 @@ def _agree(sizes: OpenSizes, sized: TracedSizes) -> None:
 def _refuse(trace: SourceTrace, subject: Subject) -> None:
     if trace.key is not None:
         raise NotExpressibleError(f"{subject.name} draws random numbers, which a model of ONNX has none of its own for")
-    if trace.written:
-        raise NotExpressibleError(
-            f"{subject.name} writes its state ({', '.join(list(trace.written)[:3])}), and a model of ONNX has none:"
-            ' export it in evaluation mode, or as "stablehlo", "saved_model" or "pt2"'
-        )
 
 
 def written(
     trace: SourceTrace, names: Sequence[Name], shapes: Sequence[Sequence[Any]], groups: Sequence[SizeGroup], opset: int
-) -> tuple[Any, dict[str, np.ndarray]]:
-    """Return (the model of an expanded trace, the values of its initializers); `names` and `shapes` are those of its
-    inputs, `groups` the sizes of these."""
+) -> Model:
+    """Return the model of an expanded trace; `names` and `shapes` are those of its inputs, `groups` the sizes of
+    these. State is an input with a default, and a result."""
     return _Writer(trace, names, shapes, groups, opset).model()
 
 
@@ -107,28 +117,36 @@ class _Writer:
             path if path not in known.values() else f"{path}_result": v
             for path, v in by_path(trace.result).items() if isinstance(v, Var)
         }  # fmt: skip
+        self._state = {f"{path}_new": path for path in trace.written}
+        self._outputs |= {name: trace.written[path] for name, path in self._state.items()}
         self._g = GraphBuilder(opset, known, self._run, self._outputs)
         for path, v in owned.items():
             self._g.arrays[known[v]] = np.asarray(trace.weights.get(path, trace.constants.get(path, v.value)))
 
-    def model(self) -> tuple[Any, dict[str, np.ndarray]]:
+    def model(self) -> Model:
         g, trace = self._g, self._trace
         g.sizes = Sizes(self._sources())
         self._run_frame(trace.root, "")
         outputs = self._output_nodes()
-        used = {n for node in g.nodes for n in _inputs_of(node)}
+        state = self._state_inputs()
+        used = {n for node in g.nodes for n in _inputs_of(node)} | {x.name for x in state}
         arrays = {n: x for n, x in g.arrays.items() if n in used}
         graph = helper.make_graph(
             _pruned(g.nodes, {info.name for info in outputs}), trace.name,
             [_info(name, v.dtype, shape)
-             for name, v, shape in zip(self._input_names, self._inputs, self._shapes, strict=True)],
+             for name, v, shape in zip(self._input_names, self._inputs, self._shapes, strict=True)] + state,
             outputs, [_declaration(n, x) for n, x in arrays.items()],
         )  # fmt: skip
         model = helper.make_model(
             graph, opset_imports=[helper.make_opsetid("", g.opset)], producer_name="tensorgraft",
             ir_version=IR_VERSIONS[g.opset],
         )  # fmt: skip
-        return model, arrays
+        return Model(model, arrays, self._state)
+
+    def _state_inputs(self) -> list[Any]:
+        """Return the inputs for state: optional ones, since they have initializers of the same names."""
+        owned = {**self._trace.parameters, **self._trace.buffers}
+        return [_info(self._g(owned[path]), owned[path].dtype, owned[path].shape) for path in self._state.values()]
 
     def _sources(self) -> list[Any]:
         """Return the sizes of the inputs: values in each trace, and a function that writes one."""

@@ -16,7 +16,11 @@ def load(path, job, folder):
     def call(args, kwargs):
         arrays = positions(job["structure"], (args, kwargs))
         found = session.run(None, {name: arrays[order[name]] for name in names})
-        return {x.name: value for x, value in zip(session.get_outputs(), found, strict=True)}
+        results = {x.name: value for x, value in zip(session.get_outputs(), found, strict=True)}
+        if "stateful" not in job:
+            return results
+        state = {path: results.pop(name) for name, path in job["state_results"].items()}
+        return results["result"] if [*results] == ["result"] else results, state
 
     return call
 

@@ -18,6 +18,7 @@ from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.objects import Objects
 from tensorgraft.frontends.jax.program import JaxprProgram, NumbersNeeded
 from tensorgraft.frontends.jax.settings import checks
+from tensorgraft.frontends.jax.sparse import with_jax_sparse, with_native_sparse
 from tensorgraft.hub import registry
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
@@ -62,14 +63,15 @@ class Grafted:
         self, args: Any, kwargs: Any, objects: Objects | None = None, values: Sequence[Any] = ()
     ) -> tuple[Any, Mapping[int, Array]]:
         """Return (the results, the new values of those `values` of held objects that were written)."""
+        args, kwargs = with_jax_sparse((args, kwargs))
         call = JaxCall(args, kwargs, self.operand, objects, values)
         family = self._traces.family(call, self.name, f"an array of {self.xp.name}")
         signature = self._of_open_extents(call, family) if family.is_open else family.get(call, self._signature)
         try:
-            return signature(call)
+            out, written = signature(call)
         except NumbersNeeded:
-            pass
-        return self._for_numbers(call, family, signature)(call)
+            out, written = self._for_numbers(call, family, signature)(call)
+        return with_native_sparse(out, self.xp.name), written
 
     def _signature(self, trace: JaxTrace) -> GraftedSignature:
         program = JaxprProgram(trace.closed, self.is_compiled and trace.lasts, trace.has_numbers, current())

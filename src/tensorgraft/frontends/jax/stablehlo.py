@@ -38,6 +38,8 @@ def function_of(exported: Any) -> Callable[..., Any]:
     _, module = _module(exported)
     functions = {ir.StringAttr(op.attributes["sym_name"]).value: op for op in module.body.operations}
     kept = exported.module_kept_var_idx
+    if "main" not in functions:
+        raise ValueError("its module has no function `main`")
     if missing := lacking(exported):
         raise UnsupportedStableHLOError(f"{exported.fun_name}: StableHLO's {', '.join(missing)}")
 

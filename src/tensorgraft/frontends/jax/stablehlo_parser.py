@@ -46,5 +46,6 @@ def check_module(module: bytes) -> None:
     if completed.returncode:
         lines = completed.stderr.decode(errors="replace").strip().split("\n")
         message = next((line for line in lines if "error:" in line), lines[-1])[-300:]
+        message = "it asks for more memory than it may have" if "bad_alloc" in message else message
         end = f"it ends its process with signal {-completed.returncode}" if completed.returncode < 0 else message
         raise ValueError(f"the parser of StableHLO does not read its module: {end}")

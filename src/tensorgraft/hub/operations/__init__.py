@@ -17,6 +17,7 @@ from tensorgraft.hub.operations.random import Random
 from tensorgraft.hub.operations.reduction import Reduction
 from tensorgraft.hub.operations.shape import ShapeOps
 from tensorgraft.hub.operations.sorting import Sorting
+from tensorgraft.hub.operations.sparse import Sparse
 from tensorgraft.hub.operations.windowed import Windowed
 
 
@@ -28,6 +29,7 @@ class Operations(
     Sorting,
     LinearAlgebra,
     Coded,
+    Sparse,
     Attention,
     Windowed,
     Neural,

@@ -212,18 +212,3 @@ def test_saved_and_copied(s):
 def test_what_is_not_there_names_the_operator(s):
     with pytest.raises(NotImplementedError, match="aten::exp: not supported for sparse tensors on the device 'graft'"):
         s.exp()
-
-
-@pytest.mark.parametrize(
-    "function",
-    [lambda x, s: s * 2, lambda x, s: x + s, lambda x, s: x.to_sparse().to_dense(), lambda x, s: (x, s)],
-    ids=["of one", "with one", "inside", "returned"],
-)
-def test_there_are_none_in_compiled_functions(function):
-    device = tg.device("jax")
-    s = torch.eye(3).to_sparse().to(device)
-    x = torch.ones(3, 3, device=device)
-    with pytest.raises(NotImplementedError, match="compiled function"):
-        tg.jit(lambda x: function(x, s))(x)
-    with pytest.raises(NotImplementedError, match="compiled function"):
-        tg.jit(function)(x, s)

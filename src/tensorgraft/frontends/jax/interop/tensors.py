@@ -16,6 +16,7 @@ from tensorgraft.compiled.python_state import traced_by_another
 from tensorgraft.frontends.jax.grafted import Grafted
 from tensorgraft.frontends.jax.objects import Objects
 from tensorgraft.frontends.jax.sized import NeedsNumbers
+from tensorgraft.frontends.jax.sparse import with_jax_sparse, with_native_sparse
 from tensorgraft.hub.backend import Backend
 
 
@@ -72,7 +73,9 @@ class AmongTensors(Grafted):
                     f"{self.name} of tensors of tg.device('jax') is computed by JAX, which torch.compile cannot trace"
                     " into: use tg.jit"
                 )
-            return self.bridged.run(args, kwargs, objects, values)
+            args, kwargs = with_jax_sparse((args, kwargs))
+            out, written = self.bridged.run(args, kwargs, objects, values)
+            return with_native_sparse(out, self.xp.name), written
         with traced_by_another() if torch.compiler.is_compiling() else contextlib.nullcontext():
             try:
                 return super().run(args, kwargs, objects, values)

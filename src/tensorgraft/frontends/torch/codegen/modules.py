@@ -26,6 +26,7 @@ from tensorgraft.hub.recorded.block import leaves
 Tensor = torch.Tensor
 _CONTAINERS = (dict, list, set, collections.OrderedDict)
 _STATIC = (bool, int, float, complex, str, type(None))
+_transforms = torch._C._functorch.peek_interpreter_stack
 
 
 class Dropped:
@@ -154,7 +155,7 @@ class Frames:
                 return original(module, *args, **kwargs)
             finally:
                 self.stack.pop()
-        if self.xp.in_body:
+        if self.xp.in_body or _transforms() is not None:  # tensors of torch.func hide those that are recorded
             return original(module, *args, **kwargs)
         path = self.paths.get(id(module), "")
         outer_path = self.stack[-1] if self.stack else ""

@@ -34,6 +34,7 @@ from tensorgraft.frontends.torch.core.codes import QuantizedPart, count, kind_of
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.metadata import Metadata
 from tensorgraft.frontends.torch.core.tensors import cell_of
+from tensorgraft.frontends.torch.sparse.parts import is_sparse, parts_of
 from tensorgraft.hub.array import Array
 from tensorgraft.quantization import policy
 from tensorgraft.storage import Storage
@@ -98,6 +99,8 @@ class _Assembly:
             results=results,
             moved=tracing.moved,
             numbers=tracing.numbers,
+            sparse=tracing.sparse,
+            count=tracing.count,
             failures=[(error, words) for _, error, words in capture.failures or ()],
             required=tracing.required,
             structure=tracing.structure,
@@ -154,6 +157,10 @@ class _Assembly:
         for leaf in self.capture.leaves.values():
             if leaf.before is None or leaf.before.device.type != TYPE:
                 continue
+            if is_sparse(leaf.before):
+                if not leaf.reset or any(id(cell_of(t)) in self.touched for t in parts_of(leaf.before)):
+                    raise RunsUncompiled("reads a sparse gradient from before the call (set it to None first)")
+                continue
             cell = cell_of(leaf.before)
             if leaf.reset and id(cell) in self.touched:
                 leaf.reset = False
@@ -204,6 +211,8 @@ class _Assembly:
             get_leaf = Getter(leaf.tensor, self.argument_index)
             if gradient_after is None and (leaf.reset or leaf.before is not None):
                 gradients.append(Gradient(get_leaf, None, None))
+            elif (result := self.tracing.sparse_gradients.get(id(leaf.tensor))) is not None:
+                gradients.append(Gradient(get_leaf, None, None, leaf.reset, result=result))
             elif gradient_after is not None and gradient_after is not leaf.before:
                 k = self.first_output.get(id(cell_of(gradient_after)))
                 if k is not None:
@@ -285,7 +294,7 @@ class _Assembly:
                 for leaf, _ in tracing.final_gradients
                 if not leaf.reset
             ],
-            host=tracing.host.guards,
+            host=[*tracing.host.guards, *capture.sparse.guards(tracing.leaves)],
             surroundings=surroundings,
             captured=Captured(world, tracing.leaves, self.touched, slots, bool(tracing.written), modules.tensors),
             shared=SharedObjects(world, tracing.leaves, compares) if changes or compares else None,

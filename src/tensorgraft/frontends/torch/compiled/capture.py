@@ -126,6 +126,7 @@ class Capture:
     schedulers_read: dict[int, Any] = field(default_factory=dict)
     quantized: list[Storage] = field(default_factory=list)  # storages whose parts are among the touched ones
     host: HostTensors | None = None
+    sparse: Any = None  # the sparse tensors from outside (`sparse_tensors.OutsideSparse`)
     world: Reachable | None = None  # Python objects that the function reaches
     scalars: bool = False  # the function has read tensors as numbers
     # (a tensor that is true if a call has to raise an error, its class, its message); None if calls cannot raise

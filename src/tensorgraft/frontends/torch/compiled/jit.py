@@ -21,7 +21,7 @@ from tensorgraft.compiled import patience
 from tensorgraft.compiled.agreement import Check, CheckedTrace
 from tensorgraft.compiled.background import SWITCH, TRACED, At, BackgroundTrace, When, preparation
 from tensorgraft.compiled.captured_objects import is_plain_tensor
-from tensorgraft.compiled.function import MOST_TRACES, InContext, Report, TracedFunction, one_at_a_time
+from tensorgraft.compiled.function import MOST_TRACES, InContext, Report, TracedFunction, missed, one_at_a_time
 from tensorgraft.compiled.outside_calls import muted
 from tensorgraft.compiled.straight_calls import StraightCall
 from tensorgraft.compiled.uncompiled import (
@@ -42,6 +42,7 @@ from tensorgraft.frontends.torch.compiled.guards.assumptions import Guards, attr
 from tensorgraft.frontends.torch.compiled.guards.retraces import History
 from tensorgraft.frontends.torch.compiled.guards.straight_keys import write_keys
 from tensorgraft.frontends.torch.compiled.host.traced_tensors import OnlyTheHost
+from tensorgraft.frontends.torch.compiled.sparse_tensors import flatten_call
 from tensorgraft.frontends.torch.compiled.trace import Trace
 from tensorgraft.frontends.torch.compiled.tracing import Tracing
 from tensorgraft.frontends.torch.core import state
@@ -49,7 +50,7 @@ from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.modes import BelowFunctions, function_mode, of_program
 from tensorgraft.frontends.torch.core.source_location import program_place
 from tensorgraft.frontends.torch.core.tensors import cell_of
-from tensorgraft.frontends.torch.core.trees import Structure, flatten_call
+from tensorgraft.frontends.torch.core.trees import Boxed, Structure
 from tensorgraft.frontends.torch.core.values import ROUNDS, Values, too_many
 from tensorgraft.frontends.torch.dispatch.program import sharing
 from tensorgraft.hub.backend import Backend
@@ -153,6 +154,10 @@ class Compiled(TracedFunction):
         """Return True inside another compiled function, which includes this one, or inside transforms, whose tensors
         have no arrays (a compiled program would ignore their tangents)."""
         return state.now.capture is not None or _transforms() is not None or forward_ad._current_level >= 0
+
+    def _in_straight_line(self, call: Any, leaves: list[Any], *args: Any) -> Any:
+        has_sparse = any(x.__class__ is Boxed and isinstance(x.of, Tensor) for x in leaves)
+        return missed if has_sparse else super()._in_straight_line(call, leaves, *args)
 
     def _write_trace(self, code: StraightCall, trace: Any) -> None:
         if trace.__class__ is not Trace or trace.guards.__class__ is not Guards:

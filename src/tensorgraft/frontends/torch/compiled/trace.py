@@ -21,6 +21,7 @@ from tensorgraft.compiled.tables import Find
 from tensorgraft.frontends.torch.compiled.autograd.tape import Tape
 from tensorgraft.frontends.torch.compiled.guards.assumptions import Getter, Guards
 from tensorgraft.frontends.torch.compiled.host.call_tensors import HostWrite, calling
+from tensorgraft.frontends.torch.compiled.sparse_tensors import SparseResult
 from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule
 from tensorgraft.frontends.torch.core import codes, state
 from tensorgraft.frontends.torch.core.metadata import Metadata
@@ -98,6 +99,8 @@ class Trace:
     results: list[Result]
     moved: list[int]  # arguments whose data become the last results after a call
     numbers: list[int]  # results that are numbers of Python
+    sparse: list[SparseResult]  # results that are sparse tensors, whose parts are further results
+    count: int  # of what the function has returned, among the results
     failures: list[tuple[type[Exception], str]]  # raised if the last results, a boolean for each, are true
     required: list[tuple[Callable[[Sequence[Any]], Tensor], bool]]  # tensors whose `requires_grad` a call sets
     structure: Structure | None  # None: a single result, in no container
@@ -137,6 +140,7 @@ class Trace:
         has_more = (
             self.moved,
             self.numbers,
+            self.sparse,
             self.failures,
             self.required,
             self.classes,
@@ -194,6 +198,7 @@ class Trace:
         others = (
             self.moved,
             self.numbers,
+            self.sparse,
             self.failures,
             self.required,
             self.classes,
@@ -311,7 +316,7 @@ class Trace:
                 raise error(words)
         if built is not None:
             return built[0]
-        return flat[0] if self.structure is None else unflatten(self.structure, flat)
+        return flat[0] if self.structure is None else unflatten(self.structure, flat[: self.count])
 
     def _commit_what_can_be(
         self,
@@ -435,6 +440,8 @@ class Trace:
 
     def _convert(self, flat: list[Any]) -> None:
         """Give results their classes and attributes, and replace those that are Python numbers by their values."""
+        for sparse in self.sparse:
+            sparse.build(flat)
         for i, kind, required in self.classes:
             if (t := flat[i]).__class__ is not kind:
                 flat[i] = kind(t, required) if kind is torch.nn.Parameter else t.as_subclass(kind)

@@ -34,6 +34,12 @@ from tensorgraft.frontends.torch.compiled.indexing.indices import traced_calls
 from tensorgraft.frontends.torch.compiled.indexing.masks import MaskedSelection
 from tensorgraft.frontends.torch.compiled.optimizers.grad_scaler import scalers_traced
 from tensorgraft.frontends.torch.compiled.optimizers.numbers import Groups, OptimizerGuard, optimizers_traced
+from tensorgraft.frontends.torch.compiled.sparse_tensors import (
+    OutsideSparse,
+    SparseResult,
+    refuse_arguments,
+    take_apart,
+)
 from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule, trace_contexts
 from tensorgraft.frontends.torch.core import settings
 from tensorgraft.frontends.torch.core.attributes import Reads, recording_reads
@@ -44,6 +50,7 @@ from tensorgraft.frontends.torch.core.modes import of_program
 from tensorgraft.frontends.torch.core.scalars import tensor_of
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import Boxed, Structure, call_of, flatten_results
+from tensorgraft.frontends.torch.sparse.parts import is_sparse
 from tensorgraft.hub.array import Array
 from tensorgraft.storage import Storage
 
@@ -100,6 +107,10 @@ class Tracing:
             raise RunsUncompiled(f"reads {self.world.once}, which may differ at each call")
         if (composite := next(filter(_is_composite, leaves), None)) is not None:
             raise RunsUncompiled(f"takes a {type(composite).__name__}, a tensor subclass that wraps other tensors")
+        refuse_arguments(leaves)
+        capture.sparse = OutsideSparse(capture)
+        self.sparse: list[SparseResult] = []
+        self.sparse_gradients: dict[int, int] = {}  # {id of a leaf: the result that is its gradient}
         self.device_arguments = [
             (i, t) for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.device.type == TYPE
         ]
@@ -230,9 +241,12 @@ class Tracing:
             if type(x) is MaskedSelection:
                 of_program(x.size)  # raises: its shape is not known
         self.host.at_the_end(flat)
+        self.count = len(flat)
         self.structure = None if len(flat) == 1 and flat[0] is out else structure
         self.numbers = [i for i, x in enumerate(flat) if is_scalar(x)]
         flat = [tensor_of(x) if is_scalar(x) else x for x in flat]
+        old = {id(leaf.of) for leaf in self.leaves if leaf.__class__ is Boxed}
+        self._take_apart(flat, [i for i, x in enumerate(flat) if is_sparse(x) and id(x) not in old])
         arguments = [*self.device_arguments, *((i, t) for i, t in enumerate(self.leaves) if on_host(t))]
         self.identical = [next((i for i, t in arguments if t is o), None) for o in flat]
         self.slots = Rebound(world, self.changes, self.cells)
@@ -251,6 +265,27 @@ class Tracing:
         self.returned = {key: first[id(g)] for key, g in left.items() if g is not None and id(g) in first}
         return [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
 
+    def _take_apart(self, flat: list[Any], positions: Sequence[int]) -> None:
+        first = {id(flat[i]): i for i in reversed(positions)}
+        if len(first) != len(positions):
+            raise RunsUncompiled("returns a sparse tensor twice")
+        for i in positions:
+            if not self.world.is_new(flat[i]):
+                raise RunsUncompiled("returns a sparse tensor from outside")
+            self.sparse.append(take_apart(flat, i))
+
+    def _take_gradients(self, flat: list[Any]) -> None:
+        """Take apart the sparse gradients that the function leaves, as further results."""
+        for key, leaf in self.capture.leaves.items():
+            gradient = raw_gradient(leaf.tensor) if leaf.alive else None
+            if gradient is not None and gradient is not leaf.before and is_sparse(gradient):
+                self.sparse_gradients[key] = len(flat)
+                flat.append(gradient)
+                self.sparse.append(take_apart(flat, len(flat) - 1))
+        for _ in range(len(flat) - len(self.same_as)):
+            self.same_as.append(len(self.same_as))
+            self.identical.append(None)
+
     def _end(self, flat: list[Any]) -> list[Array]:
         """Record the final state of the storages; at this point only the results refer to tensors that the function
         made."""
@@ -258,6 +293,8 @@ class Tracing:
         if self.tape is None:
             self.host.refuse_left(flat)
         capture.forget_leaves()
+        capture.sparse.settle()
+        self._take_gradients(flat)
         moved = [(i, t) for i, t in self.device_arguments if capture.is_rebound(t)]
         self._refuse_moved()
         # results, too: what makes a call raise, and what arguments look at after it

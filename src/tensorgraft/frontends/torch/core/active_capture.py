@@ -28,6 +28,7 @@ class ActiveCapture(Protocol):
     loops: Any
     origins: dict[int, Place | None]
     scalars: bool
+    sparse: Any
     touched: list[Any]
     values: Any
     world: Any

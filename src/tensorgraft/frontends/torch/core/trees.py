@@ -119,6 +119,7 @@ flatten_call = flattening(
     expanding(flatten, _ATOMS, lambda x: isinstance(x, _WHOLE), lambda x: isinstance(x, torch.Tensor)),
 )
 
+
 __all__ = [
     "Boxed",
     "Leaves",

@@ -10,12 +10,15 @@ import torch
 
 from tensorgraft.frontends.torch.sparse.conversions import at_keys, collected, elements_of
 from tensorgraft.frontends.torch.sparse.coo_kernels import matches
+from tensorgraft.frontends.torch.sparse.operators import csr_sampled_matmul
 from tensorgraft.frontends.torch.sparse.structure import (
     Elements,
     TensorMetadata,
+    compressed_indices,
     elements,
     is_compressed,
     keys_of,
+    plain_indices,
     spec_of,
     with_values,
 )
@@ -82,6 +85,10 @@ def sparse_mask(x: Tensor, mask: Tensor) -> Tensor | Elements:
 
 def sampled_addmm(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return `beta * x + alpha * (a @ b)` at the elements of `x`."""
+    if x.dim() == 2 and x.layout in (torch.sparse_csr, torch.sparse_csc):
+        rows, columns = (a, b.transpose(0, 1)) if x.layout is torch.sparse_csr else (b.transpose(0, 1), a)
+        values = csr_sampled_matmul(compressed_indices(x), plain_indices(x), rows, columns) * alpha
+        return with_values(x, values if beta == 0 else values + x.values() * beta)
     at, spec = elements(x), spec_of(x)
     (height, width), count = spec.matrix, math.prod(spec.batch)
     left = a.reshape(count, height, a.size(-1))[at.batch, at.rows]

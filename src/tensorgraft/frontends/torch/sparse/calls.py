@@ -22,11 +22,6 @@ def entry(
     signature, redispatch = schema.signature(op), op.redispatch
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if state.now.capture is not None:
-            raise NotImplementedError(
-                f"{op.name()}: sparse tensors cannot be used in compiled functions (tg.jit), since the number of"
-                " nonzeros depends on values. Use them outside, or make them dense first (x.to_dense())."
-            )
         tensors = tensors_of(*args, *kwargs.values())
         device = next((t.device for t in tensors if t.device.type == TYPE), None) or kwargs.get("device")
         if not on_any_device:
@@ -37,6 +32,8 @@ def entry(
             for n, a in zip(signature.positional, args, strict=False)
         )
         with _current(device):
+            if (capture := state.now.capture) is not None and capture.sparse is not None:
+                capture.sparse.note(tensors)
             result = None if kernel is None else kernel(*args, **kwargs)
             return redispatch(keys, *args, **kwargs) if result is None else result
 

@@ -15,6 +15,9 @@ from typing import Any
 
 import torch
 
+from tensorgraft.frontends.torch.sparse.bounded import coalesced_parts, masked, within_size
+from tensorgraft.frontends.torch.sparse.operators import csr_matmul
+
 Tensor = torch.Tensor
 # {operator: kernel}; a kernel that returns None leaves the call to PyTorch's
 KERNELS: dict[str, Callable[..., Any]] = {}
@@ -118,7 +121,11 @@ def write(out: Tensor, result: Tensor) -> Tensor:
 @kernel("_coalesce")
 def _coalesce(x: Tensor) -> Tensor:
     size = _sparse_size(x)
-    keys, group = torch.unique(_keys(x), return_inverse=True)
+    parts = coalesced_parts(x, all_keys := _keys(x), size, _indices_of)
+    if parts is not None:
+        indices, values = parts
+        return coo(indices, values, x.size(), coalesced=True)
+    keys, group = torch.unique(all_keys, return_inverse=True)
     values = _summed(x._values().new_zeros((keys.numel(), *x._values().shape[1:])), group, x._values())
     return coo(_indices_of(keys, size), values, x.size(), coalesced=True)
 
@@ -135,7 +142,7 @@ def add_out(x: Tensor, y: Tensor, *, alpha: float = 1, out: Tensor) -> Tensor:
     if not x.is_sparse:
         dense_size = y.size()[y.sparse_dim() :]
         rows = x.to(dtype).reshape(math.prod(_sparse_size(y)), *dense_size)
-        return write(out, _summed(rows, _keys(y), added).reshape(x.size()))
+        return write(out, _summed(rows, *within_size(y, _keys(y), added)).reshape(x.size()))
     indices = torch.cat([x._indices(), y._indices()], 1)
     total = coo(indices, torch.cat([x._values().to(dtype), added]), x.size())
     return write(out, total.coalesce() if x.is_coalesced() and y.is_coalesced() else total)
@@ -156,6 +163,8 @@ def mul_out(x: Tensor, y: Tensor, *, out: Tensor) -> Tensor | None:
 
 @kernel("sparse_mask")
 def sparse_mask(x: Tensor, mask: Tensor) -> Tensor | None:
+    if (values := masked(x, mask, _keys)) is not None:
+        return coo(mask._indices(), values, x.size(), coalesced=True)
     if not x.is_sparse or x is mask or x.size() != mask.size() or x.sparse_dim() != mask.sparse_dim():
         return None
     return coo(mask._indices().clone(), _values_at(x.coalesce(), _keys(mask)), x.size(), mask.is_coalesced())
@@ -206,7 +215,11 @@ def sspaddmm_out(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: flo
 @kernel("addmm")
 def addmm(x: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     rows, columns = mat1._indices()
-    product = _product(rows, columns, mat1._values(), mat1.size(0), mat2)
+    if mat1.is_coalesced() and mat2.dtype is not torch.bool:  # rows are in order
+        starts = torch.searchsorted(rows.contiguous(), torch.arange(mat1.size(0) + 1, device=rows.device))
+        product = csr_matmul(starts, columns, mat1._values(), mat2)
+    else:
+        product = _product(rows, columns, mat1._values(), mat1.size(0), mat2)
     if alpha != 1:
         product = product * alpha
     x = x.expand(product.size())

@@ -7,7 +7,15 @@ import math
 import torch
 
 from tensorgraft.frontends.torch.sparse.coo_kernels import matmul
-from tensorgraft.frontends.torch.sparse.structure import BLOCKED, blocks, elements, with_values
+from tensorgraft.frontends.torch.sparse.operators import csr_matmul, csr_transposed_matmul
+from tensorgraft.frontends.torch.sparse.structure import (
+    BLOCKED,
+    blocks,
+    compressed_indices,
+    elements,
+    plain_indices,
+    with_values,
+)
 
 Tensor = torch.Tensor
 
@@ -32,6 +40,10 @@ def matrix_product(a: Tensor, b: Tensor) -> Tensor:
     if a.layout is torch.strided:
         return matrix_product(b.transpose(0, 1), a.transpose(0, 1)).transpose(0, 1)
     if b.layout is torch.strided:
+        if a.layout in (torch.sparse_csr, torch.sparse_csc) and a.dtype is b.dtype and a.dtype is not torch.bool:
+            parts = compressed_indices(a), plain_indices(a), a.values()
+            by_row = a.layout is torch.sparse_csr
+            return csr_matmul(*parts, b) if by_row else csr_transposed_matmul(*parts, b, a.size(0))
         found = blocks(a) if a.layout in BLOCKED else elements(a)
         multiply = blocks_times_dense if a.layout in BLOCKED else times_dense
         return multiply(found.rows, found.columns, found.values, a.size(0), b)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,9 +15,10 @@ from tensorgraft.compiled.program import Feed
 from tensorgraft.frontends.torch.compiled.capture import Capture, active, current
 from tensorgraft.frontends.torch.compiled.indexing.indices import traced_calls
 from tensorgraft.frontends.torch.core import codes, state
-from tensorgraft.frontends.torch.core.devices import slot_of_backend
+from tensorgraft.frontends.torch.core.devices import Slot, slot_of_backend
 from tensorgraft.frontends.torch.core.state import RandomState
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_elements, from_array
+from tensorgraft.frontends.torch.sparse.parts import SparseForm, form_of, is_sparse, parts_of
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.interrupts import held_back
@@ -47,6 +49,7 @@ class Backward:
 
     run: Callable[..., tuple[Array, ...]]
     inputs: list[Callable[[Sequence[Array]], Array]]
+    forms: dict[int, SparseForm]  # of gradients that are sparse, which are several arrays
     used: list[bool]  # for each leaf, and each tensor that retains its gradient, True if it has one
     written: list[Storage]  # storages that checkpointed functions and hooks write or keep
     draws: list[tuple[RandomState, int]]
@@ -54,11 +57,28 @@ class Backward:
     roots: list[int]  # the gradients that its tape begins at
     leaves: dict[int, int] = field(default_factory=dict)  # places of the leaves and then of the cotangents, by identity
 
-    def __call__(self, arrays: Sequence[Array]) -> tuple[list[Array | None], list[Array]]:
+    def tensors(self, gradients: Sequence[Any], slot: Slot, ends: Sequence[Tensor]) -> list[Tensor | None]:
+        """Return the gradients that a call has given as tensors, of the dtypes of `ends`."""
+
+        def tensor(i: int, gradient: Any, end: Tensor) -> Tensor:
+            if i not in self.forms:
+                return from_array(gradient, slot, end.dtype)
+            *indices, values = gradient
+            return self.forms[i].build([from_array(x, slot) for x in indices] + [from_array(values, slot, end.dtype)])
+
+        return [
+            None if g is None else tensor(i, g, end)
+            for i, (g, end) in enumerate(zip(gradients, ends, strict=True))
+        ]  # fmt: skip
+
+    def __call__(self, arrays: Sequence[Array]) -> tuple[list[Any], list[Array]]:
         inputs = [source(arrays) for source in self.inputs]
         outputs = self.run(*inputs)
         remaining = iter(outputs)
-        gradients = [next(remaining) if used else None for used in self.used]
+        gradients: list[Any] = [
+            tuple(islice(remaining, self.forms[i].part_count)) if i in self.forms else next(remaining) if used else None
+            for i, used in enumerate(self.used)
+        ]
         residuals = [] if self.tape is None else self.tape.residuals(inputs, outputs, arrays)
         with held_back():
             for cell, array in zip(self.written, remaining, strict=False):
@@ -126,6 +146,7 @@ class _BackwardTracing:
             run=policy.counting(program.compile(), notes),
             inputs=[_source(id(a), a, positions_of, cells, feeds) for a in program.captured],
             used=self._used,
+            forms=self._forms,
             written=[t.cell for t in self._writes] + self._survivors,
             draws=capture.advances(),
             tape=following,
@@ -138,7 +159,8 @@ class _BackwardTracing:
         tape, capture = self._tape, self._capture
         with active(capture), traced_calls(capture):
             gradients = self._gradients()
-            outputs = [_array(g) for g in gradients if g is not None]
+            self._forms = {i: form_of(g) for i, g in enumerate(gradients) if g is not None and is_sparse(g)}
+            outputs = [_array(t) for g in gradients if g is not None for t in (parts_of(g) if is_sparse(g) else (g,))]
             self._writes = [t for t in capture.touched if t.cell.array is not t.stand_in]
             outputs += [t.cell.array for t in self._writes]
             del gradients

@@ -40,6 +40,7 @@ from tensorgraft.frontends.torch.core.metadata import Metadata
 from tensorgraft.frontends.torch.core.modes import OwnMode
 from tensorgraft.frontends.torch.core.state import RandomState
 from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, to_array
+from tensorgraft.frontends.torch.sparse.parts import form_of, is_sparse, parts_of
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import Storage, contiguous_strides
@@ -115,7 +116,12 @@ class Tape:
             self.arrays.append(array)
         return self._first + k
 
-    def pack(self, t: Tensor) -> Residual | Tensor:
+    def pack(self, t: Tensor) -> Any:
+        """Return what a node saves instead of a tensor."""
+        if is_sparse(t) and t.device.type == TYPE:
+            packed = [(self.pack(part), self.packed) for part in parts_of(t)]
+            self.packed = tuple(key for _, keys in packed for key in keys)
+            return form_of(t), [part for part, _ in packed]
         self.packed = ()
         if t.device.type != TYPE:
             view = replay.fed_view(t)
@@ -136,9 +142,12 @@ class Tape:
         tape_ref: Any = weakref.ref(self)
         return lambda t: tape_ref().pack(t), lambda saved: tape_ref().unpack(saved)
 
-    def unpack(self, saved: Residual | Tensor) -> Tensor:
+    def unpack(self, saved: Any) -> Tensor:
         if isinstance(saved, Tensor):
             return saved
+        if isinstance(saved, tuple):
+            form, parts = saved
+            return form.build([self.unpack(part) for part in parts])
         cells = [self._current[key] for key in saved.keys]
         if saved.metadata.kind is None:
             return saved.on(cells[0])
@@ -266,8 +275,9 @@ class Tape:
         `cotangents`: None for a result without one. `batched`: which of the others have a leading batch axis
         (`is_grads_batched`), which the gradients then have, too."""
         arrays = [None if t is None else to_array(t) for t in cotangents]
-        slopes, _ = self._program(residuals, arrays, backend, False, batched)[0]([*residuals, *present(arrays)])
-        return self._tensors(slopes, backend)
+        program, _ = self._program(residuals, arrays, backend, False, batched)
+        slopes, _ = program([*residuals, *present(arrays)])
+        return program.tensors(slopes, slot_of_backend(backend), self.leaves + self.retained)
 
     def differentiable_gradients(
         self,
@@ -281,7 +291,7 @@ class Tape:
         arrays = [None if t is None else to_array(t.detach()) for t in cotangents]
         program, tape = self._program(residuals, arrays, backend, True)
         slopes, more_residuals = program([*residuals, *present(arrays)])
-        gradients = self._tensors(slopes, backend)
+        gradients = program.tensors(slopes, slot_of_backend(backend), self.leaves + self.retained)
         if tape is not None:
             all_ends = [program.end(t, ends, present(cotangents)) for t in tape.leaves]
             roots = program.roots
@@ -290,10 +300,6 @@ class Tape:
             for i, t in zip(roots, attached, strict=True):
                 gradients[i] = t
         return gradients
-
-    def _tensors(self, slopes: Sequence[Array | None], backend: Backend) -> list[Tensor | None]:
-        slot, ends = slot_of_backend(backend), [*self.leaves, *self.retained]
-        return [None if a is None else from_array(a, slot, t.dtype) for a, t in zip(slopes, ends, strict=True)]
 
     def _program(
         self,

@@ -33,6 +33,7 @@ from tensorgraft.frontends.torch.core.located_errors import current_line
 from tensorgraft.frontends.torch.core.modes import function_modes
 from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.core.trees import Boxed, Leaves, call_of, numbers_in
+from tensorgraft.frontends.torch.sparse.parts import form_of, is_sparse, parts_of
 from tensorgraft.hub import settings
 from tensorgraft.precision import policy
 from tensorgraft.storage import Storage
@@ -58,6 +59,8 @@ _NATIVE_COMPILERS = {  # {framework: description of its arrays, for messages}
 
 
 def leaf_key(leaf: Any) -> Any:
+    if isinstance(leaf, Tensor) and is_sparse(leaf):
+        return leaf.device.type, form_of(leaf), leaf.requires_grad, leaf.is_leaf, *map(leaf_key, parts_of(leaf))
     if isinstance(leaf, Tensor):
         geometry = (leaf.dtype, leaf.shape, leaf.stride(), leaf.storage_offset(), leaf.requires_grad, leaf.is_leaf)
         if leaf.device.type != TYPE:

@@ -14,6 +14,7 @@ from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.tensors import cell_of, storages_of
 from tensorgraft.frontends.torch.device import scripted
+from tensorgraft.frontends.torch.sparse.parts import is_sparse
 from tensorgraft.hub.straight_line import NotStraight, StraightLine
 
 Tensor = torch.Tensor
@@ -98,7 +99,8 @@ class Modules:
         tensors = {id(t): t for t in self._expected if isinstance(t, Tensor)}
         self._tensors = list(tensors.values())
         self._requires_grad = [t.requires_grad for t in self._tensors]
-        self._device_tensors = [t for t in self._tensors if t.device.type == TYPE]
+        # parts of sparse tensors have guards of their own (`sparse_tensors.SparseGuard`)
+        self._device_tensors = [t for t in self._tensors if t.device.type == TYPE and not is_sparse(t)]
         for t in self._device_tensors:
             cell_of(t)  # raises for those without one
         self._storages = storages_of(self._device_tensors)

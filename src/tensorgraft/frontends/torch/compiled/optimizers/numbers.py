@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from tensorgraft.compiled.captured_objects import in_library
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.frontends.torch.compiled.capture import Capture, paused
+from tensorgraft.frontends.torch.compiled.optimizers import sparse_adam
 from tensorgraft.frontends.torch.compiled.optimizers.adafactor import adafactor
 from tensorgraft.frontends.torch.compiled.trace_contexts import Schedule, replaced
 from tensorgraft.frontends.torch.core.attributes import step_hooks
@@ -171,6 +172,7 @@ def optimizers_traced(capture: Capture, schedule: Schedule, optimizer_guards: li
     try:
         with (
             replaced(sys.modules[torch.optim.Adafactor.__init__.__module__], "adafactor", lambda _: adafactor),
+            replaced(torch.optim._functional, "sparse_adam", lambda _: sparse_adam.sparse_adam),
             replaced(Optimizer, "__init__", steps.noting),
             steps.numbers,
         ):
@@ -207,6 +209,8 @@ class _TracedSteps:
                 ("compile the closure", "optimizer.step(tg.jit(closure)), outside of a compiled function"),
             )
         self._schedule.stepped = True
+        if self._capture.sparse is not None:
+            self._capture.sparse.bounds.in_step = type(optimizer).__module__.startswith("torch.optim.")
         if any(optimizer is known for known in self._entered):
             prepare(optimizer)
         else:
@@ -229,6 +233,8 @@ class _TracedSteps:
 
     def after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self.restore()
+        if self._capture.sparse is not None:
+            self._capture.sparse.bounds.in_step = False
         for entries, name, counter in self.counters[-1]:
             if entries[name] is not counter:
                 counter.copy_(entries[name])
@@ -403,6 +409,8 @@ def _cell(value: Any) -> Storage | None:
 def prepare(optimizer: Optimizer) -> None:
     """Create the state that the first step would create, so that it exists before the trace, and move step counters to
     the device."""
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        sparse_adam.prepare(optimizer)
     for group in optimizer.param_groups:
         if "capturable" in group:
             capturable = group["capturable"]

@@ -1,0 +1,1 @@
+"""Forty programs of five libraries as files of other runtimes, beside what other exporters write of them."""

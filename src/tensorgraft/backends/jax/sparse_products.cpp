@@ -1,0 +1,246 @@
+// Products with compressed sparse rows on the CPU, as handlers of XLA's foreign function interface.
+//
+// Operands are starts (rows + 1), columns (stored values) and arrays of one dtype; results are C-contiguous. Every
+// start and column is checked before memory is read at it. Rows are computed in blocks, by the caller and by threads of
+// XLA's pool that are free meanwhile: the caller waits for blocks that were begun, never for threads.
+#include <algorithm>
+#include <atomic>
+#include <complex>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "xla/ffi/api/c_api.h"
+
+namespace {
+
+constexpr int64_t kTile = 64;           // columns of a result that are summed in registers
+constexpr int64_t kWork = 1 << 16;      // multiplications in a block of rows
+constexpr const char* kInvalid =
+    "a sparse matrix has a start or a column out of bounds: starts ascend from 0 to the number of stored values, and"
+    " columns lie between 0 and the number of columns";
+
+XLA_FFI_Error* error(XLA_FFI_CallFrame* frame, const char* message) {
+  XLA_FFI_Error_Create_Args args;
+  args.struct_size = XLA_FFI_Error_Create_Args_STRUCT_SIZE;
+  args.extension_start = nullptr;
+  args.message = message;
+  args.errc = XLA_FFI_Error_Code_INVALID_ARGUMENT;
+  return frame->api->XLA_FFI_Error_Create(&args);
+}
+
+// ---- blocks -------------------------------------------------------------------------------------------------------
+
+struct Blocks {
+  std::function<bool(int64_t)> run;
+  int64_t count;
+  std::atomic<int64_t> next{0}, finished{0};
+  std::atomic<bool> valid{true};
+
+  void work() {
+    for (int64_t i; (i = next.fetch_add(1)) < count;) {
+      if (!run(i)) valid = false;
+      finished.fetch_add(1);
+    }
+  }
+};
+
+void help(void* data) {
+  std::unique_ptr<std::shared_ptr<Blocks>> blocks(static_cast<std::shared_ptr<Blocks>*>(data));
+  (*blocks)->work();
+}
+
+int64_t pool_size(XLA_FFI_CallFrame* frame) {
+  int64_t size = 1;
+  XLA_FFI_ThreadPool_NumThreads_Args args;
+  args.struct_size = XLA_FFI_ThreadPool_NumThreads_Args_STRUCT_SIZE;
+  args.extension_start = nullptr;
+  args.ctx = frame->ctx;
+  args.num_threads = &size;
+  if (XLA_FFI_Error* e = frame->api->XLA_FFI_ThreadPool_NumThreads(&args)) {
+    XLA_FFI_Error_Destroy_Args destroy{XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, nullptr, e};
+    frame->api->XLA_FFI_Error_Destroy(&destroy);
+    return 1;
+  }
+  return size;
+}
+
+// Run `run(i)` for every block; return whether all were valid.
+bool for_blocks(XLA_FFI_CallFrame* frame, int64_t count, std::function<bool(int64_t)> run) {
+  auto blocks = std::make_shared<Blocks>();
+  blocks->run = std::move(run);
+  blocks->count = count;
+  const int64_t helpers = count > 1 ? std::min(pool_size(frame), count) - 1 : 0;
+  for (int64_t i = 0; i < helpers; ++i) {
+    auto* data = new std::shared_ptr<Blocks>(blocks);
+    XLA_FFI_ThreadPool_Schedule_Args args;
+    args.struct_size = XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE;
+    args.extension_start = nullptr;
+    args.ctx = frame->ctx;
+    args.task = help;
+    args.data = data;
+    if (XLA_FFI_Error* e = frame->api->XLA_FFI_ThreadPool_Schedule(&args)) {
+      XLA_FFI_Error_Destroy_Args destroy{XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, nullptr, e};
+      frame->api->XLA_FFI_Error_Destroy(&destroy);
+      delete data;
+      break;
+    }
+  }
+  blocks->work();
+  while (blocks->finished.load() < count) std::this_thread::yield();
+  return blocks->valid;
+}
+
+// ---- products -----------------------------------------------------------------------------------------------------
+
+template <typename I>
+struct Pattern {
+  const I* starts;
+  const I* columns;
+  int64_t rows, width, stored;
+
+  bool row(int64_t r, int64_t* begin, int64_t* end) const {
+    *begin = starts[r];
+    *end = starts[r + 1];
+    return 0 <= *begin && *begin <= *end && *end <= stored;
+  }
+  bool has(int64_t column) const { return static_cast<uint64_t>(column) < static_cast<uint64_t>(width); }
+};
+
+// out (rows, k): sums of values times rows of dense (width, k), `n` columns of it.
+template <typename T, typename I, int64_t N>
+bool row_of_product(const Pattern<I>& a, const T* values, const T* dense, T* out, int64_t k, int64_t begin,
+                    int64_t end) {
+  T sums[N] = {};
+  for (int64_t p = begin; p < end; ++p) {
+    const int64_t column = a.columns[p];
+    if (!a.has(column)) return false;
+    const T value = values[p];
+    const T* other = dense + column * k;
+    for (int64_t j = 0; j < N; ++j) sums[j] += value * other[j];
+  }
+  for (int64_t j = 0; j < N; ++j) out[j] = sums[j];
+  return true;
+}
+
+template <typename T, typename I>
+bool product(XLA_FFI_CallFrame* frame, const Pattern<I>& a, const T* values, const T* dense, int64_t k, T* out) {
+  const int64_t step = std::max<int64_t>(1, kWork / std::max<int64_t>(1, a.stored / std::max<int64_t>(1, a.rows) * k));
+  return for_blocks(frame, (a.rows + step - 1) / step, [=, &a](int64_t block) {
+    bool valid = true;
+    for (int64_t r = block * step; r < std::min(a.rows, (block + 1) * step); ++r) {
+      int64_t begin, end, j = 0;
+      if (!a.row(r, &begin, &end)) return false;
+      for (; j + kTile <= k; j += kTile) valid &= row_of_product<T, I, kTile>(a, values, dense + j, out + r * k + j, k, begin, end);
+      for (; j + 16 <= k; j += 16) valid &= row_of_product<T, I, 16>(a, values, dense + j, out + r * k + j, k, begin, end);
+      for (; j + 4 <= k; j += 4) valid &= row_of_product<T, I, 4>(a, values, dense + j, out + r * k + j, k, begin, end);
+      for (; j < k; ++j) valid &= row_of_product<T, I, 1>(a, values, dense + j, out + r * k + j, k, begin, end);
+    }
+    return valid;
+  });
+}
+
+// out (width, k): rows of dense (rows, k) are added where the transposed matrix has values. Threads have columns of out.
+template <typename T, typename I>
+bool transposed(XLA_FFI_CallFrame* frame, const Pattern<I>& a, const T* values, const T* dense, int64_t k, T* out) {
+  const int64_t lanes = a.stored * k < kWork ? 1 : std::max<int64_t>(1, std::min(pool_size(frame), k / 16));
+  const int64_t step = (k + lanes - 1) / lanes;
+  return for_blocks(frame, lanes, [=, &a](int64_t lane) {
+    const int64_t first = lane * step, last = std::min(k, first + step);
+    for (int64_t c = 0; c < a.width; ++c) std::fill(out + c * k + first, out + c * k + last, T(0));
+    for (int64_t r = 0; r < a.rows; ++r) {
+      int64_t begin, end;
+      if (!a.row(r, &begin, &end)) return false;
+      for (int64_t p = begin; p < end; ++p) {
+        const int64_t column = a.columns[p];
+        if (!a.has(column)) return false;
+        const T value = values[p];
+        const T* __restrict other = dense + r * k;
+        T* __restrict sum = out + column * k;
+        for (int64_t j = first; j < last; ++j) sum[j] += value * other[j];
+      }
+    }
+    return true;
+  });
+}
+
+// out (stored values): products of a row of left (rows, k) and one of right (width, k).
+template <typename T, typename I>
+bool sampled(XLA_FFI_CallFrame* frame, const Pattern<I>& a, const T* left, const T* right, int64_t k, T* out) {
+  constexpr int64_t kLanes = 16;
+  std::fill(out, out + (a.rows && a.starts[0] == 0 && a.starts[a.rows] == a.stored ? 0 : a.stored), T(0));
+  const int64_t step = std::max<int64_t>(1, kWork / std::max<int64_t>(1, a.stored / std::max<int64_t>(1, a.rows) * k));
+  return for_blocks(frame, (a.rows + step - 1) / step, [=, &a](int64_t block) {
+    for (int64_t r = block * step; r < std::min(a.rows, (block + 1) * step); ++r) {
+      int64_t begin, end;
+      if (!a.row(r, &begin, &end)) return false;
+      const T* x = left + r * k;
+      for (int64_t p = begin; p < end; ++p) {
+        const int64_t column = a.columns[p];
+        if (!a.has(column)) return false;
+        const T* y = right + column * k;
+        T sums[kLanes] = {}, total = 0;
+        int64_t j = 0;
+        for (; j + kLanes <= k; j += kLanes)
+          for (int64_t i = 0; i < kLanes; ++i) sums[i] += x[j + i] * y[j + i];
+        for (; j < k; ++j) total += x[j] * y[j];
+        for (int64_t i = 0; i < kLanes; ++i) total += sums[i];
+        out[p] = total;
+      }
+    }
+    return true;
+  });
+}
+
+// ---- handlers -----------------------------------------------------------------------------------------------------
+
+enum Kind { kProduct, kTransposed, kSampled };
+
+template <Kind kind, typename T, typename I>
+bool compute(XLA_FFI_CallFrame* frame, XLA_FFI_Buffer** x, XLA_FFI_Buffer* out) {
+  const T* p = static_cast<const T*>(x[2]->data);
+  const T* q = static_cast<const T*>(x[3]->data);
+  T* result = static_cast<T*>(out->data);
+  const int64_t width = kind == kTransposed ? out->dims[0] : x[3]->dims[0];
+  Pattern<I> a{static_cast<const I*>(x[0]->data), static_cast<const I*>(x[1]->data), x[0]->dims[0] - 1, width,
+               x[1]->dims[0]};
+  const int64_t k = x[3]->dims[1];
+  if (kind == kProduct) return product(frame, a, p, q, k, result);
+  if (kind == kTransposed) return transposed(frame, a, p, q, k, result);
+  return sampled(frame, a, p, q, k, result);
+}
+
+template <Kind kind, typename T>
+bool by_index(XLA_FFI_CallFrame* frame, XLA_FFI_Buffer** x, XLA_FFI_Buffer* out) {
+  return x[0]->dtype == XLA_FFI_DataType_S32 ? compute<kind, T, int32_t>(frame, x, out)
+                                             : compute<kind, T, int64_t>(frame, x, out);
+}
+
+template <Kind kind>
+XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) {
+  for (auto* e = frame->extension_start; e != nullptr; e = e->next) {
+    if (e->type != XLA_FFI_Extension_Metadata) continue;
+    auto* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(e)->metadata;
+    metadata->api_version.major_version = XLA_FFI_API_MAJOR;
+    metadata->api_version.minor_version = XLA_FFI_API_MINOR;
+    return nullptr;
+  }
+  auto** x = reinterpret_cast<XLA_FFI_Buffer**>(frame->args.args);
+  auto* out = static_cast<XLA_FFI_Buffer*>(frame->rets.rets[0]);
+  bool valid = false;
+  switch (out->dtype) {
+    case XLA_FFI_DataType_F32: valid = by_index<kind, float>(frame, x, out); break;
+    case XLA_FFI_DataType_F64: valid = by_index<kind, double>(frame, x, out); break;
+    default: return error(frame, "a product with a sparse matrix has values of float32 or float64");
+  }
+  return valid ? nullptr : error(frame, kInvalid);
+}
+
+}  // namespace
+
+extern "C" {
+XLA_FFI_Error* tensorgraft_csr_matmul(XLA_FFI_CallFrame* frame) { return handle<kProduct>(frame); }
+XLA_FFI_Error* tensorgraft_csr_transposed_matmul(XLA_FFI_CallFrame* frame) { return handle<kTransposed>(frame); }
+XLA_FFI_Error* tensorgraft_csr_sampled_matmul(XLA_FFI_CallFrame* frame) { return handle<kSampled>(frame); }
+}

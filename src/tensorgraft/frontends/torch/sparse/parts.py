@@ -1,0 +1,65 @@
+"""Sparse tensors as parts, which are ordinary tensors, and a form, which is static."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from tensorgraft.frontends.torch.sparse.structure import (
+    LAYOUTS,
+    TensorMetadata,
+    compressed,
+    compressed_indices,
+    plain_indices,
+    spec_of,
+)
+
+Tensor = torch.Tensor
+
+
+class SparseForm(NamedTuple):
+    """All of a sparse tensor but its parts. Their shapes contain the number of stored values."""
+
+    metadata: TensorMetadata
+    coalesced: bool
+
+    @property
+    def part_count(self) -> int:
+        """The number of parts."""
+        return 3 if self.metadata.layout in LAYOUTS else 2
+
+    def build(self, parts: Sequence[Tensor]) -> Tensor:
+        """Return the sparse tensor of these parts, which are not checked."""
+        if self.metadata.layout in LAYOUTS:
+            compressed_part, plain_part, values = parts
+            return compressed(compressed_part, plain_part, values, self.metadata)
+        indices, values = parts
+        return torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors(
+            indices.size(0),
+            values.dim() - 1,
+            self.metadata.size,
+            indices,
+            values,
+            dtype=values.dtype,
+            layout=torch.sparse_coo,
+            device=values.device,
+            is_coalesced=self.coalesced,
+        )
+
+
+def is_sparse(x: object) -> bool:
+    return isinstance(x, Tensor) and (x.layout is torch.sparse_coo or x.layout in LAYOUTS)
+
+
+def form_of(x: Tensor) -> SparseForm:
+    return SparseForm(spec_of(x), x.layout is torch.sparse_coo and x.is_coalesced())
+
+
+def parts_of(x: Tensor) -> tuple[Tensor, ...]:
+    """Return (indices, values), or (compressed indices, plain indices, values), without history."""
+    with torch.no_grad():
+        if x.layout is torch.sparse_coo:
+            return x._indices(), x._values()
+        return compressed_indices(x), plain_indices(x), x.values()

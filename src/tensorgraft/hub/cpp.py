@@ -1,0 +1,51 @@
+"""Libraries from C++ source, compiled by the machine's compiler and kept in the cache of compiled programs."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tensorgraft.hub import compile_cache
+
+_OPTIONS = ("-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fPIC", "-shared")
+
+
+class NoCompilerError(Exception):
+    """The machine has no C++ compiler."""
+
+
+@functools.cache
+def compiler() -> str | None:
+    """Return the path of a C++ compiler; None without one."""
+    return next(filter(None, map(shutil.which, (os.environ.get("CXX", "g++"), "g++", "clang++"))), None)
+
+
+def library(text: str, options: Sequence[str] = ()) -> ctypes.CDLL:
+    """Return the compiled library of a source text, which stays in memory when its file is removed. Raises
+    NoCompilerError, and OSError where the source cannot be compiled."""
+    path = compiler()
+    if path is None:
+        raise NoCompilerError
+    options = (*_OPTIONS, *options)
+    name = hashlib.sha256("\n".join((path, *options, text)).encode()).hexdigest()[:32]
+    folder = compile_cache.directory("c++")
+    with tempfile.TemporaryDirectory() as scratch:
+        kept = Path(scratch if folder is None else folder, f"{name}.so")
+        if not kept.exists():
+            source, built = Path(scratch, "program.cpp"), Path(scratch, f"{name}.built.so")
+            source.write_text(text, encoding="utf-8")
+            command = (path, *options, "-o", str(built), str(source))
+            result = subprocess.run(command, capture_output=True, text=True, check=False)
+            if result.returncode:
+                raise OSError(f"{path} failed: {result.stderr[:2000]}")
+            staged = kept.with_name(f"{name}.{os.getpid()}")
+            shutil.copy(built, staged)
+            staged.replace(kept)
+        return ctypes.CDLL(str(kept))

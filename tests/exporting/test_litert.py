@@ -1,0 +1,61 @@
+"""Models of LiteRT: products of int8, and what is in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensorgraft as tg
+from tensorgraft.cli.convert import inspect_file
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("tensorflow")
+
+X = torch.from_numpy(np.random.default_rng(0).standard_normal((4, 64)).astype(np.float32))
+
+
+def _network() -> Any:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.GELU(), torch.nn.Linear(96, 16)).eval()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "batches"), [("int8_dynamic", None), ("int8_static_asymmetric", [X, (X + 0.1,), X - 0.1])]
+)
+def test_int8(scheme: str, batches: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    network, path = _network(), tmp_path / "f.tflite"
+    report = tg.export(network, X, to="litert", path=path, quantize=scheme, calibrate=batches)
+    assert report.ok and report.inputs[0].shape == ["batch", 64]
+    assert f"{scheme}: 2 products with int8 weights; a result may differ by 4e-02" in "\n".join(report.notes)
+    assert 1e-4 < report.rows[0].error < 4e-2
+    assert report.options["quantize"] == scheme
+    assert inspect_file(str(path)) == 0
+    printed = capsys.readouterr().out
+    assert "input   input: float32[?, 64]" in printed and "FULLY_CONNECTED 2" in printed
+    assert "bytes; tensorgraft does not run models of LiteRT" in printed
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"quantize": "int4"}, "a model of LiteRT has one of 'int8_dynamic', 'int8_static_asymmetric'"),
+        ({"quantize": "int8_static_asymmetric"}, r"expected calibrate=\[batch, ...\]"),
+        ({"quantize": "int8_dynamic", "calibrate": [X]}, "leave out calibrate"),
+        ({"calibrate": [X]}, "quantize=None: a model of LiteRT has one of"),
+    ],
+)
+def test_schemes_that_it_lacks(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        tg.export(_network(), X, to="litert", path=tmp_path / "f.tflite", **options)
+    with pytest.raises(ValueError, match="to='onnx' takes no"):
+        tg.export(_network(), X, to="onnx", path=tmp_path / "f.onnx", **options)
+
+
+def test_a_damaged_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for content in (b"", b"no model of any kind", b"\xff\xff\xff\xffTFL3" + b"\xff" * 40):
+        (tmp_path / "f.tflite").write_bytes(content)
+        assert inspect_file(str(tmp_path / "f.tflite")) == 2
+        assert "is not a model of LiteRT, or is damaged" in capsys.readouterr().err

@@ -1,0 +1,123 @@
+"""Sparse matrices of every library as operators: products, transposes, solutions, traces and gradients."""
+
+import jax.experimental.sparse as jax_sparse
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+
+import tensorgraft as tg
+from tensorgraft import array_api as xp
+from tensorgraft import operators as ops
+from tensorgraft.frontends.array_api.extensions.sparse import csr_matmul
+
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse")  # beta state; invariant checks are implicitly disabled
+
+
+def laplacian(side):
+    """The matrix of the five-point Laplacian on a square, symmetric and positive definite."""
+    line = scipy.sparse.diags_array([-np.ones(side - 1), 2 * np.ones(side), -np.ones(side - 1)], offsets=[-1, 0, 1])
+    eye = scipy.sparse.eye_array(side)
+    return (scipy.sparse.kron(line, eye) + scipy.sparse.kron(eye, line)).tocsr()
+
+
+def of_torch(m, device="cpu"):
+    parts = (torch.from_numpy(x) for x in (m.indptr, m.indices, m.data))
+    return torch.sparse_csr_tensor(*parts, m.shape).to(device)
+
+
+def of_tensorflow(m):
+    import tensorflow as tf
+
+    m = m.tocoo()
+    order = np.lexsort((m.col, m.row))
+    return tf.SparseTensor(np.stack([m.row, m.col], 1)[order].astype(np.int64), m.data[order], m.shape)
+
+
+def host(x):
+    return np.asarray(x.to_device("numpy"))
+
+
+MATRICES = {
+    "scipy csr": lambda m: m,
+    "scipy csc": lambda m: m.tocsc(),
+    "scipy coo": lambda m: m.tocoo(),
+    "BCSR": lambda m: jax_sparse.BCSR.from_scipy_sparse(m),
+    "BCOO": lambda m: jax_sparse.BCOO.from_scipy_sparse(m),
+    "torch csr": of_torch,
+    "torch csc": lambda m: of_torch(m).to_sparse_csc(),
+    "torch coo": lambda m: of_torch(m).to_sparse_coo(),
+    "on the device": lambda m: of_torch(m, tg.device("jax")),
+    "SparseTensor": of_tensorflow,
+}
+
+
+@pytest.fixture
+def matrix():
+    generator = np.random.default_rng(0)
+    return scipy.sparse.random_array((7, 5), density=0.4, format="csr", dtype=np.float32, rng=generator)
+
+
+@pytest.mark.parametrize("kind", MATRICES)
+def test_products(kind, matrix):
+    a, dense = ops.MatrixLinearOperator(MATRICES[kind](matrix)), matrix.toarray()
+    assert isinstance(a, ops.SparseLinearOperator) and a.shape == (7, 5) and a.dtype == np.float32
+    x, y = np.arange(5, dtype=np.float32), np.arange(14, dtype=np.float32).reshape(7, 2)
+    to = lambda v: xp.asarray(v, device=a.device)  # noqa: E731
+    np.testing.assert_allclose(host(a.mv(to(x))), dense @ x, rtol=1e-5)
+    np.testing.assert_allclose(host(a.T.mm(to(y))), dense.T @ y, rtol=1e-5)
+    np.testing.assert_allclose(host(a.as_matrix()), dense, rtol=1e-6)
+    np.testing.assert_allclose(host((a.T @ a).as_matrix()), dense.T @ dense, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["scipy csr", "BCSR", "torch csr", "SparseTensor"])
+def test_conjugate_gradients(kind):
+    m = laplacian(32)  # 1,024 unknowns
+    b = np.random.default_rng(1).standard_normal(m.shape[0])
+    import jax
+
+    with jax.enable_x64(True) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64():
+        a = ops.MatrixLinearOperator(MATRICES[kind](m), "positive_semidefinite")
+    rhs = xp.asarray(b, device=a.device)
+    solution = tg.jit(lambda a, b: ops.linear_solve(a, b, ops.CG(rtol=1e-8, atol=0)).value)(a, rhs)
+    found = host(solution)
+    np.testing.assert_allclose(found, scipy.sparse.linalg.spsolve(m.tocsc(), b), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["scipy csr", "BCSR", "torch csr", "SparseTensor"])
+def test_gradients_in_values_and_vectors(kind, matrix):
+    dense = matrix.toarray()
+    a = ops.MatrixLinearOperator(MATRICES[kind](matrix))
+    x = xp.asarray(np.arange(5, dtype=np.float32), device=a.device)
+
+    def loss(values, x):
+        return xp.sum(csr_matmul(a.starts, a.columns, values, xp.expand_dims(x, axis=1)) ** 2)
+
+    gradient = tg.grad(loss, argnums=(0, 1))
+    for differentiate in (gradient, tg.jit(gradient)):
+        of_values, of_x = differentiate(a.values, x)
+        product = dense @ np.arange(5)
+        rows = np.repeat(np.arange(7), np.diff(matrix.indptr))
+        np.testing.assert_allclose(host(of_values), 2 * product[rows] * np.arange(5)[matrix.indices], rtol=1e-4)
+        np.testing.assert_allclose(host(of_x), 2 * dense.T @ product, rtol=1e-4)
+
+
+def test_the_parts_are_shared(matrix):
+    assert np.shares_memory(np.from_dlpack(ops.MatrixLinearOperator(matrix).values), matrix.data)
+    tensor = of_torch(matrix)
+    shared = torch.from_dlpack(ops.MatrixLinearOperator(tensor).values)
+    assert shared.data_ptr() == tensor.values().data_ptr()
+    bcsr = jax_sparse.BCSR.from_scipy_sparse(matrix)
+    shared = torch.from_dlpack(ops.MatrixLinearOperator(bcsr).values)
+    assert shared.data_ptr() == bcsr.data.unsafe_buffer_pointer()
+
+
+def test_errors(matrix):
+    with pytest.raises(TypeError, match=r"expected an array of tensorgraft\.array_api, got a builtins\.list"):
+        ops.MatrixLinearOperator([[1.0]])
+    with pytest.raises(TypeError, match="expected floating-point or complex numbers, got int64"):
+        ops.MatrixLinearOperator(matrix.astype(np.int64))
+    with pytest.raises(TypeError, match="without batch and dense dimensions"):
+        ops.MatrixLinearOperator(jax_sparse.BCOO.fromdense(np.ones((2, 3, 3)), n_batch=1))
+    with pytest.raises(ValueError, match="5"):
+        ops.MatrixLinearOperator(matrix).mv(xp.ones(4, dtype=xp.float32, device="numpy"))
