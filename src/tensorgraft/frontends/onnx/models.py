@@ -33,8 +33,7 @@ def graft_model(model: OnnxModel, xp: Backend) -> Any:
     call = OnnxCall(PlannedModel(model), xp)
     if xp.grafted_as == "program":
         return RecordedOnnxModel(call)
-    with xp.scope():
-        arrays = {name: xp.copy(xp.asarray(np.asarray(x))) for name, x in call.planned.weights.items()}
+    arrays = {name: xp.adopt(np.array(x, order="C")) for name, x in call.planned.weights.items()}
     trained = call.planned.trained
     params = {name: x for name, x in arrays.items() if name in trained}
     buffers = {name: x for name, x in arrays.items() if name not in trained}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -259,6 +261,8 @@ class _Reader:
             dtype = dtype_of(tensor.data_type)
             if tensor.data_location == TensorProto.EXTERNAL:
                 return wrapped(self._external(tensor, dtype))
+            if tensor.HasField("raw_data") and dtype != STRING:
+                return wrapped(self._raw(tensor, dtype))
             self._check_length(tensor, dtype)
             values = onnx.numpy_helper.to_array(tensor)
         except (ValueError, TypeError, OverflowError) as error:
@@ -267,20 +271,22 @@ class _Reader:
             return np.array([_text(x) for x in values.ravel()], object).reshape(values.shape)
         return wrapped(values)
 
+    def _raw(self, tensor: TensorProto, dtype: np.dtype) -> np.ndarray:
+        """Return the values of a tensor whose elements are bytes, which each access of the field copies."""
+        raw, bits = tensor.raw_data, _bits(dtype)
+        wanted = (math.prod(tensor.dims) * bits + 7) // 8
+        if wanted != len(raw):
+            raise ValueError(f"its shape {tuple(tensor.dims)} of {dtype} takes {wanted} bytes, the file has {len(raw)}")
+        if bits < 8 or sys.byteorder == "big":
+            return onnx.numpy_helper.to_array(tensor)
+        return np.frombuffer(raw, dtype).reshape(tuple(tensor.dims))
+
     def _check_length(self, tensor: TensorProto, dtype: np.dtype) -> None:
-        """Compare the file's bytes with the shape before memory for that shape is asked for."""
-        count = 1
-        for n in tensor.dims:
-            count *= n
-        if tensor.HasField("raw_data") and dtype != STRING:
-            wanted, length = (count * _bits(dtype) + 7) // 8, len(tensor.raw_data)
-            if wanted != length:
-                raise ValueError(
-                    f"its shape {tuple(tensor.dims)} of {dtype} takes {wanted} bytes, the file has {length}"
-                )
-        elif dtype == STRING and len(tensor.string_data) != count:
+        """Compare the elements that the file has with the shape before memory for that shape is asked for."""
+        count = math.prod(tensor.dims)
+        if dtype == STRING and len(tensor.string_data) != count:
             raise ValueError(f"its shape is {tuple(tensor.dims)}, the file has {len(tensor.string_data)} strings")
-        elif count > 64 * max(tensor.ByteSize(), 1):
+        if dtype != STRING and count > 64 * max(tensor.ByteSize(), 1):
             raise ValueError(f"its shape is {tuple(tensor.dims)}, the file has {tensor.ByteSize()} bytes of it")
 
     def _external(self, tensor: TensorProto, dtype: np.dtype) -> np.ndarray:
