@@ -15,7 +15,8 @@ Made by `python -m ecosystem.export`; not written by hand. Forty programs with r
 other libraries, are exported to each format and run in its runtime, with the example (a batch of 2, a length of 6) and
 at a batch of 5 and a length of 11. *Written* counts files, *equal* those whose results differ from the program's by
 1e-5 of the largest entry at most, *open* those that leave open the batch, and of sequences the length, and are equal
-there, too. Other exporters are called as their documentation says, with open sizes, and if that fails without.
+there, too. Other exporters are called as their documentation says, with open sizes, and if that fails without. A row
+without an end in 240 seconds, on whatever the machine had left, counts as a file that was not written.
 
 """
 
@@ -70,6 +71,8 @@ def _verdict(row: Row) -> str:
         return "open"
     if row.equal:
         return f"{', '.join(row.open)} open" if row.open else "fixed"
+    if row.reason.startswith("no end"):
+        return "no end"
     return "differs" if row.written and row.apart is not None else "does not run" if row.written else "refused"
 
 
