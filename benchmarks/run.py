@@ -38,6 +38,7 @@ TIERED = (
     "positions",
     "operators",
     "tensorflow_programs",
+    "sparse",
 )  # take what --eager says; the others ask what a backend takes
 
 
