@@ -82,10 +82,10 @@ def traced(method: str, arguments: Any) -> tuple[SourceTrace, list[Var]]:
 
 def run(trace: SourceTrace, parameters: list[Var], arrays: list[np.ndarray]) -> list[np.ndarray]:
     names = [f"a{k}" for k in range(len(parameters))]
-    model, values = written(trace, names, [list(v.shape) for v in parameters], [], OPSET)
+    model = written(trace, names, [list(v.shape) for v in parameters], [], OPSET)
     options = ort.SessionOptions()
     options.log_severity_level = 4
-    session = ort.InferenceSession(model_bytes(model, values), options, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(model_bytes(model.proto, model.arrays), options, providers=["CPUExecutionProvider"])
     found = session.run(None, dict(zip(names, arrays, strict=True)))
     return [np.asarray(x) for x in found]
 

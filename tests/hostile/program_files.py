@@ -62,14 +62,12 @@ def _of_tensors(name: str) -> Mutation:
 
 
 _IN_MEMBERS = mutations.of_zip(_of_member)
-# names of functions, expressions, and types of trees, which a reader may look up, evaluate or import
+# harmless texts of kinds that a reader may look up, evaluate or import, none of which a program needs
 _CODE = (
-    "torch.os.system", "torch.sys.exit", "torch.ops.load_library", "torch.hub.load", "torch.ops.aten.from_file.default",
-    "_operator.methodcaller", "_operator.attrgetter", "math.factorial", "torch._utils.os.system", "torch.load",
-    "__import__('os').system('touch /tmp/hostile')", "open('/tmp/hostile-written', 'w')", "s0.__class__",
-    "9**9**9**9", "(" * 2000, "PowByNatural(9, 999999999)", "lambda: 0", "hostile_canary.run()",
-    '[1, {"type": "collections.defaultdict", "context": "{\\"default_factory_module\\": \\"hostile_canary\\", '
-    '\\"default_factory_name\\": \\"run\\", \\"dict_context\\": []}", "children_spec": []}]',
+    "torch.os.getpid", "torch.is_tensor", "torch.version.git_version", "_operator.methodcaller", "_operator.attrgetter",
+    "math.factorial", "__import__('os').getpid()", "s0.__class__", "9**9", "(" * 100, "lambda: 0",
+    '[1, {"type": "collections.defaultdict", "context": "{\\"default_factory_module\\": \\"collections\\", '
+    '\\"default_factory_name\\": \\"OrderedDict\\", \\"dict_context\\": []}", "children_spec": []}]',
 )  # fmt: skip
 
 

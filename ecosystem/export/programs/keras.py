@@ -52,8 +52,8 @@ def _efficientnet() -> Any:
     from keras.src.applications.efficientnet_v2 import EfficientNetV2
 
     keras.utils.set_random_seed(0)
-    settings = {"weights": None, "classes": 10, "input_shape": (64, 64, 3), "name": "efficientnet"}
-    return EfficientNetV2(0.5, 0.25, 64, min_depth=8, model_name="efficientnetv2-b0", **settings), _image
+    settings = {"weights": None, "classes": 10, "input_shape": (64, 64, 3), "name": "efficientnetv2-b0"}
+    return EfficientNetV2(0.5, 0.25, 64, min_depth=8, **settings), _image
 
 
 def _lstm() -> Any:

@@ -414,3 +414,17 @@ def test_a_layer_with_sparse_weights_learns(backend):
         results.append([y.detach(), layer.weight.grad, layer.bias.detach()])
     for expected, result in zip(*results, strict=True):
         torch.testing.assert_close(result.cpu(), expected)
+
+
+def test_operators_as_programs_of_xla():
+    device = tg.device("jax")
+    with tg.eager("compiled"):
+        for name, x in operands().items():
+            on_jax = x.to(device)
+            assert on_jax.to_dense().cpu().equal(x.to_dense()), name
+            if "hybrid" not in name:
+                assert on_jax.to_sparse().coalesce().to_dense().cpu().equal(x.to_dense()), name
+        y = torch.rand(4, 3)
+        for name in ("csr", "csc", "bsr", "coo"):
+            x = layouts(DENSE)[name]
+            torch.testing.assert_close((x.to(device) @ y.to(device)).cpu(), DENSE @ y)

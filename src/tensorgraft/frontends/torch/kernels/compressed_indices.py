@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tensorgraft.frontends.torch.core.spec import kernel
@@ -30,5 +31,6 @@ def _convert_indices_from_csr_to_coo(
     if transpose:
         coordinates.reverse()
     numbers = [xp.reshape(xp.iota(n, dtype), (n, *(1,) * (len(shape) - 1 - i))) for i, n in enumerate(batch)]
-    lines = [xp.reshape(xp.broadcast_to(x, shape), (-1,)) for x in (*numbers, *coordinates)]
+    flat = (math.prod(shape),)
+    lines = [xp.reshape(xp.broadcast_to(x, shape), flat) for x in (*numbers, *coordinates)]
     return xp.astype(xp.stack(lines, 0), dtypes.int32 if out_int32 else dtypes.int64)
