@@ -50,6 +50,8 @@ def _primitives() -> dict[str, Primitive]:
                 kernels |= set(named.values())
             else:
                 found.update(named)
+        elif name.startswith("jax.experimental.sparse"):  # whose arrays are taken apart into ordinary ones
+            kernels |= {p for p in list(vars(module).values()) if isinstance(p, Primitive)}
     lowered = {*mlir._lowerings, *mlir._platform_specific_lowerings.get("cpu", {})}
     return {p.name: p for p in lowered - kernels} | found
 

@@ -189,7 +189,7 @@ def from_array(array: Array, slot: Slot, dtype: torch.dtype | None = None) -> to
     """Return a contiguous tensor over an array of the slot's backend. `dtype`: that of the tensor, where it may be
     complex32, which `array` holds as complex64."""
     xp = slot.backend
-    shape = xp.shape(array)
+    shape = array.shape if array.__class__ is Quantized else xp.shape(array)
     if dtype is torch.complex32:
         with xp.scope():
             array = to_halves(xp, array)

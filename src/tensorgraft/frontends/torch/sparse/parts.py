@@ -50,7 +50,12 @@ class SparseForm(NamedTuple):
 
 
 def is_sparse(x: object) -> bool:
-    return isinstance(x, Tensor) and (x.layout is torch.sparse_coo or x.layout in LAYOUTS)
+    if not isinstance(x, Tensor):
+        return False
+    if x.__class__ is Tensor or x.__class__ is torch.nn.Parameter:
+        return x.layout is not torch.strided and (x.layout is torch.sparse_coo or x.layout in LAYOUTS)
+    with torch._C.DisableTorchFunctionSubclass():  # a class is told of the program's calls alone
+        return x.layout is torch.sparse_coo or x.layout in LAYOUTS
 
 
 def form_of(x: Tensor) -> SparseForm:
