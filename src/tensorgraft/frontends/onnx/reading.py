@@ -273,11 +273,10 @@ class _Reader:
 
     def _raw(self, tensor: TensorProto, dtype: np.dtype) -> np.ndarray:
         """Return the values of a tensor whose elements are bytes, which each access of the field copies."""
-        raw, bits = tensor.raw_data, _bits(dtype)
-        wanted = (math.prod(tensor.dims) * bits + 7) // 8
+        raw, wanted = tensor.raw_data, _byte_count(tensor, dtype)
         if wanted != len(raw):
             raise ValueError(f"its shape {tuple(tensor.dims)} of {dtype} takes {wanted} bytes, the file has {len(raw)}")
-        if bits < 8 or sys.byteorder == "big":
+        if _bits(dtype) < 8 or sys.byteorder == "big":
             return onnx.numpy_helper.to_array(tensor)
         return np.frombuffer(raw, dtype).reshape(tuple(tensor.dims))
 
@@ -296,8 +295,7 @@ class _Reader:
             raise ValueError(f"its data is in the file {location!r}: pass the model's path instead of the model")
         path = self._path_in_folder(location)
         offset = int(entries.get("offset", 0))
-        count = int(np.prod(tensor.dims, dtype=object)) if tensor.dims else 1
-        wanted = (count * _bits(dtype) + 7) // 8
+        wanted = _byte_count(tensor, dtype)
         length = int(entries.get("length", wanted))
         size = os.path.getsize(path)
         if length != wanted or offset < 0 or offset + wanted > size:
@@ -352,6 +350,10 @@ class _Reader:
 def _bits(dtype: np.dtype) -> int:
     narrow = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}
     return narrow.get(dtype.name, dtype.itemsize * 8)
+
+
+def _byte_count(tensor: TensorProto, dtype: np.dtype) -> int:
+    return (math.prod(tensor.dims) * _bits(dtype) + 7) // 8
 
 
 def _decimal(x: float) -> float:

@@ -22,7 +22,7 @@ Tensor = torch.Tensor
 def flatten_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Structure]:
     """Flatten the arguments of a call; the parts of sparse tensors follow the other leaves."""
     leaves, structure = trees.flatten_call(args, kwargs)
-    sparse = [k for k, x in enumerate(leaves) if isinstance(x, Tensor) and is_sparse(x)]
+    sparse = [k for k, x in enumerate(leaves) if is_sparse(x)]
     if not sparse:
         return leaves, structure
     objects, count = (), len(leaves)

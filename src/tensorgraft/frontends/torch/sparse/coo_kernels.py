@@ -17,11 +17,11 @@ import torch
 
 from tensorgraft.frontends.torch.sparse.bounded import coalesced_parts, masked, within_size
 from tensorgraft.frontends.torch.sparse.operators import csr_matmul
+from tensorgraft.frontends.torch.sparse.parts import coordinate_tensor
 
 Tensor = torch.Tensor
 # {operator: kernel}; a kernel that returns None leaves the call to PyTorch's
 KERNELS: dict[str, Callable[..., Any]] = {}
-_coo = torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors
 
 
 def kernel(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -34,18 +34,8 @@ def kernel(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 def coo(indices: Tensor, values: Tensor, size: Sequence[int], coalesced: bool = False) -> Tensor:
     """Return a sparse tensor of indices (sparse dims, nonzeros) and values (nonzeros, ...)."""
-    return _coo(
-        indices.size(0),
-        values.dim() - 1,
-        list(size),
-        indices,
-        values,
-        dtype=values.dtype,
-        layout=torch.sparse_coo,
-        device=values.device,
-        # PyTorch marks one element as coalesced
-        is_coalesced=coalesced or values.size(0) < 2,
-    )
+    # PyTorch marks one element as coalesced
+    return coordinate_tensor(indices, values, size, coalesced or values.size(0) < 2)
 
 
 def keys_of(indices: Tensor, size: Sequence[int]) -> Tensor:

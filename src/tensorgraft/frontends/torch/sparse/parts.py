@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from tensorgraft.frontends.torch.dispatch.absent_layouts import SPARSE
 from tensorgraft.frontends.torch.sparse.structure import (
     LAYOUTS,
     TensorMetadata,
@@ -36,26 +37,32 @@ class SparseForm(NamedTuple):
             compressed_part, plain_part, values = parts
             return compressed(compressed_part, plain_part, values, self.metadata)
         indices, values = parts
-        return torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors(
-            indices.size(0),
-            values.dim() - 1,
-            self.metadata.size,
-            indices,
-            values,
-            dtype=values.dtype,
-            layout=torch.sparse_coo,
-            device=values.device,
-            is_coalesced=self.coalesced,
-        )
+        return coordinate_tensor(indices, values, self.metadata.size, self.coalesced)
+
+
+def coordinate_tensor(indices: Tensor, values: Tensor, size: Sequence[int], coalesced: bool) -> Tensor:
+    """Return a sparse tensor (COO) of indices (sparse dims, nonzeros) and values (nonzeros, ...), which are not
+    checked."""
+    return torch.ops.aten._sparse_coo_tensor_with_dims_and_tensors(
+        indices.size(0),
+        values.dim() - 1,
+        list(size),
+        indices,
+        values,
+        dtype=values.dtype,
+        layout=torch.sparse_coo,
+        device=values.device,
+        is_coalesced=coalesced,
+    )
 
 
 def is_sparse(x: object) -> bool:
     if not isinstance(x, Tensor):
         return False
-    if x.__class__ is Tensor or x.__class__ is torch.nn.Parameter:
-        return x.layout is not torch.strided and (x.layout is torch.sparse_coo or x.layout in LAYOUTS)
+    if x.__class__ is Tensor:
+        return x.layout in SPARSE
     with torch._C.DisableTorchFunctionSubclass():  # a class is told of the program's calls alone
-        return x.layout is torch.sparse_coo or x.layout in LAYOUTS
+        return x.layout in SPARSE
 
 
 def form_of(x: Tensor) -> SparseForm:
