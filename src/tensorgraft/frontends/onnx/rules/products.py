@@ -6,7 +6,7 @@ from typing import Any
 
 from tensorgraft.frontends.onnx.rule import rule
 from tensorgraft.frontends.onnx.rules.quantized import quantized, zero_point_of
-from tensorgraft.hub import dtypes
+from tensorgraft.hub import contraction, dtypes
 
 
 @rule("MatMul")
@@ -35,67 +35,7 @@ def _scaled(xp: Any, x: Any, factor: float) -> Any:
 
 @rule("Einsum")
 def einsum(xp: Any, *inputs: Any, equation: str) -> Any:
-    """Contract the operands one after the other."""
-    equation = equation.replace(" ", "")
-    left, arrow, right = equation.partition("->")
-    terms = left.split(",")
-    ranks = [len(x.shape) for x in inputs]
-    rest = max((r - len(t.replace("...", "")) for r, t in zip(ranks, terms, strict=True) if "..." in t), default=0)
-    extra = _unused(equation, rest)
-    terms = [_spelled(t, r, extra) for t, r in zip(terms, ranks, strict=True)]
-    if arrow:
-        result = right.replace("...", extra)
-    else:
-        letters = "".join(terms)
-        result = extra + "".join(sorted(c for c in set(letters) - set(extra) if letters.count(c) == 1))
-    term, x = _single(xp, terms[0], inputs[0])
-    for i, (other_term, y) in enumerate(zip(terms[1:], inputs[1:], strict=True)):
-        later = set(result) | set("".join(terms[i + 2 :]))
-        term, x = _contracted(xp, term, x, *_single(xp, other_term, y), later)
-    drop = tuple(i for i, c in enumerate(term) if c not in result)
-    if drop:
-        x, term = xp.sum(x, drop), "".join(c for c in term if c in result)
-    return xp.permute_dims(x, tuple(term.index(c) for c in result)) if term != result else x
-
-
-def _unused(equation: str, count: int) -> str:
-    free = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" if c not in equation]
-    return "".join(free[:count])
-
-
-def _spelled(term: str, rank: int, extra: str) -> str:
-    if "..." not in term:
-        return term
-    count = rank - len(term.replace("...", ""))
-    return term.replace("...", extra[len(extra) - count :])
-
-
-def _single(xp: Any, term: str, x: Any) -> tuple[str, Any]:
-    """Take the diagonal of axes that a term names twice."""
-    for c in dict.fromkeys(term):
-        while term.count(c) > 1:
-            i = term.index(c)
-            j = term.index(c, i + 1)
-            x = xp.diagonal(xp.moveaxis(xp.moveaxis(x, j, -1), i, -2))
-            term = "".join(k for n, k in enumerate(term) if n not in (i, j)) + c
-    return term, x
-
-
-def _contracted(xp: Any, a: str, x: Any, b: str, y: Any, later: set[str]) -> tuple[str, Any]:
-    """Return the product of two operands, in which what is not needed later is summed over."""
-    shared = [c for c in a if c in b]
-    summed = [c for c in shared if c not in later and x.shape[a.index(c)] == y.shape[b.index(c)]]
-    batch = [c for c in shared if c not in summed]
-    if any(x.shape[a.index(c)] != y.shape[b.index(c)] for c in batch):  # axes of one element broadcast
-        for c in batch:
-            n = max(x.shape[a.index(c)], y.shape[b.index(c)])
-            x = xp.broadcast_to(x, tuple(n if k == c else m for k, m in zip(a, x.shape, strict=True)))
-            y = xp.broadcast_to(y, tuple(n if k == c else m for k, m in zip(b, y.shape, strict=True)))
-    out = xp.dot_general(
-        x, y, ([a.index(c) for c in summed], [b.index(c) for c in summed]),
-        ([a.index(c) for c in batch], [b.index(c) for c in batch]),
-    )  # fmt: skip
-    return "".join([*batch, *(c for c in a if c not in shared), *(c for c in b if c not in shared)]), out
+    return contraction.einsum(xp, equation, *inputs)
 
 
 @rule("Det")
