@@ -267,14 +267,8 @@ class Operand:
         elif isinstance(x, np.ndarray) and (x.dtype in CARRIERS or x.dtype.kind in "OSU"):
             return x.astype(object) if x.dtype.kind in "OSU" else wrapped(x)
         actual = xp.dtype_of(array)
-        if (
-            dtype is not None
-            and dtype != actual
-            and dtype.kind == actual.kind == "i"
-            and actual.itemsize < dtype.itemsize
-        ):
-            array = xp.astype(array, dtype)  # int64 without 64-bit types in JAX
-            actual = dtype
+        if dtype is not None and dtype.kind == actual.kind == "i" and actual.itemsize < dtype.itemsize:
+            array, actual = xp.astype(array, dtype), dtype  # int64 without 64-bit types in JAX
         if dtype in CARRIERS and actual == CARRIERS[dtype]:
             return self._checked(Carried(array, dtype), declared, sizes, dtype, Carried(array, dtype))
         return self._checked(array, declared, sizes, actual, array)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tensorgraft.frontends.onnx.rule import rule
-from tensorgraft.frontends.onnx.rules.quantized import quantized, zero_point_of
+from tensorgraft.frontends.onnx.rules.quantized import along, requantized, shifted
 from tensorgraft.hub import contraction, dtypes
 
 
@@ -51,39 +51,11 @@ def matmul_integer(xp: Any, a: Any, b: Any, a_zero: Any = None, b_zero: Any = No
     return xp.matmul(shifted(xp, a, a_zero, -2), shifted(xp, b, b_zero, -1))
 
 
-def shifted(xp: Any, x: Any, zero: Any, axis: int) -> Any:
-    """Return integers less their zero point, which is one number or has one for each row along `axis`, in int32."""
-    x = xp.astype(x, dtypes.int32)
-    if zero is None:
-        return x
-    zero = xp.astype(zero, dtypes.int32)
-    if len(zero.shape) == 1 and zero.shape[0] > 1:
-        shape = [1] * len(x.shape)
-        shape[axis] = zero.shape[0]
-        zero = xp.reshape(zero, tuple(shape))
-    elif len(zero.shape) == 1:
-        zero = xp.reshape(zero, ())
-    return xp.subtract(x, zero)
-
-
-@rule(
-    "QLinearMatMul",
-    state=("a_scale", "b_scale", "y_scale"),
-)
+@rule("QLinearMatMul", state=("a_scale", "b_scale", "y_scale"))
 def qlinear_matmul(
     xp: Any, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any, y_zero: Any
 ) -> Any:
     product = xp.matmul(shifted(xp, a, a_zero, -2), shifted(xp, b, b_zero, -1))
-    wide = [xp.astype(s, dtypes.float32) for s in (a_scale, b_scale, y_scale)]
-    wide[0] = _along(xp, wide[0], -2, len(product.shape))
-    wide[1] = _along(xp, wide[1], -1, len(product.shape))
-    real = xp.multiply(xp.astype(product, dtypes.float32), xp.divide(xp.multiply(wide[0], wide[1]), wide[2]))
-    return quantized(xp, real, y_zero, zero_point_of(xp, y_zero))
-
-
-def _along(xp: Any, x: Any, axis: int, rank: int) -> Any:
-    if len(x.shape) != 1 or x.shape[0] == 1:
-        return xp.reshape(x, ()) if len(x.shape) == 1 else x
-    shape = [1] * rank
-    shape[axis] = x.shape[0]
-    return xp.reshape(x, tuple(shape))
+    rank = len(product.shape)
+    a_scale, b_scale = along(xp, a_scale, -2, rank), along(xp, b_scale, -1, rank)
+    return requantized(xp, product, a_scale, b_scale, y_scale, y_zero)
