@@ -263,7 +263,8 @@ class _Reader:
             raise ValueError(f"its shape {tuple(tensor.dims)} of {dtype} takes {wanted} bytes, the file has {len(raw)}")
         if _bits(dtype) < 8 or sys.byteorder == "big":
             return onnx.numpy_helper.to_array(tensor)
-        return np.frombuffer(raw, dtype).reshape(tuple(tensor.dims))
+        # Dynamo refuses memory that cannot be made writable, where it meets constants
+        return np.frombuffer(raw if len(raw) > 4096 else bytearray(raw), dtype).reshape(tuple(tensor.dims))
 
     def _check_length(self, tensor: TensorProto, dtype: np.dtype) -> None:
         """Compare the elements that the file has with the shape before memory for that shape is asked for."""
