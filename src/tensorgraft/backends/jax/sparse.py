@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
-import jaxlib
 import numpy as np
 
-from tensorgraft.hub import cpp, dtypes
+from tensorgraft.backends.jax import cpu_kernels
+from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.sparse import Sparse
 
@@ -71,15 +70,9 @@ _JAXLIB = {"csr_matmul": "cpu_csr_sparse_dense_ffi"}
 @functools.cache
 def _targets() -> dict[str, str]:
     """Return the registered target of each kernel that there is."""
-    source = Path(__file__).with_name("sparse_products.cpp").read_text(encoding="utf-8")
-    source += f"// for the interface of jaxlib {jaxlib.__version__}\n"
-    try:
-        library = cpp.library(source, (f"-I{jax.ffi.include_dir()}", "-fno-trapping-math"))
-    except cpp.NoCompilerError:
+    names = cpu_kernels.targets("sparse_products.cpp", _KERNELS)
+    if not names:
         from jax.experimental import sparse  # noqa: F401 - registers its target
 
         return _JAXLIB
-    names = {kernel: f"tensorgraft_{kernel}" for kernel in _KERNELS}
-    for target in names.values():
-        jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(getattr(library, target)), platform="cpu")
     return names
