@@ -23,9 +23,7 @@ from tensorgraft.hub.array import NativeArray as Array
 _WIDE = 64  # elements along the other axes, with which a step is efficient
 _WIDER = {np.dtype(np.float32): np.dtype(np.float64), np.dtype(np.complex64): np.dtype(np.complex128)}
 _LONG = 16_384  # an axis from this length on is scanned in blocks if it is not wide
-SOURCE = "scans_and_sorts.cpp"
 _LARGE = 1 << 13  # elements from which on there is a kernel: compiling that takes longer than less work saves
-KERNELS = ("cumsum", "cumprod", "cummax", "cummin", "cummax_positions", "cummin_positions", "sort")
 _HAVE_KERNELS = frozenset(map(np.dtype, ("float32", "float64", "int32", "int64")))
 
 
@@ -53,7 +51,7 @@ def running(
         wide = _WIDER.get(x.dtype, x.dtype) if rounds else x.dtype
         return _by_steps(x, axis, join, unit(wide), wide)
 
-    by_kernel = cpu_kernels.kernel(kernel, SOURCE, KERNELS, lambda x: (by_steps(x),)) if kernel else None
+    by_kernel = cpu_kernels.kernel(kernel, lambda x: (by_steps(x),)) if kernel else None
 
     def values(x: Array, axis: int) -> Array:
         if by_kernel is None or not is_large(x) or x.dtype not in _HAVE_KERNELS:
@@ -136,13 +134,13 @@ def _in_operations(largest: bool) -> cpu_kernels.Fn:
         rows = jnp.moveaxis(x, 1, 0)
         positions = lax.broadcasted_iota(np.int64, rows.shape, 0)
         out = lax.scan(step, (rows[0], positions[0]), (rows, positions))[1]
-        return tuple(jnp.moveaxis(part, 0, 1) for part in out)
+        return jnp.moveaxis(out[0], 0, 1), jnp.moveaxis(out[1], 0, 1)
 
     return extremes
 
 
 _EXTREMES = {
-    largest: cpu_kernels.kernel(name, SOURCE, KERNELS, _in_operations(largest))
+    largest: cpu_kernels.kernel(name, _in_operations(largest), [np.dtype(np.int64)])
     for largest, name in ((True, "cummax_positions"), (False, "cummin_positions"))
 }
 
@@ -165,11 +163,12 @@ def has_positions(x: Array, axis: int) -> bool:
 
 def with_positions(x: Array, axis: int, largest: bool) -> tuple[Array, Array]:
     """Compute `Backend.running_extreme` of a large array by a kernel."""
+    kernel_dtype = _kernel_dtype(x.dtype)
+    assert kernel_dtype is not None
 
     @jax.custom_jvp
     def extremes(x: Array) -> tuple[Array, Array]:
-        wide = lax.convert_element_type(x, _kernel_dtype(x.dtype))
-        values, positions = along(_EXTREMES[largest], wide, axis)
+        values, positions = along(_EXTREMES[largest], lax.convert_element_type(x, kernel_dtype), axis)
         return lax.convert_element_type(values, x.dtype), positions
 
     @extremes.defjvp

@@ -13,7 +13,7 @@ from jax import lax
 from tensorgraft.backends.jax import cpu_kernels
 from tensorgraft.backends.jax.compilation import effort
 from tensorgraft.backends.jax.operation import operation
-from tensorgraft.backends.jax.running import KERNELS, SOURCE, is_large, running
+from tensorgraft.backends.jax.running import is_large, running
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.sorting import Sorting
@@ -41,7 +41,7 @@ def _sort(operands: tuple[Array, ...], axis: int, num_keys: int) -> tuple[Array,
     return lax.sort(operands, axis, is_stable=effort.is_cpu_only() or not plain, num_keys=num_keys)
 
 
-_by_digits = cpu_kernels.kernel("sort", SOURCE, KERNELS, lambda x: lax.sort((x,), 1))
+_by_digits = cpu_kernels.kernel("sort", lambda x: lax.sort((x,), 1))
 _MANY = 1024  # integers of a row, from which on they are sorted by digits
 
 

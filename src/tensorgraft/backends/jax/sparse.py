@@ -8,7 +8,6 @@ a scatter-add 0.8. Without a C++ compiler, jaxlib's kernel is used where there i
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +21,6 @@ from tensorgraft.hub.operations.sparse import Sparse
 
 _FLOATS = (dtypes.float32, dtypes.float64)
 _INDICES = (dtypes.int32, dtypes.int64)
-_KERNELS = ("csr_matmul", "csr_transposed_matmul", "csr_sampled_matmul")
 
 
 class JaxSparse:
@@ -48,12 +46,11 @@ def _call(xp: Any, kernel: str, operands: Sequence[Array], shape: tuple[int, ...
         return None
     if starts.dtype not in _INDICES or columns.dtype not in _INDICES:
         return None
-    targets = _targets()
-    target = targets.get(kernel)
+    target = cpu_kernels.target(kernel) or _of_jaxlib(kernel)
     if target is None:
         return None
     wide = dtypes.int64 if dtypes.int64 in (starts.dtype, columns.dtype) else dtypes.int32
-    if targets is _JAXLIB:  # its kernel takes values first, and int32
+    if target == _JAXLIB:  # its kernel takes values first, and int32
         pattern = [jax.lax.convert_element_type(i, np.int32) for i in (starts, columns)]
         return _foreign(target, shape, x.dtype)(x, *pattern, y)
     pattern = [jax.lax.convert_element_type(i, wide) for i in (starts, columns)]
@@ -64,15 +61,12 @@ def _foreign(target: str, shape: tuple[int, ...], dtype: np.dtype) -> Any:
     return jax.ffi.ffi_call(target, jax.ShapeDtypeStruct(shape, dtype), vmap_method="sequential")
 
 
-_JAXLIB = {"csr_matmul": "cpu_csr_sparse_dense_ffi"}
+_JAXLIB = "cpu_csr_sparse_dense_ffi"
 
 
-@functools.cache
-def _targets() -> dict[str, str]:
-    """Return the registered target of each kernel that there is."""
-    names = cpu_kernels.targets("sparse_products.cpp", _KERNELS)
-    if not names:
-        from jax.experimental import sparse  # noqa: F401 - registers its target
+def _of_jaxlib(kernel: str) -> str | None:
+    if kernel != "csr_matmul":
+        return None
+    from jax.experimental import sparse  # noqa: F401 - registers its target
 
-        return _JAXLIB
-    return names
+    return _JAXLIB

@@ -128,7 +128,8 @@ class Reduction:
             is_extreme = self.logical_or(is_extreme, self.isnan(x))
         shape = self.shape(x)
         narrow = dtypes.int32 if shape[axis] < 2**31 else dtypes.int64  # half as much to pass over
-        positions = self.reshape(self.iota(shape[axis], narrow), tuple(n if a == axis % len(shape) else 1 for a, n in enumerate(shape)))
+        along = tuple(n if a == axis % len(shape) else 1 for a, n in enumerate(shape))
+        positions = self.reshape(self.iota(shape[axis], narrow), along)
         last = self.cummax(self.where(is_extreme, positions, self.zeros_like(positions)), axis=axis)
         return extreme, self.astype(last, dtypes.int64)
 

@@ -1,15 +1,12 @@
 // What handlers of XLA's foreign function interface have in common. A source of kernels is compiled below this text.
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <thread>
 #include <type_traits>
-#include <vector>
 
 #include "xla/ffi/api/c_api.h"
 

@@ -151,9 +151,3 @@ XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) {
 }
 
 }  // namespace
-
-extern "C" {
-XLA_FFI_Error* tensorgraft_csr_matmul(XLA_FFI_CallFrame* frame) { return handle<kProduct>(frame); }
-XLA_FFI_Error* tensorgraft_csr_transposed_matmul(XLA_FFI_CallFrame* frame) { return handle<kTransposed>(frame); }
-XLA_FFI_Error* tensorgraft_csr_sampled_matmul(XLA_FFI_CallFrame* frame) { return handle<kSampled>(frame); }
-}
