@@ -56,7 +56,7 @@ def _random(x: Any) -> Any:
 def test_stablehlo_operation_by_operation(fn: Any, is_open: bool) -> None:
     spec = jax.ShapeDtypeStruct(export.symbolic_shape("b, 3") if is_open else (4, 3), jnp.float32)
     exported = export.deserialize(bytearray(export.export(jax.jit(fn))(spec).serialize()))
-    found, wanted = jax.jit(stablehlo.function_of(exported))(X), fn(X)
+    found, wanted = jax.jit(stablehlo.function_of(exported, "f.stablehlo"))(X), fn(X)
     assert jax.tree.structure(found) == jax.tree.structure(wanted)
     for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         assert x.dtype == y.dtype
@@ -83,6 +83,22 @@ def test_arguments_of_a_stablehlo_file(tmp_path: Path) -> None:
     f = tg.graft(_written(tmp_path / "f.stablehlo", jnp.tanh), onto="numpy")
     with pytest.raises(TypeError, match=r"tanh: int32\(4, 3\) is given, expected float32\[b,3\]"):
         f(np.ones((4, 3), np.int32))
+
+
+def test_a_stablehlo_file_without_an_attribute(tmp_path: Path) -> None:
+    """The parser accepts any dictionary as the attributes of a composite."""
+    path = _written(tmp_path / "f.stablehlo", lambda x: lax.top_k(x, 2)[0])
+    path.write_bytes(path.read_bytes().replace(b"\0k\0", b"\0j\0"))
+    with pytest.raises(ValueError, match=r"f\.stablehlo is not a file of jax\.export: KeyError"):
+        tg.graft(path, onto="numpy")(X)
+
+
+def test_sizes_that_a_stablehlo_file_does_not_accept(tmp_path: Path) -> None:
+    spec = jax.ShapeDtypeStruct(export.symbolic_shape("b, 3", constraints=["b >= 5"]), jnp.float32)
+    path = tmp_path / "f.stablehlo"
+    path.write_bytes(export.export(jax.jit(jnp.tanh))(spec).serialize())
+    with pytest.raises(ValueError, match=r"f\.stablehlo: .*b >= 5"):
+        tg.graft(path, onto="numpy")(X)
 
 
 def test_an_operation_without_a_rule(tmp_path: Path) -> None:

@@ -181,11 +181,13 @@ def _stablehlo(path: str) -> FileDescription:
     from tensorgraft.transforms.program_files import exported_function
 
     exported = exported_function(path)
-    inputs = [_aval(f"x{k}", a) for k, a in enumerate(exported.in_avals)]
-    outputs = [_aval(f"{k}", a) for k, a in enumerate(exported.out_avals)]
+    with stablehlo.naming(path):
+        inputs = [_aval(f"x{k}", a) for k, a in enumerate(exported.in_avals)]
+        outputs = [_aval(f"{k}", a) for k, a in enumerate(exported.out_avals)]
+        operators, lacking = stablehlo.operators(exported), stablehlo.lacking(exported)
     return FileDescription(
         path, f"StableHLO of jax.export, for {', '.join(exported.platforms)}", inputs, outputs, 0, 0,
-        stablehlo.operators(exported), {"PyTorch, TensorFlow, NumPy": stablehlo.lacking(exported)},
+        operators, {"PyTorch, TensorFlow, NumPy": lacking},
         ["weights that are inside are constants, which are not counted"],
     )  # fmt: skip
 
