@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch._higher_order_ops.scan import scan as scan_operator
+from torch._higher_order_ops import scan as scan_operator
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
 
