@@ -51,7 +51,7 @@ def expanding(
     return flatten_arguments
 
 
-def entered(x: Any, is_whole: Callable[[Any], bool]) -> set[int]:
+def contents_in_key(x: Any, is_whole: Callable[[Any], bool]) -> set[int]:
     """Return the identities of an object among the arguments and of the objects in it whose contents are leaves of the
     call."""
     parts: list[Any] = []

@@ -14,7 +14,7 @@ import torch
 
 from tensorgraft.compiled.captured_objects import Call, is_plain_tensor
 from tensorgraft.compiled.changes import Change
-from tensorgraft.compiled.expanded import entered
+from tensorgraft.compiled.expanded import contents_in_key
 from tensorgraft.compiled.instructions import global_names
 from tensorgraft.compiled.objects import Template, has_objects_of_calls, tracking_new_objects
 from tensorgraft.compiled.outside_calls import OutsideCalls, is_iterator
@@ -163,7 +163,7 @@ class Tracing:
             for name, value in leaf.__dict__.items() if is_plain_tensor(leaf) else ():
                 self.surroundings.add(f"an argument.{name}", value)
         self.surroundings.watch(self.world)
-        keyed = {key for leaf in self.leaves if leaf.__class__ is Boxed for key in entered(leaf.of, is_whole)}
+        keyed = {key for leaf in self.leaves if leaf.__class__ is Boxed for key in contents_in_key(leaf.of, is_whole)}
         self.reads = Reads(self.surroundings, self.world, keyed)
         known = *self.world.owners, *self.world.standard.values()
         reachable_values = *fixed, *self.leaves, *self.surroundings.new_objects(), *known
