@@ -324,11 +324,12 @@ class Tracing:
         return arrays + self.tape.outputs(self.usable, arrays)
 
     def _classes(self, flat: Sequence[Any]) -> Iterator[tuple[int, type, bool]]:
-        """Yield the new results that are leaves of autograd, or of another class. Raises RunsUncompiled for those that
-        have a gradient, or are in the history of another result."""
+        """Yield the new results that are leaves of autograd, or of another class, each once. Raises RunsUncompiled for
+        those that have a gradient, or are in the history of another result."""
         ends = set() if self.tape is None else set(map(id, self.tape.leaves))
+        first = {id(t): i for i, t in reversed(list(enumerate(flat)))}
         for i, (t, known, finder) in enumerate(zip(flat, self.identical, self.result_finders, strict=True)):
-            if known is None and is_plain_tensor(t) and id(t) not in self.world.visited:
+            if first[id(t)] == i and known is None and is_plain_tensor(t) and id(t) not in self.world.visited:
                 required = finder is None and is_leaf(t) and t.requires_grad
                 if required and ungraded_view(t):
                     raise RunsUncompiled("returns or keeps a view from no_grad of a tensor that requires gradients")
