@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import zipfile
 from pathlib import Path
@@ -137,6 +138,34 @@ def test_a_file_of_pytorch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "parameters: 8 elements in 2 arrays" in capsys.readouterr().out
     assert inspect_file(str(tmp_path / "f.onnx")) == 0
     assert "operators: Gelu 1, Gemm 1, Identity 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda p: p["graph_module"]["module_call_graph"][0]["signature"]["forward_arg_names"].append("z=print(1)"),
+        lambda p: p["graph_module"]["graph"]["nodes"][0].update(name="print(1).z"),
+        lambda p: p["graph_module"]["graph"]["tensor_values"].update({"print(1).z": {}}),
+        lambda p: p["graph_module"]["graph"]["inputs"][0]["as_tensor"].update(name="z=print(1)"),
+        lambda p: p["guards_code"].append("print(1)"),
+    ],
+)
+def test_names_in_a_file_of_pytorch_are_no_code(edit: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """PyTorch writes them into the source of a function, which it executes."""
+    torch = pytest.importorskip("torch")
+    path, changed = tmp_path / "f.pt2", tmp_path / "g.pt2"
+    torch.export.save(torch.export.export(torch.nn.Tanh(), (torch.ones(4, 3),)), path)
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(changed, "w") as archive:
+        for name in source.namelist():
+            content = source.read(name)
+            if name.endswith("models/model.json"):
+                program = json.loads(content)
+                edit(program)
+                content = json.dumps(program).encode()
+            archive.writestr(name, content)
+    with pytest.raises(ValueError, match=r"g\.pt2 is not a file of torch\.export: (the text|it has a guard)"):
+        tg.graft(changed, onto="torch")
+    assert capsys.readouterr().out == ""
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
