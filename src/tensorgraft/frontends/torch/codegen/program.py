@@ -17,6 +17,7 @@ from tensorgraft.frontends.torch.codegen.tracing import trace_module
 from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.tensors import cpu_to_numpy
 from tensorgraft.frontends.torch.graph.exported import copied
+from tensorgraft.frontends.torch.sparse.parts import named_gradient, named_parts
 
 Tensor = torch.Tensor
 
@@ -84,13 +85,18 @@ class ModuleProgram:
             names = {name: p for name, p in module.named_parameters() if p.requires_grad}
             try:
                 computed = torch.autograd.grad(total, list(names.values()), allow_unused=True)  # type: ignore[arg-type]
-                gradients_by_name = {n: self.numpy(g) for n, g in zip(names, computed, strict=True) if g is not None}
+                gradients_by_name = {
+                    part: self.numpy(of_part)
+                    for (n, p), g in zip(names.items(), computed, strict=True)
+                    if g is not None
+                    for part, of_part in named_gradient(n, p, g).items()
+                }
             except RuntimeError as error:  # such as a tensor that was written after autograd saved it
                 note = f"gradients are not compared, the program's own fail: {error_line(error)}"
         return Evaluation(
             {k: self.numpy(t) for k, t in outputs.items()},
             gradients_by_name,
-            {name: self.numpy(b) for name, b in module.named_buffers()},
+            {part: self.numpy(t) for name, b in module.named_buffers() for part, t in named_parts(name, b).items()},
             note,
         )
 

@@ -31,7 +31,7 @@ def entry(
             _as_tensor(tensors[0], a) if signature.types[n] == "Tensor" and isinstance(a, int | float | complex) else a
             for n, a in zip(signature.positional, args, strict=False)
         )
-        with _current(device):
+        with current_device(device):
             if (capture := state.now.capture) is not None and capture.sparse is not None:
                 capture.sparse.note(tensors)
             result = None if kernel is None else kernel(*args, **kwargs)
@@ -64,7 +64,7 @@ def _as_tensor(like: Tensor, number: complex) -> Tensor:
 
 
 @contextmanager
-def _current(device: torch.device | None) -> Iterator[None]:
+def current_device(device: torch.device | None) -> Iterator[None]:
     """Make the device the current one: PyTorch creates a sparse tensor from empty ones there, and asserts that others
     are on the same device."""
     before, index = devices.current_index(), devices.slot_of(device).index
