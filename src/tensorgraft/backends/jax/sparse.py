@@ -92,7 +92,7 @@ def _targets() -> dict[str, str]:
     return names
 
 
-# ---- JAX's own sparse arrays -------------------------------------------------------------------------------------------
+# ---- JAX's own sparse arrays ----------------------------------------------------------------------------------------
 
 
 def sparse_parts(x: Any) -> SparseArray | None:
@@ -110,25 +110,23 @@ def sparse_parts(x: Any) -> SparseArray | None:
     if kind == "BCOO":  # elements outside of the shape are padding
         extents = np.array(shape[: x.indices.shape[1]], x.indices.dtype)
         if not traced:
-            indices = np.asarray(x.indices)
-            kept = np.flatnonzero((indices < extents).all(1))
-            whole = len(kept) == len(indices)
-            return of_known_coordinates(indices if whole else indices[kept], x.data if whole else x.data[kept], shape)
+            known = np.asarray(x.indices)
+            kept = np.flatnonzero((known < extents).all(1))
+            return of_known_coordinates(known[kept], x.data if len(kept) == len(known) else x.data[kept], shape)
         is_element = (x.indices < extents).all(1)
         rows = is_element.reshape(-1, *[1] * (x.data.ndim - 1))
         indices = jax.numpy.where(is_element[:, None], x.indices, 0)
         return SparseArray("coo", shape, False, (indices, jax.numpy.where(rows, x.data, 0)))
-    parts = x.indptr, x.indices, x.data
+    count = x.nse
     if not traced:
-        count = int(x.indptr[-1])
-        parts = x.indptr, x.indices[:count], x.data[:count]
-        check_rows(np.asarray(parts[0]), np.asarray(parts[1]), kind)
+        count = int(x.indptr[-1])  # what comes after is padding
+        check_rows(np.asarray(x.indptr), np.asarray(x.indices[:count]), kind)
     elif not (x.unique_indices and x.indices_sorted):
         raise TypeError(
             "a BCSR in a trace must say that each row has distinct columns in order, as those of PyTorch's CSR are:"
             " BCSR((a.data, a.indices, a.indptr), shape=a.shape, indices_sorted=True, unique_indices=True)"
         )
-    return SparseArray("csr", shape, True, parts)
+    return SparseArray("csr", shape, True, (x.indptr, x.indices[:count], x.data[:count]))
 
 
 def sparse_array(x: SparseArray) -> Any:

@@ -76,6 +76,8 @@ class NumpySparse:
         if layout == "coo" and parts[1].ndim == 1:
             return sparse.coo_array((parts[1], tuple(parts[0].T)), shape=shape)
         if layout not in ("csr", "csc", "bsr") or len(shape) != 2:
-            raise SparseArray(layout, shape, is_coalesced, parts).refused("SciPy", "coo arrays and csr, csc, bsr matrices")
+            raise SparseArray(layout, shape, is_coalesced, parts).refused(
+                "SciPy", "coo arrays and csr, csc, bsr matrices"
+            )
         make = getattr(sparse, f"{layout}_array")
         return make((parts[2], parts[1], parts[0]), shape=shape)

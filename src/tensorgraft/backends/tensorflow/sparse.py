@@ -33,7 +33,9 @@ class TensorFlowSparse:
             shape = None if x.dense_shape is None else tf.get_static_value(x.dense_shape)
             if shape is None:
                 raise ValueError("expected tf.IndexedSlices with a known dense_shape, got one without")
-            return SparseArray("coo", tuple(map(int, shape)), False, (raw.ExpandDims(input=x.indices, axis=1), x.values))
+            return SparseArray(
+                "coo", tuple(map(int, shape)), False, (raw.ExpandDims(input=x.indices, axis=1), x.values)
+            )
         if not isinstance(x, tf.SparseTensor):
             return None
         if not x.shape.is_fully_defined():

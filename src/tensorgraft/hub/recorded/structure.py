@@ -24,7 +24,9 @@ _STATIC: dict[str, Callable[[str], Any]] = {
 }
 
 
-def flatten(tree: Any, as_array: Callable[[Any], Array | SparseArray | None], label: str) -> tuple[Template, list[Array]]:
+def flatten(
+    tree: Any, as_array: Callable[[Any], Array | SparseArray | None], label: str
+) -> tuple[Template, list[Array]]:
     """Return (the template, the arrays in it). Named tuples are treated as tuples. `as_array` returns None for a leaf
     that is no array, and the parts of a sparse one.
 
@@ -33,14 +35,12 @@ def flatten(tree: Any, as_array: Callable[[Any], Array | SparseArray | None], la
     arrays: list[Array] = []
 
     def take(x: Any) -> Template:
-        if type(x) is not SparseArray:
-            array = as_array(x)
-            if array is not None and type(array) is not SparseArray:
-                arrays.append(array)
-                return _ARRAY
-            x = x if array is None else array
-        if type(x) is SparseArray:
-            return ("sparse", *map(take, x))
+        array = x if isinstance(x, SparseArray) else as_array(x)
+        if array is not None and not isinstance(array, SparseArray):
+            arrays.append(array)
+            return _ARRAY
+        if array is not None:
+            return ("sparse", *map(take, array))
         if isinstance(x, tuple):
             return ("tuple", *[take(v) for v in x])
         if type(x) is list:

@@ -18,8 +18,8 @@ from tensorgraft.frontends.torch.codegen.backend import SourceBackend
 from tensorgraft.frontends.torch.codegen.source_expressions import Spot, spot
 from tensorgraft.frontends.torch.core.devices import Slot
 from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, geometry_of, to_array
-from tensorgraft.hub.recorded.block import Var
 from tensorgraft.frontends.torch.sparse.parts import is_sparse
+from tensorgraft.hub.recorded.block import Var
 from tensorgraft.storage import Storage
 
 Tensor = torch.Tensor

@@ -13,7 +13,7 @@ from tensorgraft.codegen.program import Evaluation, by_path, cosines, error_line
 from tensorgraft.codegen.trace import SourceTrace
 from tensorgraft.frontends.torch.codegen.modules import bound_arguments, tree
 from tensorgraft.frontends.torch.codegen.numbers import SameNumbers
-from tensorgraft.frontends.torch.codegen.tracing import trace_module
+from tensorgraft.frontends.torch.codegen.tracing import refuse_sparse, trace_module
 from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.tensors import cpu_to_numpy
 from tensorgraft.frontends.torch.graph.exported import copied
@@ -39,6 +39,7 @@ class ModuleProgram:
     def flatten(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[list[Any], Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]]:
+        refuse_sparse(args, kwargs)
         leaves, structure = pytrees.flatten((args, kwargs))
         leaves = [x.view_as(x) if isinstance(x, Tensor) else x for x in leaves]  # each occurrence is an argument
         positional, named = pytrees.unflatten(leaves, structure)

@@ -92,6 +92,7 @@ def trace_module(
     TypeError for arguments and results that have no place in a trace.
     """
     install()
+    refuse_sparse(args, kwargs)
     xp = source_backend()
     slot = recording_slot(xp)
     OWN.setdefault(xp, KERNELS)
@@ -108,9 +109,8 @@ def _trace(
 ) -> SourceTrace:
     root = Frame(type(module).__name__, "", is_module=True, doc=doc_of(module))
     parameters, buffers, aliases, weights = _state(module)
-    whole = ModuleState(module)
-    capture = SourceCapture(xp)
-    frames = Frames(xp, module)
+    joined = ModuleState(module).joined
+    capture, frames = SourceCapture(xp), Frames(xp, module)
     with xp.tracing(root) as recording:
         try:
             with active(capture), HostWatch(capture), composites.installed(slot):
@@ -129,11 +129,10 @@ def _trace(
                         recording.smooth.add(v)
                     return from_array(v, slot)
 
-                _refuse_sparse(args, kwargs)
                 args, kwargs = pytrees.mapped(array_of, (args, kwargs))
                 root.arguments = arguments(module, args, kwargs)
                 before = {name: cell_of(state[name]).array for name in state}
-                tied = whole.joined({**state, **{alias: state[name] for alias, name in aliases.items()}})
+                tied = joined({**state, **{alias: state[name] for alias, name in aliases.items()}})
                 calls = Calls(xp, {*parameters.values(), *buffers.values()})
                 watching = WordWatch(xp, slot)
                 with watching, frames.watched(), functions.traced(recording), calls.watched():
@@ -224,13 +223,14 @@ def _state(module: torch.nn.Module) -> tuple[dict[str, Var], dict[str, Var], dic
     return parameters, buffers, aliases, weights
 
 
-def _refuse_sparse(args: Any, kwargs: Any) -> None:
+def refuse_sparse(args: Any, kwargs: Any) -> None:
+    """Raises TypeError for sparse tensors among the arguments of a call."""
     for x in pytrees.leaves_of((args, kwargs)):
         if is_sparse(x):
             raise TypeError(
-                f"an argument is a sparse tensor of shape {tuple(x.shape)} and layout {str(x.layout)[6:]}, which written"
-                " functions have no class for: register it as a buffer of the module (its parts are then buffers of"
-                " the written one), or let the module take indices and values and make the tensor of them"
+                f"an argument is a sparse tensor of shape {tuple(x.shape)} and layout {str(x.layout)[6:]}, which"
+                " written functions have no class for: register it as a buffer of the module (its parts are then"
+                " buffers of the written one), or let the module take indices and values and make the tensor of them"
             )
 
 

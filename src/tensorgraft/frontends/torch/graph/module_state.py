@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.torch.core import pytrees
@@ -84,7 +83,7 @@ class ModuleState:
                     state[name] = state[other]
         return state
 
-    def apart(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def split(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return tensors by name, parts of those that are sparse. Raises TracedValueError for one that has got another
         layout or size."""
         tensors: dict[str, Tensor] = {}
@@ -117,7 +116,7 @@ def with_sparse_parts(xp: Backend, leaves: list[Any], structure: Any) -> tuple[l
 _NEVER_SPARSE = frozenset({int, float, bool, str, type(None)})
 
 
-def apart(leaves: list[Any], structure: Any) -> tuple[list[Any], Any]:
+def split_sparse(leaves: list[Any], structure: Any) -> tuple[list[Any], Any]:
     """Return leaves and structure with the sparse tensors among them taken apart."""
     if not any(map(is_sparse, leaves)):
         return leaves, structure
@@ -126,5 +125,11 @@ def apart(leaves: list[Any], structure: Any) -> tuple[list[Any], Any]:
 
 def joined(tree: Any) -> Any:
     """Return a tree in which sparse arrays of tensors are sparse tensors."""
-    is_one = lambda x: type(x) is SparseArray  # noqa: E731
-    return tree_map(lambda x: of_sparse_array(x) if is_one(x) else x, tree, is_leaf=is_one)
+    leaves, structure = pytrees.flatten(tree, is_leaf=_is_apart)
+    if not any(map(_is_apart, leaves)):
+        return tree
+    return pytrees.unflatten([of_sparse_array(x) if _is_apart(x) else x for x in leaves], structure)
+
+
+def _is_apart(x: Any) -> bool:
+    return type(x) is SparseArray

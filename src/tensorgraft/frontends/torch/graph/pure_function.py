@@ -32,7 +32,13 @@ from tensorgraft.frontends.torch.compiled.trace_contexts import HostWatch
 from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
 from tensorgraft.frontends.torch.core.tensors import cell_of, foreign_dtype, from_array, to_array
-from tensorgraft.frontends.torch.graph.module_state import ModuleState, apart, joined, with_sparse_parts, is_written
+from tensorgraft.frontends.torch.graph.module_state import (
+    ModuleState,
+    is_written,
+    joined,
+    split_sparse,
+    with_sparse_parts,
+)
 from tensorgraft.frontends.torch.graph.pure import HostConstants, PureCapture
 from tensorgraft.frontends.torch.sparse.calls import current_device
 from tensorgraft.hub import dtypes
@@ -304,11 +310,11 @@ def _run(
     before = {name: (parts[name], cell_of(parts[name]).array) for name in owner.buffers}
     state = owner.state.joined(parts)
     with tracking_new_objects() as is_new:
-        flat, structure = apart(*pytrees.flatten(functional_call(owner.module, state, args, kwargs)))
+        flat, structure = split_sparse(*pytrees.flatten(functional_call(owner.module, state, args, kwargs)))
         objects, flat = CopiedObjects.extract(flat, lambda x: isinstance(x, Tensor), lambda x: not is_new(x))
     # tensors that the module has created on the CPU
     flat = [o.to(slot.device) if on_host(o) else o for o in flat]
-    after = owner.state.apart(state)
+    after = owner.state.split(state)
     seen_ids: set[int] = set()
     for i, o in enumerate(flat):  # a result that is a parameter, or another result, has a derivative of its own
         if isinstance(o, Tensor) and o.requires_grad and (o.is_leaf or id(o) in seen_ids):

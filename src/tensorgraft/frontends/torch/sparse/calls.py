@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._C._dynamo.eval_frame import set_eval_frame
 
 from tensorgraft.frontends.torch.core import devices, schema, state
 from tensorgraft.frontends.torch.core.devices import TYPE
@@ -31,7 +32,7 @@ def entry(
             _as_tensor(tensors[0], a) if signature.types[n] == "Tensor" and isinstance(a, int | float | complex) else a
             for n, a in zip(signature.positional, args, strict=False)
         )
-        with current_device(device):
+        with current_device(device), not_traced_by_dynamo():
             if (capture := state.now.capture) is not None and capture.sparse is not None:
                 capture.sparse.note(tensors)
             result = None if kernel is None else kernel(*args, **kwargs)
@@ -61,6 +62,17 @@ def _as_tensor(like: Tensor, number: complex) -> Tensor:
         integer_dtype = dtype if dtype is torch.bool else torch.int64
         dtype = torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else integer_dtype
     return torch.tensor(number, dtype=dtype, device="cpu")
+
+
+@contextmanager
+def not_traced_by_dynamo() -> Iterator[None]:
+    """Let no function that a kernel calls be compiled: Dynamo leaves functions of sparse tensors to Python, and would
+    compile each one that is called below."""
+    before = set_eval_frame(None)
+    try:
+        yield
+    finally:
+        set_eval_frame(before)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -52,12 +52,10 @@ class SparseForm(NamedTuple):
 
     def differentiable(self, parts: Sequence[Tensor]) -> Tensor:
         """Return the sparse tensor of these parts, which are not checked, with the history of its values."""
-        *indices, values = parts
         if self.metadata.layout not in LAYOUTS:
             return self.build(parts)
-        return torch.sparse_compressed_tensor(
-            *indices, values, self.metadata.size, layout=self.metadata.layout, check_invariants=False
-        )
+        make: Any = torch.sparse_compressed_tensor
+        return make(*parts, self.metadata.size, layout=self.metadata.layout, check_invariants=False)
 
 
 def coordinate_tensor(indices: Tensor, values: Tensor, size: Sequence[int], coalesced: bool) -> Tensor:
@@ -97,7 +95,7 @@ def parts_of(x: Tensor) -> tuple[Tensor, ...]:
         return compressed_indices(x), plain_indices(x), x.values()
 
 
-# ---- for other frameworks ----------------------------------------------------------------------------------------------
+# ---- for other frameworks --------------------------------------------------------------------------------------------
 
 
 def named_parts(name: str, x: Tensor) -> dict[str, Tensor]:
