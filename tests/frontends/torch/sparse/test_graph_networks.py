@@ -49,8 +49,7 @@ def results(layer, device, compiled=False, normalise=False):
     return [t.detach().cpu() for t in (out, *gradients)]
 
 
-@pytest.mark.parametrize("normalise", [False, True])
-@pytest.mark.parametrize("layer", [convolution, extremes])
+@pytest.mark.parametrize(("layer", "normalise"), [(convolution, True), (extremes, False)])
 @pytest.mark.parametrize("backend", ["jax", "numpy"])
 def test_layers(backend, layer, normalise):
     wanted = results(layer, "cpu", normalise=normalise)
