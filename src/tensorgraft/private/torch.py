@@ -200,6 +200,16 @@ NAMES = Names(
             """,
         ),
         Feature(
+            "tg.export",
+            "files of `torch.export` with loops",
+            """
+            exporting
+            """,
+            """
+            torch._higher_order_ops: scan
+            """,
+        ),
+        Feature(
             "tg.source",
             "source of PyTorch modules",
             """
