@@ -125,6 +125,15 @@ def test_results_are_those_of_the_cpu(backend):
     assert different == {}
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int32, torch.complex64])
+def test_numbers_promote_tensors_without_axes(dtype):
+    def program(device):
+        s = torch.full((), 3, dtype=dtype, device=device).to_sparse()
+        return [described(f(s, n)) for n in (True, 2, 0.5) for f in (torch.mul, torch.div, lambda x, n: n * x)]
+
+    assert same(program(tg.device("numpy")), program("cpu"))
+
+
 # of leaves: dense values v of a sparse tensor, sparse s, and dense d and e
 GRADIENTS = """
 x @ d|s @ d|torch.sparse.mm(s, d)|torch.sparse.mm(x, d)|x.to_dense()|s.to_dense()|torch.sparse.sum(s, 0)

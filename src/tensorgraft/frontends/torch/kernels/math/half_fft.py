@@ -50,6 +50,7 @@ def _transform(op: Any, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 def _transform_out(op: Any, x: Tensor, *args: Any, out: Tensor, **kwargs: Any) -> Tensor:
     if x.dtype is not torch.float16:
         return _composite(op, x, *args, out=out, **kwargs)
+    op(torch.empty_like(x, device="meta"), *args, out=torch.empty_like(out, device="meta"), **kwargs)  # its checks
     wide = torch.empty_like(out, dtype=_WIDE.get(out.dtype, out.dtype))
     _composite(op, x.to(torch.float32), *args, out=wide, **kwargs)
     return out.resize_(wide.shape).copy_(wide)
