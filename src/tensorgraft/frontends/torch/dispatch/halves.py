@@ -39,7 +39,9 @@ def _reversed_difference(fn: Callable[..., Array], xp: Backend, x: Array, other:
 
 def _sum_of_product(fn: Callable[..., Array], xp: Backend, x: Array, a: Array, b: Array, value: Any = 1) -> Array:
     if not _is_one(value):
-        a = rounded(xp, xp.multiply(a, rounded(xp, xp.astype(xp.asarray(value), xp.dtype_of(a)))))
+        is_number = isinstance(value, int | float | complex)
+        factor = xp.full((), value, xp.dtype_of(a)) if is_number else xp.astype(value, xp.dtype_of(a))
+        a = rounded(xp, xp.multiply(a, rounded(xp, factor)))
     return xp.add(x, rounded(xp, xp.multiply(a, b)))
 
 

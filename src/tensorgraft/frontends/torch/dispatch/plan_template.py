@@ -184,4 +184,3 @@ def _promoted(
     if dtypes_of_call.common is torch.complex32 and schema.short_name(operator.base or operator.op) in halves.ON_CPU:
         common = dtypes.complex32
     return (common, compute, result), frozenset(names)
-

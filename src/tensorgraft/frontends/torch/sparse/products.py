@@ -93,9 +93,7 @@ def bmm(x: Tensor, y: Tensor) -> Tensor:
 def baddbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """Return `beta * x + alpha * bmm(a, b)`; `x` broadcasts, and is not read if `beta` is 0."""
     if not x.dtype == a.dtype == b.dtype:
-        raise RuntimeError(
-            f"Input dtypes must be the same, got: input {x.dtype}, batch1: {a.dtype}, batch2: {b.dtype}"
-        )
+        raise RuntimeError(f"Input dtypes must be the same, got: input {x.dtype}, batch1: {a.dtype}, batch2: {b.dtype}")
     if x.layout is not torch.strided:
         raise RuntimeError(f"baddbmm: expected a strided input, got {_kind(x)}")
     product = bmm(a, b)
