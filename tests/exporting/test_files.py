@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import zipfile
 from pathlib import Path
@@ -56,7 +57,7 @@ def _random(x: Any) -> Any:
 def test_stablehlo_operation_by_operation(fn: Any, is_open: bool) -> None:
     spec = jax.ShapeDtypeStruct(export.symbolic_shape("b, 3") if is_open else (4, 3), jnp.float32)
     exported = export.deserialize(bytearray(export.export(jax.jit(fn))(spec).serialize()))
-    found, wanted = jax.jit(stablehlo.function_of(exported))(X), fn(X)
+    found, wanted = jax.jit(stablehlo.function_of(exported, "f.stablehlo"))(X), fn(X)
     assert jax.tree.structure(found) == jax.tree.structure(wanted)
     for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         assert x.dtype == y.dtype
@@ -83,6 +84,22 @@ def test_arguments_of_a_stablehlo_file(tmp_path: Path) -> None:
     f = tg.graft(_written(tmp_path / "f.stablehlo", jnp.tanh), onto="numpy")
     with pytest.raises(TypeError, match=r"tanh: int32\(4, 3\) is given, expected float32\[b,3\]"):
         f(np.ones((4, 3), np.int32))
+
+
+def test_a_stablehlo_file_without_an_attribute(tmp_path: Path) -> None:
+    """The parser accepts any dictionary as the attributes of a composite."""
+    path = _written(tmp_path / "f.stablehlo", lambda x: lax.top_k(x, 2)[0])
+    path.write_bytes(path.read_bytes().replace(b"\0k\0", b"\0j\0"))
+    with pytest.raises(ValueError, match=r"f\.stablehlo is not a file of jax\.export: KeyError"):
+        tg.graft(path, onto="numpy")(X)
+
+
+def test_sizes_that_a_stablehlo_file_does_not_accept(tmp_path: Path) -> None:
+    spec = jax.ShapeDtypeStruct(export.symbolic_shape("b, 3", constraints=["b >= 5"]), jnp.float32)
+    path = tmp_path / "f.stablehlo"
+    path.write_bytes(export.export(jax.jit(jnp.tanh))(spec).serialize())
+    with pytest.raises(ValueError, match=r"f\.stablehlo: .*b >= 5"):
+        tg.graft(path, onto="numpy")(X)
 
 
 def test_an_operation_without_a_rule(tmp_path: Path) -> None:
@@ -121,6 +138,34 @@ def test_a_file_of_pytorch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "parameters: 8 elements in 2 arrays" in capsys.readouterr().out
     assert inspect_file(str(tmp_path / "f.onnx")) == 0
     assert "operators: Gelu 1, Gemm 1, Identity 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda p: p["graph_module"]["module_call_graph"][0]["signature"]["forward_arg_names"].append("z=print(1)"),
+        lambda p: p["graph_module"]["graph"]["nodes"][0].update(name="print(1).z"),
+        lambda p: p["graph_module"]["graph"]["tensor_values"].update({"print(1).z": {}}),
+        lambda p: p["graph_module"]["graph"]["inputs"][0]["as_tensor"].update(name="z=print(1)"),
+        lambda p: p["guards_code"].append("print(1)"),
+    ],
+)
+def test_names_in_a_file_of_pytorch_are_no_code(edit: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """PyTorch writes them into the source of a function, which it executes."""
+    torch = pytest.importorskip("torch")
+    path, changed = tmp_path / "f.pt2", tmp_path / "g.pt2"
+    torch.export.save(torch.export.export(torch.nn.Tanh(), (torch.ones(4, 3),)), path)
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(changed, "w") as archive:
+        for name in source.namelist():
+            content = source.read(name)
+            if name.endswith("models/model.json"):
+                program = json.loads(content)
+                edit(program)
+                content = json.dumps(program).encode()
+            archive.writestr(name, content)
+    with pytest.raises(ValueError, match=r"g\.pt2 is not a file of torch\.export: (the text|it has a guard)"):
+        tg.graft(changed, onto="torch")
+    assert capsys.readouterr().out == ""
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

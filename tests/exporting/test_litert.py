@@ -10,6 +10,7 @@ import pytest
 
 import tensorgraft as tg
 from tensorgraft.cli.convert import inspect_file
+from tensorgraft.exporting.inspection import inspect
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tensorflow")
@@ -59,3 +60,25 @@ def test_a_damaged_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         (tmp_path / "f.tflite").write_bytes(content)
         assert inspect_file(str(tmp_path / "f.tflite")) == 2
         assert "is not a model of LiteRT, or is damaged" in capsys.readouterr().err
+
+
+def test_tables_that_are_the_same_bytes(tmp_path: Path) -> None:
+    """A graph, or a tensor, may be listed as often as the file is long, at 4 bytes each."""
+    import flatbuffers
+    from tensorflow.lite.python import schema_py_generated as schema
+
+    model, graph = schema.ModelT(), schema.SubGraphT()
+    tensor = schema.TensorT()
+    tensor.name, tensor.shape = b"x", [2]
+    graph.tensors, graph.inputs, graph.outputs, graph.operators = [tensor] * 50, [0], [0], []
+    model.version, model.subgraphs, model.buffers = 3, [graph], [schema.BufferT()]
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    content = bytearray(builder.Output())
+    (tmp_path / "f.tflite").write_bytes(content)
+    assert inspect(tmp_path / "f.tflite").inputs[0].shape == [2]
+    count = content.index((50).to_bytes(4, "little"))
+    content[count : count + 4] = (2**20).to_bytes(4, "little")
+    (tmp_path / "f.tflite").write_bytes(content)
+    with pytest.raises(ValueError, match=r"f\.tflite is not a model of LiteRT.*1,048,576 tensors and operators in"):
+        inspect(tmp_path / "f.tflite")

@@ -180,7 +180,7 @@ def main(name: str, seed: str, first: int, count: int, place: str) -> None:
     form = formats()[name]
     base = Path(place)
     folder = base / "file"
-    if "SavedModel" in name or "frozen" in name:
+    if any(word in name for word in ("SavedModel", "frozen", "LiteRT")):
         import tensorflow  # noqa: F401
     else:
         import torch
@@ -195,8 +195,8 @@ def main(name: str, seed: str, first: int, count: int, place: str) -> None:
     valid = digest(form.load(folder))
     assert digest(form.load(folder)) == valid
     compiles = form.reads == "TensorFlow" or "compile cache" in name
-    watch = Watch(base, compiles, name == ".pt2")
-    limit(ROOM_OF_COMPILERS if compiles or form.reads == "JAX" else ROOM)
+    watch = Watch(base, compiles, name in (".pt2", "inspect"))
+    limit(ROOM_OF_COMPILERS if compiles or "JAX" in form.reads else ROOM)
     counts: Counter[str] = Counter()
     errors: Counter[str] = Counter()
     failures: list[dict[str, Any]] = []

@@ -16,7 +16,20 @@ import numpy as np
 from tests.hostile import mutations
 from tests.hostile.mutations import Mutation
 from tests.hostile.onnx_models import load_onnx, load_operators, make_onnx, make_operators, of_onnx
-from tests.hostile.program_files import load_pt2, load_stablehlo, make_pt2, make_stablehlo, of_pt2, of_stablehlo
+from tests.hostile.program_files import (
+    inspect_files,
+    load_litert,
+    load_pt2,
+    load_stablehlo,
+    make_inspected,
+    make_litert,
+    make_pt2,
+    make_stablehlo,
+    of_litert,
+    of_program,
+    of_pt2,
+    of_stablehlo,
+)
 
 DEVICE = "graft:1"  # NumPy: nothing compiles, and JAX is not imported
 SHOWN = 1 << 20  # elements of a result that are compared; more are strides of 0
@@ -483,10 +496,12 @@ def formats() -> dict[str, Format]:
         Format("shards of a checkpoint", "PyTorch", make_shards, load_shards, shards, any_error, share=0.4),
         Format("entry of the compile cache", "tensorgraft", make_entry, load_entry, entry, gone, True, 4.5, True),
         Format("compile cache of a start", "tensorgraft", make_kept, run_kept, entry, (), share=0.1, checked=True),
-        Format("ONNX model", "onnx", make_onnx, load_onnx, model, of_models, share=10),
+        Format("ONNX model", "onnx", make_onnx, load_onnx, model, of_models, True, 10),
         Format("ONNX operators, run", "onnx", make_operators, load_operators, model, of_runs, True, 2.3),
         Format(".pt2", "PyTorch", make_pt2, load_pt2, lambda _: of_pt2, own, True, 0.4),
         Format(".stablehlo", "JAX", make_stablehlo, load_stablehlo, lambda _: of_stablehlo, of_models, True, 0.5),
+        Format("LiteRT model", "tensorgraft", make_litert, load_litert, lambda _: of_litert, own, True),
+        Format("inspect", "onnx, PyTorch, JAX", make_inspected, inspect_files, of_program, of_models, True, 0.4),
         Format("SavedModel", "TensorFlow", make_saved, load_saved, proto, any_error, share=0.15),
         Format("frozen graph", "TensorFlow", make_frozen, load_frozen, proto, any_error, share=0.15),
     )

@@ -160,10 +160,16 @@ def of_json(rng: Random, data: bytes) -> bytes:
 
 
 def with_texts(rng: Random, data: bytes, texts: tuple[str, ...]) -> bytes:
-    """Some of the texts in a JSON object are others."""
+    """Some of the texts in a JSON object are others, or lists of texts have one more."""
     tree = json.loads(data)
-    places = [(holder, key) for holder, key in _places(tree, []) if isinstance(holder[key], str)]
-    for holder, key in rng.sample(places, min(len(places), rng.choice((1, 2, 5, 20)))):
+    places = _places(tree, [])
+    lists = [x for x in (holder[key] for holder, key in places) if isinstance(x, list)]
+    lists = [x for x in lists if all(isinstance(v, str) for v in x)]
+    if lists and rng.random() < 0.3:
+        rng.choice(lists).append(rng.choice(texts))
+        return json.dumps(tree).encode()
+    places = [(holder, key) for holder, key in places if isinstance(holder[key], str)]
+    for holder, key in rng.sample(places, min(len(places), rng.choice((1, 1, 2, 5, 20)))):
         holder[key] = rng.choice(texts)
     return json.dumps(tree).encode()
 

@@ -23,7 +23,8 @@ TensorFlow or XLA), while the interpreter reports every `exec`, `compile`, impor
 its content, may have an effect. Files of TorchScript are loaded, not run; PyTorch's reader of them, in C++, has also
 ended the process, on a mutant of a run that is not counted here. "ONNX operators, run": one of ONNX's node tests is
 changed, and run on NumPy with small inputs if it is accepted; a model may ask for memory beyond the limit, in an error
-that names the node, and is stopped after two seconds. Programs of .pt2 are loaded, those of .stablehlo traced.
+that names the node, and is stopped after two seconds. Programs of .pt2 are loaded,
+those of .stablehlo traced. "inspect": `tensorgraft inspect` of ONNX, .pt2 and .stablehlo files.
 
 | format | bytes are read by | mutants | equal | other values | refused | wants memory | code run | other failures | CPU s |
 | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
@@ -50,8 +51,9 @@ file.
 | `torch.distributed.checkpoint` | PyTorch, whose reader unpickles `.metadata` and objects other than tensors: not for untrusted files; shards of tensors are read as `weights_only` | a save over a checkpoint reads its metadata without executing code, and removes only files of that folder | `.metadata` in one step |
 | SavedModels, frozen graphs | TensorFlow, whose models are programs | - | by TensorFlow |
 | ONNX (`tg.graft`, `tg.source`, `inspect`) | onnx, then tensorgraft | sizes of tensors against the bytes that are there; external data in the model's folder alone; names, order and nesting of nodes; numbers and types of inputs and attributes. Errors name the node and the file. A model may ask for as much memory and time as its operators need | - |
-| .pt2 (`tg.graft`, `inspect`) | PyTorch, whose reader looks up functions, evaluates expressions and unpickles | members are not compressed; calls are of operators alone; expressions of sizes are arithmetic; types of trees are containers; pickles have nothing but tensors; no compiled libraries. Other files are refused: if they are trusted, graft the result of `torch.export.load` | in one step |
-| .stablehlo (`tg.graft`, `inspect`) | JAX and the parser of MLIR, which on broken modules may end the process, or not end | the parser reads the module in a process of its own first, with limits of time and memory; operations against a table; shapes and dtypes of arguments | in one step |
+| .pt2 (`tg.graft`, `inspect`) | PyTorch, whose reader looks up functions, evaluates expressions and unpickles | members are not compressed; calls are of operators alone; names, which become variables of generated code, are identifiers; there are no guards; expressions of sizes are arithmetic; types of trees are containers; pickles have nothing but tensors; no compiled libraries. Other files are refused: if they are trusted, graft the result of `torch.export.load` | in one step |
+| .stablehlo (`tg.graft`, `inspect`) | JAX and the parser of MLIR, which on broken modules may end the process, or not end | the parser reads the module in a process of its own first, with limits of time and memory; operations against a table; shapes and dtypes of arguments. What the bindings of MLIR raise while the function is called names the file, too | in one step |
+| .tflite (`inspect` alone) | tensorgraft, by the schema of flatbuffers | tables are read where they are needed; no more tensors and operators than the file has room for, no more axes than an array has | by TensorFlow's converter, in one step |
 | `tg.export` | the runtime of the format, in the check | - | in one step, after the check |
 | `tg.source(...).save` | - | - | each file in one step |
 | weights of generated source | safetensors | - | by safetensors |

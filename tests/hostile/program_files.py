@@ -1,8 +1,9 @@
-"""Files of `torch.export` and `jax.export`."""
+"""Files of `torch.export`, `jax.export` and LiteRT, and what `tensorgraft inspect` says of them."""
 
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import io
 import struct
 import subprocess
@@ -16,7 +17,7 @@ import numpy as np
 from tests.hostile import mutations
 from tests.hostile.mutations import Mutation
 
-PT2, STABLEHLO = "model.pt2", "model.stablehlo"
+PT2, STABLEHLO, LITERT = "model.pt2", "model.stablehlo", "model.tflite"
 
 
 def make_pt2(folder: Path) -> None:
@@ -65,6 +66,7 @@ _IN_MEMBERS = mutations.of_zip(_of_member)
 # harmless texts of kinds that a reader may look up, evaluate or import, none of which a program needs
 _CODE = (
     "torch.os.getpid", "torch.is_tensor", "torch.version.git_version", "_operator.methodcaller", "_operator.attrgetter",
+    "z=compile(str(),str(),eval.__name__)", "compile(str(),str(),eval.__name__).z", "a): pass #", "a, b", "*a",
     "math.factorial", "__import__('os').getpid()", "s0.__class__", "9**9", "(" * 100, "lambda: 0",
     '[1, {"type": "collections.defaultdict", "context": "{\\"default_factory_module\\": \\"collections\\", '
     '\\"default_factory_name\\": \\"OrderedDict\\", \\"dict_context\\": []}", "children_spec": []}]',
@@ -195,3 +197,77 @@ def of_stablehlo(rng: Random, data: bytes) -> bytes:
     if rng.random() < 0.7:  # places after it remain
         module = module[:size].ljust(size, b"\0")
     return data[:start] + module + data[start + size :]
+
+
+def make_litert(folder: Path) -> None:
+    """A function of a product with weights, a branch and an open size."""
+    import tensorflow as tf
+
+    w = tf.constant(np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32))
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 4), tf.float32), tf.TensorSpec((), tf.int32)])
+    def fn(x: Any, n: Any) -> Any:
+        y = tf.nn.relu(x @ w)
+        return tf.cond(n > 0, lambda: y * 2.0, lambda: y - 1.0)
+
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([fn.get_concrete_function()], fn)
+    (folder / LITERT).write_bytes(converter.convert())
+
+
+def _inspected(path: Path) -> Any:
+    from tensorgraft.exporting.inspection import inspect
+
+    return {**dataclasses.asdict(inspect(path)), "path": ""}
+
+
+def load_litert(folder: Path) -> Any:
+    """Return the description of the model, which tensorgraft does not run."""
+    return _inspected(folder / LITERT)
+
+
+def make_inspected(folder: Path) -> None:
+    from tests.hostile.onnx_models import make_onnx
+
+    make_onnx(folder)
+    make_pt2(folder)
+    make_stablehlo(folder)
+
+
+_descriptions: dict[bytes, Any] = {}
+
+
+def inspect_files(folder: Path) -> Any:
+    """Return the descriptions of the programs. That of a file that is as before is kept."""
+    serve_modules()
+    found = []
+    for path in sorted(p for p in folder.iterdir() if p.suffix in (".onnx", ".pt2", ".stablehlo")):
+        content = path.read_bytes()
+        if content not in _descriptions:
+            described = _inspected(path)
+            if len(_descriptions) >= 3:
+                found.append(described)
+                continue
+            _descriptions[content] = described
+        found.append(_descriptions[content])
+    return found
+
+
+def of_program(name: str) -> Mutation | None:
+    from tests.hostile.onnx_models import of_onnx
+
+    return {".onnx": of_onnx, ".pt2": of_pt2, ".stablehlo": of_stablehlo}.get(Path(name).suffix)
+
+
+def of_litert(rng: Random, data: bytes) -> bytes:
+    """Bytes, or one of the offsets and lengths: words of 4 bytes that are small numbers."""
+    if rng.random() < 0.4:
+        return mutations.of_bytes(rng, data)
+    out = bytearray(data)
+    words = [
+        k for k in range(0, len(data) - 3, 4) if int.from_bytes(data[k : k + 4], "little", signed=True) < len(data)
+    ]
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        at = rng.choice(words)
+        value = rng.choice((*mutations.LENGTHS, rng.randrange(len(data)), rng.randrange(16), 2**32 - rng.randrange(64)))
+        out[at : at + 4] = (value & 0xFFFFFFFF).to_bytes(4, "little")
+    return bytes(out)

@@ -38,7 +38,8 @@ GOOD = {"equal", "other values", "error"}
 # not what starts TensorFlow, clears JAX's caches, runs 1,900 models, or has ended the process: PyTorch's reader of
 # TorchScript, in C++; nor what Dynamo exports, which does not read functions that pytest has rewritten
 # (`make hostile-files` has a process for each)
-APART = {"compile cache of a start", "torch.jit.load onto the device", "ONNX operators, run", ".pt2"}
+APART = {"compile cache of a start", "torch.jit.load onto the device", "ONNX operators, run", ".pt2", "inspect",
+         "LiteRT model"}  # fmt: skip
 CHEAP = [form for form in formats().values() if form.reads != "TensorFlow" and form.name not in APART]
 BOMBS_OF_PYTORCH = {"memory"}  # it asks for what a file declares: docs/hostile_files.md
 

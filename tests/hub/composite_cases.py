@@ -153,6 +153,17 @@ def _stable_argsort(x: Any, axis: int, descending: bool) -> Any:
     return np.argsort(-key if descending else key, axis=axis, kind="stable")
 
 
+def _running_extreme(x: Any, axis: int, largest: bool) -> Any:
+    rows = np.moveaxis(x.astype(np.float64), axis, 0)
+    best = np.zeros(rows.shape, np.int64)
+    for i in range(1, len(rows)):
+        before, now = np.take_along_axis(rows, best[i - 1 : i], 0)[0], rows[i]
+        takes = np.isnan(now) | (now >= before if largest else now <= before)
+        best[i] = np.where(takes, i, best[i - 1])
+    best = np.moveaxis(best, 0, axis)
+    return np.take_along_axis(x, best, axis), best
+
+
 def _multiplied(d: Draw) -> tuple[Any, ...]:
     m, k, n = (d.int(0, 3) for _ in range(3))
     lead_a, lead_b = d.broadcastable(2)
@@ -384,6 +395,7 @@ COMPOSITES = {
         lambda d: (*_along(d), d.flag()),
         lambda x, axis, down: (np.take_along_axis(x, at := _stable_argsort(x, axis, down), axis), at),
     ),
+    "running_extreme": Case(ORDERED, lambda d: (*_along(d), d.flag()), _running_extreme),
     "kth_value": Case(
         ORDERED,
         lambda d: (x := d.array(d.shape(1, smallest=1)), d.int(0, x.shape[-1] - 1), -1),

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.hub import dtypes
+from tensorgraft.hub import contraction, dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.operations import operations
 
@@ -166,47 +166,7 @@ def _padded(xp: Any, x: Array, pads: Pads, around: Callable[..., tuple[Array, Ar
 @word
 def einsum(xp: Any, equation: str, operands: tuple[Array, ...]) -> Array:
     """Two operands at a time; letters, without repeated ones in an operand; `...` in front."""
-    terms, _, result = equation.replace(" ", "").partition("->")
-    letters = terms.split(",")
-    spare = iter("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-    most = max(
-        (xp.ndim(x) - len(t.replace("...", "")) for t, x in zip(letters, operands, strict=True) if "..." in t),
-        default=0,
-    )
-    dots = "".join(c for c in spare if c not in equation)[:most]
-    letters = [
-        t.replace("...", dots[most - (xp.ndim(x) - len(t.replace("...", ""))) :] if "..." in t else "")
-        for t, x in zip(letters, operands, strict=True)
-    ]
-    result = result.replace("...", dots)
-    axes, x = letters[0], operands[0]
-    for k in range(1, len(operands)):
-        later = set("".join(letters[k + 1 :])) | set(result)
-        axes, x = _contracted(xp, axes, x, letters[k], operands[k], later)
-    gone = tuple(i for i, c in enumerate(axes) if c not in result)
-    if gone:
-        x, axes = xp.sum(x, gone), "".join(c for c in axes if c in result)
-    return xp.permute_dims(x, tuple(axes.index(c) for c in result))
-
-
-def _contracted(xp: Any, a: str, x: Array, b: str, y: Array, later: set[str]) -> tuple[str, Array]:
-    for mine, other in ((0, b), (1, a)):
-        axes = a if mine == 0 else b
-        gone = tuple(i for i, c in enumerate(axes) if c not in other and c not in later)
-        if gone:
-            kept = "".join(c for c in axes if c in other or c in later)
-            if mine == 0:
-                x, a = xp.sum(x, gone), kept
-            else:
-                y, b = xp.sum(y, gone), kept
-    batch = [c for c in a if c in b and c in later]
-    contract = [c for c in a if c in b and c not in later]
-    free = [[c for c in own if c not in other] for own, other in ((a, b), (b, a))]
-    z = xp.dot_general(
-        x, y, ([a.index(c) for c in contract], [b.index(c) for c in contract]),
-        ([a.index(c) for c in batch], [b.index(c) for c in batch]),
-    )  # fmt: skip
-    return "".join([*batch, *free[0], *free[1]]), z
+    return contraction.einsum(xp, equation, *operands)
 
 
 @word

@@ -2,7 +2,8 @@
 `print`, `open`, `time.time`, `os.urandom`.
 
 While a function is traced, its calls of these are intercepted. Output (`print`, `logging`, `warnings`) is repeated at
-every call of the compiled program; a function that calls any other of them runs uncompiled.
+every call of the compiled program; a function that calls any other of them runs uncompiled. So does one that calls
+methods of a stream, or of another object of the standard library whose state cannot be compared.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import builtins
 import contextlib
 import copy
 import functools
+import io
 import os
 import random
 import sys
@@ -22,7 +24,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tensorgraft.compiled.captured_objects import in_library
+from tensorgraft.compiled.captured_objects import in_library, is_python_class
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 
 _CLOCKS = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
@@ -54,10 +56,17 @@ _ASKED = (
     ("gc", ("get_threshold",)),
     ("os", ("getpid",)),
     ("locale", ("getlocale",)),
-    ("threading", ("current_thread",)),
+    ("threading", ("current_thread", "active_count")),
+    ("decimal", ("getcontext",)),
+    ("logging", ("getLogger",)),
     ("numpy", ("geterr", "get_printoptions")),
     ("torch", ("get_float32_matmul_precision", "get_num_threads", "get_num_interop_threads", "is_warn_always_enabled")),
 )
+# of an object that a setting is part of, what is compared
+_PARTS: dict[str, Callable[[Any], Any]] = {
+    "decimal.getcontext": lambda context: [getattr(context, name) for name in ("prec", "rounding", "Emin", "Emax")],
+    "logging.getLogger": lambda log: [log.level, log.getEffectiveLevel(), log.disabled, log.manager.disable],
+}
 # the names that a trace replaces, if they exist
 REPLACED = _NAMES.union(*(names for _, names in _ASKED), ("print", "warn", "handle", "seed", "id"))
 _STANDARD = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
@@ -152,10 +161,11 @@ class OutsideCalls:
         for path, names in _ASKED:
             owner = sys.modules.get(path)
             loaded = (name for name in names if owner is not None and name in vars(owner))
-            yield from ((owner, name, functools.partial(self._ask, f"{path}.{name}()")) for name in loaded)
+            yield from ((owner, name, functools.partial(self._ask, f"{path}.{name}")) for name in loaded)
 
     def _ask(self, name: str, original: Any, args: Any, kwargs: Any) -> Any:
-        self.asked.append((name, functools.partial(original, *args, **kwargs)))
+        part = _PARTS.get(name, lambda setting: setting)
+        self.asked.append((f"{name}()", lambda: part(original(*args, **kwargs))))
         return original(*args, **kwargs)
 
     def _wrapped(self, original: Any, make: Callable[..., Any]) -> Any:
@@ -257,3 +267,26 @@ def _by_program(frame: types.FrameType | None) -> bool:
 
 def _is_standard(file: str) -> bool:
     return file.startswith("<frozen") or (file.startswith(_STANDARD) and not file.startswith(_SITE))
+
+
+# ---- objects ---------------------------------------------------------------------------------------------------------
+
+STREAM_METHODS = (
+    *("write", "writelines", "read", "readline", "readlines", "readinto"),
+    *("seek", "truncate", "tell", "getvalue", "getbuffer"),
+)
+SIGNALS = (threading.Event, threading.Semaphore, threading.Barrier)
+SIGNAL_METHODS = ("set", "clear", "wait", "acquire", "release", "abort", "reset")
+
+
+def has_hidden_state(value: Any) -> bool:
+    """Return whether it is a stream, or an object made in C whose contents cannot be compared."""
+    kind = type(value)
+    if isinstance(value, io.IOBase | types.CellType) or (kind.__module__, kind.__name__) == ("decimal", "Context"):
+        return True
+    return kind.__module__ in ("_queue", "_csv", "mmap", "sqlite3", "zlib")
+
+
+def is_iterator(value: Any) -> bool:
+    """Return whether it is a generator or one of Python's own iterators, whose position cannot be read."""
+    return isinstance(value, Iterator) and not is_python_class(type(value)) and not hasattr(value, "fileno")

@@ -48,7 +48,14 @@ from tensorgraft.compiled.instructions import (
 )
 from tensorgraft.compiled.libraries import Libraries, modules_named
 from tensorgraft.compiled.lookups import content_of
-from tensorgraft.compiled.outside_calls import is_outside
+from tensorgraft.compiled.outside_calls import (
+    SIGNAL_METHODS,
+    SIGNALS,
+    STREAM_METHODS,
+    has_hidden_state,
+    is_iterator,
+    is_outside,
+)
 from tensorgraft.compiled.packages import Packages
 from tensorgraft.compiled.random_states import is_generator, same_state, set_states, state_of, states_of
 from tensorgraft.compiled.tables import (
@@ -90,7 +97,8 @@ def with_hooks(
     _HOOKS.append((kind, hooks, own_attributes))
 
 
-_STREAMED = ("write", "writelines", "read", "readline", "readlines", "readinto", "seek", "truncate")
+# names by which functions read all attributes of an object; Pydantic's methods do so outside of Python
+_READS_ALL = {"vars", "__dict__", "model_dump", "model_dump_json", "model_copy"}
 _IMPORTING = ("import_module", "__import__", "modules")
 _DYNAMIC = {"globals", "eval", "exec", "dir"}  # names that can reach objects which the code does not mention
 
@@ -140,7 +148,7 @@ class Reachable:
         self._walk([(k, a, _keyword(k)) for k, a in kwargs.items()])
         names = self._walk_spaces()
         self.reads_subclasses = "__subclasses__" in names
-        self.reads_vars = "vars" in names or "__dict__" in names
+        self.reads_vars = not _READS_ALL.isdisjoint(names)
         # a source of new values at each call (a clock, an iterator) that the function's code mentions
         self.once = next(
             (name for name, attribute in self._one_time_objects if attribute is None or attribute in names), None
@@ -212,16 +220,16 @@ class Reachable:
         if isinstance(value, type | types.ModuleType):
             self._one_time_objects += [(f"{name}.{clock}", clock) for clock in _CLOCKS.get(value.__name__, ())]
             yield from self._space(name, value)
-        elif is_outside(value) or is_iterator(value) or (is_bound_builtin(value) and _has_hidden_state(value.__self__)):
+        elif is_outside(value) or is_iterator(value) or (is_bound_builtin(value) and has_hidden_state(value.__self__)):
             _, dot, attribute = name.rpartition(".")
             self._one_time_objects.append((name, attribute if dot else None))
         elif isinstance(value, io.IOBase):
-            self._one_time_objects += [(f"{name}.{method}", method) for method in _STREAMED]
-        elif _has_hidden_state(value):
+            self._one_time_objects += [(f"{name}.{method}", method) for method in STREAM_METHODS]
+        elif has_hidden_state(value):
             methods = [method for method in dir(type(value)) if not is_special(method)]
             self._one_time_objects += [(f"{name}.{method}", method) for method in methods]
-        elif isinstance(value, _SIGNALS):  # another thread reacts to them, which cannot be undone
-            self._one_time_objects += [(f"{name}.{method}", method) for method in _SIGNALLED]
+        elif isinstance(value, SIGNALS):  # another thread reacts to them, which cannot be undone
+            self._one_time_objects += [(f"{name}.{method}", method) for method in SIGNAL_METHODS]
             yield from self._children(name, value, find)
         elif is_generator(value):
             self.generators.append(value)
@@ -567,20 +575,6 @@ def _substituted(value: Any, substitutes: dict[int, Any]) -> Any:
         if any(map(is_not, new_items, value)):
             return type(value)(*new_items) if hasattr(value, "_fields") else type(value)(new_items)
     return value
-
-
-_SIGNALS = (threading.Event, threading.Semaphore, threading.Barrier)
-_SIGNALLED = ("set", "clear", "wait", "acquire", "release", "abort", "reset")
-
-
-def _has_hidden_state(value: Any) -> bool:
-    """Return whether it is a stream, or an object made in C whose contents cannot be compared."""
-    return isinstance(value, io.IOBase) or type(value).__module__ in ("_queue", "_csv", "mmap", "sqlite3", "zlib")
-
-
-def is_iterator(value: Any) -> bool:
-    """Return whether it is a generator or one of Python's own iterators, whose position cannot be read."""
-    return isinstance(value, Iterator) and not is_python_class(type(value)) and not hasattr(value, "fileno")
 
 
 # ---- paths -----------------------------------------------------------------------------------------------------------

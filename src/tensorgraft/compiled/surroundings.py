@@ -286,6 +286,9 @@ class Surroundings:
     def _add_all(self, owner: Any) -> None:
         """Guard all attributes of an object, and examine their values."""
         name = type(owner).__name__
+        if not hasattr(owner, "__dict__"):  # a named tuple, an object with slots: the values are all there is
+            self.add(name, owner)
+            return
         self._containers.append(ContainerContents(name, vars(owner), functools.partial(_own_items, owner)))
         for key, value in list(vars(owner).items()):
             self.add(f"{name}.{key}", value)

@@ -13,6 +13,8 @@ import numpy as np
 from tensorgraft.exporting.report import ArrayDescription
 from tensorgraft.importing import required
 
+MOST_AXES = 64  # NumPy's
+
 
 @dataclass
 class FileDescription:
@@ -58,7 +60,15 @@ def inspect(path: str | os.PathLike[str]) -> FileDescription:
     suffix = os.path.splitext(path)[1]
     if suffix not in _READERS:
         raise ValueError(f"{path}: expected a SavedModel, or a file that ends with {', '.join(_READERS)}")
-    return _READERS[suffix](path)
+    kind, reader = _READERS[suffix]
+    try:
+        return reader(path)
+    except (OSError, ImportError, NotImplementedError, MemoryError):
+        raise
+    except Exception as error:  # of any kind, where the file is broken
+        if isinstance(error, ValueError) and path in str(error):
+            raise
+        raise ValueError(f"{path} is not {kind}, or is damaged: {type(error).__name__}: {error}") from error
 
 
 def _total(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int]:
@@ -181,11 +191,13 @@ def _stablehlo(path: str) -> FileDescription:
     from tensorgraft.transforms.program_files import exported_function
 
     exported = exported_function(path)
-    inputs = [_aval(f"x{k}", a) for k, a in enumerate(exported.in_avals)]
-    outputs = [_aval(f"{k}", a) for k, a in enumerate(exported.out_avals)]
+    with stablehlo.naming(path):
+        inputs = [_aval(f"x{k}", a) for k, a in enumerate(exported.in_avals)]
+        outputs = [_aval(f"{k}", a) for k, a in enumerate(exported.out_avals)]
+        operators, lacking = stablehlo.operators(exported), stablehlo.lacking(exported)
     return FileDescription(
         path, f"StableHLO of jax.export, for {', '.join(exported.platforms)}", inputs, outputs, 0, 0,
-        stablehlo.operators(exported), {"PyTorch, TensorFlow, NumPy": stablehlo.lacking(exported)},
+        operators, {"PyTorch, TensorFlow, NumPy": lacking},
         ["weights that are inside are constants, which are not counted"],
     )  # fmt: skip
 
@@ -239,42 +251,54 @@ def _litert(path: str) -> FileDescription:
 
     with open(path, "rb") as file:
         content = file.read()
-    try:
-        model = litert.parsed(content)
-        found = _sorted(name for name, _, _ in litert.operators(content))
-    except Exception as error:  # of the parser of flatbuffers, which checks nothing
-        raise ValueError(f"{path} is not a model of LiteRT, or is damaged: {error}") from error
+    model = litert.parsed(content)
     types = {value: name.lower() for name, value in vars(schema.TensorType).items() if isinstance(value, int)}
-    main = model.subgraphs[0]
 
-    def described(k: int, name: bytes) -> ArrayDescription:
-        tensor = main.tensors[k]
-        shape = [] if tensor.shape is None else [int(n) for n in tensor.shape]
-        signature = [] if tensor.shapeSignature is None else [int(n) for n in tensor.shapeSignature]
-        return ArrayDescription(name.decode(), types[tensor.type], ["?" if n < 0 else n for n in signature or shape])
+    def described(graph: Any, k: int, name: bytes | None = None) -> ArrayDescription:
+        tensor = graph.Tensors(k)
+        shape = _extents(tensor, "ShapeSignature") or _extents(tensor, "Shape")
+        return ArrayDescription(
+            (tensor.Name() if name is None else name).decode(),
+            types[tensor.Type()],
+            ["?" if n < 0 else n for n in shape],
+        )
 
-    weights = {
-        tensor.name.decode(): tuple(int(n) for n in tensor.shape)
-        for graph in model.subgraphs for tensor in graph.tensors
-        if tensor.shape is not None and len(tensor.shape) and model.buffers[tensor.buffer].data is not None
-        and types[tensor.type] in ("float32", "float16", "bfloat16", "int8", "int4")
-    }  # fmt: skip
-    signature = (model.signatureDefs or [None])[0]
-    inputs = [(x.tensorIndex, x.name) for x in signature.inputs] if signature else []
-    outputs = [(x.tensorIndex, x.name) for x in signature.outputs] if signature else []
-    total, arrays = _total(weights)
-    title = f"LiteRT, {signature.signatureKey.decode()}" if signature else "LiteRT, without a signature"
+    stored = ("float32", "float16", "bfloat16", "int8", "int4")
+    weights = [
+        _extents(tensor, "Shape") for graph in litert.tables(model, "Subgraphs")
+        for tensor in litert.tables(graph, "Tensors")
+        if tensor.ShapeLength() and not model.Buffers(tensor.Buffer()).DataIsNone() and types[tensor.Type()] in stored
+    ]  # fmt: skip
+    total, arrays = _total({str(k): tuple(shape) for k, shape in enumerate(weights)})
+    if model.SignatureDefsLength():
+        signature = model.SignatureDefs(0)
+        graph = model.Subgraphs(signature.SubgraphIndex())
+        title = f"LiteRT, {signature.SignatureKey().decode()}"
+        inputs, outputs = (
+            [described(graph, x.TensorIndex(), x.Name()) for x in litert.tables(signature, field)]
+            for field in ("Inputs", "Outputs")
+        )
+    else:
+        graph, title = model.Subgraphs(0), "LiteRT, without a signature"
+        inputs = [described(graph, graph.Inputs(k)) for k in range(graph.InputsLength())]
+        outputs = [described(graph, graph.Outputs(k)) for k in range(graph.OutputsLength())]
     return FileDescription(
-        path, title,
-        [described(k, name) for k, name in inputs or [(k, main.tensors[k].name) for k in main.inputs]],
-        [described(k, name) for k, name in outputs or [(k, main.tensors[k].name) for k in main.outputs]],
-        total, arrays, found, {}, [f"{os.path.getsize(path):,} bytes; tensorgraft does not run models of LiteRT"],
+        path, title, inputs, outputs, total, arrays, _sorted(name for name, _, _ in litert.operators(model)), {},
+        [f"{len(content):,} bytes; tensorgraft does not run models of LiteRT"],
     )  # fmt: skip
 
 
-_READERS: dict[str, Callable[[str], FileDescription]] = {
-    ".onnx": _onnx,
-    ".pt2": _pt2,
-    ".stablehlo": _stablehlo,
-    ".tflite": _litert,
+def _extents(tensor: Any, field: str) -> list[int]:
+    """Return a shape of a tensor of LiteRT."""
+    rank = getattr(tensor, f"{field}Length")()
+    if rank > MOST_AXES:
+        raise ValueError(f"a tensor has {rank:,} axes")
+    return [getattr(tensor, field)(k) for k in range(rank)]
+
+
+_READERS: dict[str, tuple[str, Callable[[str], FileDescription]]] = {
+    ".onnx": ("a model of ONNX", _onnx),
+    ".pt2": ("a file of torch.export", _pt2),
+    ".stablehlo": ("a file of jax.export", _stablehlo),
+    ".tflite": ("a model of LiteRT", _litert),
 }

@@ -30,28 +30,21 @@ def exported_function(path: str) -> Any:
     required("jax", by=f"the program in {path}")
     from jax import export
 
+    from tensorgraft.frontends.jax.stablehlo import naming
     from tensorgraft.frontends.jax.stablehlo_parser import check_module
 
     with open(path, "rb") as file:
         data = bytearray(file.read())
-    try:
+    with naming(path):
         exported = export.deserialize(data)
         check_module(exported.mlir_module_serialized)
         return exported
-    except Exception as error:  # of any kind, where the file is broken
-        raise ValueError(f"{path} is not a file of jax.export: {type(error).__name__}: {error}") from error
 
 
 def _jax_program(path: str) -> Any:
-    from tensorgraft.frontends.jax.stablehlo import UnsupportedStableHLOError, function_of
+    from tensorgraft.frontends.jax.stablehlo import function_of
 
-    exported = exported_function(path)
-    try:
-        return function_of(exported)
-    except UnsupportedStableHLOError as error:
-        raise UnsupportedStableHLOError(f"{path}: {error}") from None
-    except Exception as error:  # of any kind, where the file is broken
-        raise ValueError(f"{path} is not a file of jax.export: {type(error).__name__}: {error}") from error
+    return function_of(exported_function(path), path)
 
 
 _READERS: dict[str, Callable[[str], Any]] = {".pt2": _torch_program, ".stablehlo": _jax_program}

@@ -19,7 +19,8 @@ from typing import Any
 
 PLAIN = re.compile(r"[^'\"\\\x00-\x1f{}]*")  # what cannot end a text in generated code
 OPERATOR = re.compile(
-    r"torch\.ops\.(?!load_library|import_module)(?!__)\w+\.(?!__)\w+(\.(?!__)\w+)?|torch\.(_?sym_\w+)|math\.\w+"
+    r"torch\.ops\.(?!load_library|import_module)(?!__)\w+\.(?!__)(?!from_file|aoti_|inductor_|call_torchbind)\w+"
+    r"(\.(?!__)\w+)?|torch\.(_?sym_\w+)|math\.\w+"
     r"|_operator\.(add|sub|mul|truediv|floordiv|mod|pow|neg|pos|abs|eq|ne|lt|le|gt|ge|and_|or_|xor|not_|getitem)"
 )
 FUNCTIONS = {
@@ -39,7 +40,9 @@ SYMBOL = re.compile(r"[A-Za-z_]{1,16}\d{0,6}|[-+\d.e]{1,40}")  # or a number
 WORD = re.compile(r"[A-Za-z_]\w*")
 LONGEST = 4096  # characters of an expression
 DEEPEST = 64  # expressions and trees in each other
-TREES = {"in_spec", "out_spec"}
+# texts that are variables and parameters of the code that PyTorch generates and executes, and tables by such names
+VARIABLES = {"name", "as_name", "forward_arg_names", "user_input_name"}
+TABLES = {f"{kind}_values" for kind in ("tensor", "sym_int", "sym_float", "sym_bool", "custom_obj")}
 FREE = {"metadata", "as_string", "as_strings"}  # texts that PyTorch only keeps, or writes with quotes
 TRUSTED = "Other objects are not loaded: if the file is trusted, graft the result of torch.export.load"
 OBJECTS = ("custom_obj_", "opaque_obj_")
@@ -128,14 +131,15 @@ def _check_pickled(name: str, content: bytes) -> None:
 
 def _check_program(tree: Any) -> None:
     """Check the texts in a program: names, targets of calls, expressions, types of trees."""
-    checks: dict[str, Callable[[str], None]] = {"target": _check_target, "expr_str": _check_expression}
-    checks |= dict.fromkeys(TREES, _check_tree)
+    checks: dict[str, Callable[[str], None]] = {"target": _check_target, "as_operator": _check_target}
+    checks |= {"expr_str": _check_expression, "guards_code": _refuse_code, "out_spec": _check_tree}
+    checks |= {"in_spec": _check_arguments, **dict.fromkeys(VARIABLES, _check_variable)}
     stack = [("", tree)]
     while stack:
         key, value = stack.pop()
         if isinstance(value, dict):
             for name, inner in value.items():
-                _check_plain(name)
+                (_check_variable if key in TABLES else _check_plain)(name)
                 if name not in FREE:
                     stack.append((name, inner))
         elif isinstance(value, list):
@@ -147,6 +151,15 @@ def _check_program(tree: Any) -> None:
 def _check_plain(text: str) -> None:
     if not PLAIN.fullmatch(text):
         raise ValueError(f"the text {text[:60]!r} is no name")
+
+
+def _check_variable(text: str) -> None:
+    if text and not text.isidentifier():
+        raise ValueError(f"the text {text[:60]!r} is no name of a variable")
+
+
+def _refuse_code(text: str) -> None:
+    raise ValueError(f"it has a guard, {text[:60]!r}, which PyTorch executes. {TRUSTED}")
 
 
 def _check_target(text: str) -> None:
@@ -184,6 +197,15 @@ def _is_arithmetic(node: ast.AST) -> bool:
     if isinstance(node, ast.Name):
         return node.id in FUNCTIONS or SYMBOL.fullmatch(node.id) is not None
     return isinstance(node, ARITHMETIC)
+
+
+def _check_arguments(text: str) -> None:
+    """Check the type of (arguments, keyword arguments), whose names are parameters of generated code."""
+    _check_tree(text)
+    children = json.loads(text)[1]["children_spec"] if text else []
+    if len(children) == 2 and "dict" in str(children[1]["type"]):
+        for name in json.loads(children[1]["context"] or "null") or []:
+            _check_variable(name)
 
 
 def _check_tree(text: str) -> None:

@@ -90,7 +90,7 @@ def tangents(f: Function, *given: Any) -> dict[str, Any]:
 
 
 def batched(f: Function, *given: Any) -> dict[str, Any]:
-    axes = [0 if getattr(x, "ndim", 0) or not getattr(x, "weak_type", True) else None for x in given]
+    axes = [0 if jnp.ndim(x) else None for x in given]  # `batch` leaves numbers alone
     return dict(jax.vmap(f, in_axes=tuple(axes))(*given))
 
 

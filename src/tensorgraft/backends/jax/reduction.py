@@ -12,7 +12,7 @@ from jax import lax
 
 from tensorgraft.backends.jax.compilation import effort
 from tensorgraft.backends.jax.operation import axes_of, operation
-from tensorgraft.backends.jax.running import running
+from tensorgraft.backends.jax.running import has_positions, running, with_positions
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.reduction import Reduction
@@ -95,10 +95,10 @@ def _first(x: Array, value: Array, axis: int, dtype: np.dtype) -> Array:
     return lax.reduce_min(lax.select(found, positions, lax.full_like(positions, x.shape[axis] - 1)), (axis,))
 
 
-_CUMSUM = running(lax.cumsum, lax.add, lambda dtype: -0.0 if dtypes.is_inexact(dtype) else 0, rounds=True)
-_CUMPROD = running(lax.cumprod, lax.mul, lambda dtype: 1, rounds=True)
-_CUMMAX = running(lax.cummax, lax.max, dtypes.lowest)
-_CUMMIN = running(lax.cummin, lax.min, dtypes.highest)
+_CUMSUM = running(lax.cumsum, lax.add, lambda dtype: -0.0 if dtypes.is_inexact(dtype) else 0, True, "cumsum")
+_CUMPROD = running(lax.cumprod, lax.mul, lambda dtype: 1, True, "cumprod")
+_CUMMAX = running(lax.cummax, lax.max, dtypes.lowest, kernel="cummax")
+_CUMMIN = running(lax.cummin, lax.min, dtypes.highest, kernel="cummin")
 
 
 def _scan(fn: Fn, of_bool: Fn) -> Fn:
@@ -114,6 +114,9 @@ def _scan(fn: Fn, of_bool: Fn) -> Fn:
     return scan
 
 
+_extremes = operation(with_positions, ("axis", "largest"))
+
+
 class JaxReduction:
     sum = operation(_reduction(lax.reduce_sum, lax.reduce_or), ("axis", "keepdims"))
     prod = operation(_reduction(_product, lax.reduce_and), ("axis", "keepdims"))
@@ -127,6 +130,12 @@ class JaxReduction:
     cumprod = operation(_scan(_CUMPROD, _CUMMIN), ("axis",))
     cummax = operation(_scan(_CUMMAX, _CUMMAX), ("axis",))
     cummin = operation(_scan(_CUMMIN, _CUMMIN), ("axis",))
+
+    def running_extreme(self, x: Array, axis: int, largest: bool = True) -> tuple[Array, Array]:
+        axis %= len(x.shape)
+        if not has_positions(x, axis):
+            return Reduction.running_extreme(self, x, axis, largest)  # type: ignore[arg-type]
+        return _extremes(self, x, axis=axis, largest=largest)
 
     def cumlogsumexp(self, x: Array, axis: int) -> Array:
         xp: Any = self

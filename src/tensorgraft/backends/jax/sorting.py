@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tensorgraft.backends.jax import cpu_kernels
 from tensorgraft.backends.jax.compilation import effort
 from tensorgraft.backends.jax.operation import operation
-from tensorgraft.backends.jax.running import running
+from tensorgraft.backends.jax.running import is_large, running
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.sorting import Sorting
@@ -34,8 +35,24 @@ def _sort(operands: tuple[Array, ...], axis: int, num_keys: int) -> tuple[Array,
     if not plain and _is_packed(operands[:num_keys], axis):
         order = _order(operands[:num_keys], axis)
         return tuple([_along(x, order, axis) for x in operands])
+    if plain and _is_sorted_by_digits(operands[0], axis):
+        return (_sorted_by_digits(operands[0], axis),)
     # on a CPU a stable sort, by merging, takes three quarters of the time
     return lax.sort(operands, axis, is_stable=effort.is_cpu_only() or not plain, num_keys=num_keys)
+
+
+_by_digits = cpu_kernels.kernel("sort", lambda x: lax.sort((x,), 1))
+_MANY = 1024  # integers of a row, from which on they are sorted by digits
+
+
+def _is_sorted_by_digits(x: Array, axis: int) -> bool:
+    """Return True for integers that the kernel sorts, which compares none: a third of the time of XLA's at least."""
+    return effort.is_cpu_only() and x.dtype in (np.int64, np.uint64) and is_large(x) and x.shape[axis] >= _MANY
+
+
+def _sorted_by_digits(x: Array, axis: int) -> Array:
+    rows = jnp.moveaxis(x, axis, -1)
+    return jnp.moveaxis(_by_digits(rows.reshape(-1, rows.shape[-1]))[0].reshape(rows.shape), -1, axis)
 
 
 _WORD = 32  # bits of a key that are sorted at a time
@@ -68,7 +85,7 @@ def _order(keys: Sequence[Array], axis: int, descending: bool = False) -> Array:
 
 def _packed_order(words: Array, axis: int) -> Array:
     positions = lax.broadcasted_iota(np.uint64, words.shape, axis)
-    packed = lax.sort([(words << np.uint64(_WORD)) | positions], axis, is_stable=True)[0]
+    packed = _sort(((words << np.uint64(_WORD)) | positions,), axis, 1)[0]
     return lax.convert_element_type(packed & np.uint64(0xFFFFFFFF), np.int64)
 
 
@@ -134,7 +151,7 @@ def _selected(x: Array, k: Array, axis: int) -> tuple[Array, Array]:
 
 
 _kth = operation(_selected, ("axis",))
-_CUMSUM = running(lax.cumsum, lax.add, lambda dtype: 0)
+_CUMSUM = running(lax.cumsum, lax.add, lambda dtype: 0, kernel="cumsum")
 
 
 class JaxSorting(Sorting):

@@ -8,22 +8,19 @@ a scatter-add 0.8. Without a C++ compiler, jaxlib's kernel is used where there i
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
-import jaxlib
 import numpy as np
 
-from tensorgraft.hub import cpp, dtypes
+from tensorgraft.backends.jax import cpu_kernels
+from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.sparse import Sparse
 
 _FLOATS = (dtypes.float32, dtypes.float64)
 _INDICES = (dtypes.int32, dtypes.int64)
-_KERNELS = ("csr_matmul", "csr_transposed_matmul", "csr_sampled_matmul")
 
 
 class JaxSparse:
@@ -49,12 +46,11 @@ def _call(xp: Any, kernel: str, operands: Sequence[Array], shape: tuple[int, ...
         return None
     if starts.dtype not in _INDICES or columns.dtype not in _INDICES:
         return None
-    targets = _targets()
-    target = targets.get(kernel)
+    target = cpu_kernels.target(kernel) or _of_jaxlib(kernel)
     if target is None:
         return None
     wide = dtypes.int64 if dtypes.int64 in (starts.dtype, columns.dtype) else dtypes.int32
-    if targets is _JAXLIB:  # its kernel takes values first, and int32
+    if target == _JAXLIB:  # its kernel takes values first, and int32
         pattern = [jax.lax.convert_element_type(i, np.int32) for i in (starts, columns)]
         return _foreign(target, shape, x.dtype)(x, *pattern, y)
     pattern = [jax.lax.convert_element_type(i, wide) for i in (starts, columns)]
@@ -65,21 +61,12 @@ def _foreign(target: str, shape: tuple[int, ...], dtype: np.dtype) -> Any:
     return jax.ffi.ffi_call(target, jax.ShapeDtypeStruct(shape, dtype), vmap_method="sequential")
 
 
-_JAXLIB = {"csr_matmul": "cpu_csr_sparse_dense_ffi"}
+_JAXLIB = "cpu_csr_sparse_dense_ffi"
 
 
-@functools.cache
-def _targets() -> dict[str, str]:
-    """Return the registered target of each kernel that there is."""
-    source = Path(__file__).with_name("sparse_products.cpp").read_text(encoding="utf-8")
-    source += f"// for the interface of jaxlib {jaxlib.__version__}\n"
-    try:
-        library = cpp.library(source, (f"-I{jax.ffi.include_dir()}", "-fno-trapping-math"))
-    except cpp.NoCompilerError:
-        from jax.experimental import sparse  # noqa: F401 - registers its target
+def _of_jaxlib(kernel: str) -> str | None:
+    if kernel != "csr_matmul":
+        return None
+    from jax.experimental import sparse  # noqa: F401 - registers its target
 
-        return _JAXLIB
-    names = {kernel: f"tensorgraft_{kernel}" for kernel in _KERNELS}
-    for target in names.values():
-        jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(getattr(library, target)), platform="cpu")
-    return names
+    return _JAXLIB

@@ -69,28 +69,43 @@ def quantized_products(model: bytes) -> int:
     """Return the number of products and convolutions whose weights are int8."""
     products = {"FULLY_CONNECTED", "CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "CONV_3D", "BATCH_MATMUL"}
     count = 0
-    for name, graph, operator in operators(model):
+    for name, graph, operator in operators(parsed(model)):
         if name in products:
-            count += any(graph.tensors[k].type == schema.TensorType.INT8 for k in operator.inputs if k >= 0)
+            operands = [operator.Inputs(k) for k in range(operator.InputsLength())]
+            count += any(graph.Tensors(k).Type() == schema.TensorType.INT8 for k in operands if k >= 0)
     return count
 
 
-def operators(model: bytes) -> Iterator[tuple[str, Any, Any]]:
+def operators(model: Any) -> Iterator[tuple[str, Any, Any]]:
     """Yield (name, graph, operator) for the operators of a model."""
-    loaded = parsed(model)
     names = {value: name for name, value in vars(schema.BuiltinOperator).items() if isinstance(value, int)}
-    for graph in loaded.subgraphs or []:
-        for operator in graph.operators or []:
-            code = loaded.operatorCodes[operator.opcodeIndex]
-            name = names[max(code.builtinCode, code.deprecatedBuiltinCode)]
-            yield code.customCode.decode() if name == "CUSTOM" else name, graph, operator
+    for graph in tables(model, "Subgraphs"):
+        for operator in tables(graph, "Operators"):
+            code = model.OperatorCodes(operator.OpcodeIndex())
+            name = names[max(code.BuiltinCode(), code.DeprecatedBuiltinCode())]
+            yield code.CustomCode().decode() if name == "CUSTOM" else name, graph, operator
 
 
-def parsed(model: bytes) -> Any:
-    """Return the content of a model as the objects of its schema. Raises ValueError if it is none."""
-    if model[4:8] != b"TFL3":
+def parsed(content: bytes) -> Any:
+    """Return the table of a model, whose parts are read when they are asked for.
+
+    Raises ValueError if it is none, or if its graphs have more tensors and operators than it has room for: tables of
+    flatbuffers may be the same bytes.
+    """
+    if content[4:8] != b"TFL3":
         raise ValueError("it is not a model of LiteRT")
-    return schema.ModelT.InitFromPackedBuf(model, 0)
+    model = schema.Model.GetRootAs(content)
+    count = 0
+    for graph in tables(model, "Subgraphs"):
+        count += graph.TensorsLength() + graph.OperatorsLength()
+        if 4 * count > len(content):  # each has a place of 4 bytes in its vector
+            raise ValueError(f"its graphs have {count:,} tensors and operators in {len(content):,} bytes")
+    return model
+
+
+def tables(owner: Any, field: str) -> Iterator[Any]:
+    """Yield the tables of a vector."""
+    yield from map(getattr(owner, field), range(getattr(owner, f"{field}Length")()))
 
 
 FORMAT = Format("litert", "tensorflow", "litert", ".tflite", _write, ("quantize", "calibrate"), _validate)

@@ -7,10 +7,11 @@ shapes are known whenever the function is traced.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -30,11 +31,35 @@ class UnsupportedStableHLOError(NotImplementedError):
     """Raised for an operation of StableHLO that is not known here."""
 
 
-def function_of(exported: Any) -> Callable[..., Any]:
+class ModuleSizeError(ValueError):
+    """Raised for sizes that a module does not accept."""
+
+
+@contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Name the file in errors of reading its module. What the bindings of MLIR raise becomes a ValueError: a module
+    that their parser accepts may still lack an attribute, or have one of another type."""
+    try:
+        yield
+    except (ModuleSizeError, UnsupportedStableHLOError) as error:
+        raise type(error)(f"{path}: {error}") from None
+    except (jax.errors.JaxRuntimeError, FloatingPointError, MemoryError):  # of the computation
+        raise
+    except Exception as error:
+        raise ValueError(f"{path} is not a file of jax.export: {type(error).__name__}: {error}") from error
+
+
+def function_of(exported: Any, path: str) -> Callable[..., Any]:
     """Return a function of the arguments of a `jax.export.Exported`, which computes what it computes.
 
-    Raises UnsupportedStableHLOError if the module has an operation without a rule.
+    Raises UnsupportedStableHLOError if the module has an operation without a rule, and ValueError if the module is
+    broken; so does the function. Errors name `path`.
     """
+    with naming(path):
+        return _function(exported, path)
+
+
+def _function(exported: Any, path: str) -> Callable[..., Any]:
     _, module = _module(exported)
     functions = {ir.StringAttr(op.attributes["sym_name"]).value: op for op in module.body.operations}
     kept = exported.module_kept_var_idx
@@ -60,7 +85,7 @@ def function_of(exported: Any) -> Callable[..., Any]:
                     f"{exported.fun_name}: {array.dtype}{array.shape} is given, expected {aval.str_short()}"
                 )
             arrays.append(array)
-        with jax.enable_x64(True):  # the module has dtypes of its own
+        with jax.enable_x64(True), naming(path):  # the module has dtypes of its own
             # a module for several platforms takes the number of one
             platform = [np.int32(0)] if len(exported.platforms) > 1 else []
             results = Interpreter(functions).call("main", [*map(np.asarray, platform), *(arrays[k] for k in kept)])
@@ -407,7 +432,7 @@ def get_dimension_size(_: Any, op: Any, x: Any) -> Any:
 @rule("custom_call shape_assertion")
 def shape_assertion(_: Any, op: Any, holds: Any, *operands: Any) -> Any:
     if isinstance(holds, np.ndarray) and not holds:
-        raise ValueError(str(op.attributes["error_message"]).strip('"'))
+        raise ModuleSizeError(str(op.attributes["error_message"]).strip('"'))
     return []
 
 
@@ -596,4 +621,4 @@ def triangular_solve(_: Any, op: Any, a: Any, b: Any) -> Any:
     )  # fmt: skip
 
 
-__all__ = ["RULES", "UnsupportedStableHLOError", "function_of", "lacking", "operators"]
+__all__ = ["RULES", "UnsupportedStableHLOError", "function_of", "lacking", "naming", "operators"]

@@ -81,6 +81,7 @@ class PlannedModel:
                 constants[name] = x
             else:
                 self.weights[name] = x
+        self.weight_shapes = {name: tuple(x.shape) for name, x in self.weights.items()}
         self.trained = {
             n for n, x in self.weights.items() if dtypes.is_inexact(x.dtype) and x.size > 1 and n not in state
         }
@@ -182,9 +183,9 @@ class OnnxCall:
         if array is None:  # a quantised array of JAX gives its numbers, which is counted
             numbers = getattr(x, "__jax_array__", None)
             array = self.xp.asarray(np.asarray(x)) if numbers is None else numbers()
-        wanted = self.planned.weights[name].shape
-        if tuple(self.xp.shape(array)) != tuple(wanted):
-            raise ValueError(f"the weight {name!r} of {self.name} is {wanted}, actual {tuple(self.xp.shape(array))}")
+        wanted, actual = self.planned.weight_shapes[name], tuple(self.xp.shape(array))
+        if actual != wanted:
+            raise ValueError(f"the weight {name!r} of {self.name} is {wanted}, actual {actual}")
         return array
 
     def _key(self, seed: Any, arrays: Sequence[Any]) -> Any:
@@ -267,24 +268,22 @@ class Operand:
         elif isinstance(x, np.ndarray) and (x.dtype in CARRIERS or x.dtype.kind in "OSU"):
             return x.astype(object) if x.dtype.kind in "OSU" else wrapped(x)
         actual = xp.dtype_of(array)
-        if (
-            dtype is not None
-            and dtype != actual
-            and dtype.kind == actual.kind == "i"
-            and actual.itemsize < dtype.itemsize
-        ):
-            array = xp.astype(array, dtype)  # int64 without 64-bit types in JAX
-            actual = dtype
+        if dtype is not None and dtype.kind == actual.kind == "i" and actual.itemsize < dtype.itemsize:
+            array, actual = xp.astype(array, dtype), dtype  # int64 without 64-bit types in JAX
         if dtype in CARRIERS and actual == CARRIERS[dtype]:
             return self._checked(Carried(array, dtype), declared, sizes, dtype, Carried(array, dtype))
         return self._checked(array, declared, sizes, actual, array)
 
     def _checked(self, x: Any, declared: ValueType, sizes: dict[str, tuple[int, str]], actual: Any, value: Any) -> Any:
-        shape = tuple(x.shape)
+        try:
+            shape = tuple(x.shape)
+        except ValueError:  # TensorFlow's, of an unknown number of axes
+            shape = (None,)
         if any(n is None or type(n).__module__.startswith("jax.") for n in shape):
             raise ShapeError(
-                f"the input {self.name!r} of {self.model} has shape {shape}, with extents that are not known: call the"
-                " model with known ones, or use tg.export, whose files have open sizes, or tg.source"
+                f"the input {self.name!r} of {self.model} has shape {x.shape}, with extents that are not known: call"
+                " the model with known ones (`tf.TensorSpec((32, 8))`, `keras.Input((8,), batch_size=32)`), or use"
+                " tg.export, whose files have open sizes, or tg.source"
             )
         if declared.dtype is not None and actual != declared.dtype:
             raise self.fail(f"is {actual}{shape}")

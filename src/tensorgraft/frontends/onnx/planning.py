@@ -145,9 +145,9 @@ class OnnxPlanner:
                 captures = graph.captures()
                 inner = self.inner()
                 inner_plan = inner.plan_graph(graph, [*graph.inputs], graph.initializers, captures)
-                first = len(reads)
+                body = GraphBody(inner_plan, (), inner.draws, len(graph.outputs))
+                bodies[name] = body, slice(len(reads), len(reads) + len(captures) + 1)
                 reads += [slots[n] for n in captures] + [slots[KEY]]
-                bodies[name] = (inner_plan, first, len(reads), inner.draws, len(graph.inputs), len(graph.outputs))
                 self.draws |= inner.draws
                 attributes.pop(name, None)
         key_number = None
@@ -162,19 +162,13 @@ class OnnxPlanner:
         return NodeCall(node, row, attributes, as_inputs, bodies, len(node.inputs), opset, key_number)
 
     def inline(
-        self,
-        function: OnnxFunction,
-        node: OnnxNode,
-        slots: dict[str, int],
-        defaults: Mapping[str, Any],
+        self, function: OnnxFunction, node: OnnxNode, slots: dict[str, int], defaults: Mapping[str, Any]
     ) -> None:
         """Plan the nodes of a function that a node calls. `defaults`: of attributes."""
-        for kind, actual, most in (
-            ("inputs", node.inputs, function.inputs),
-            ("outputs", node.outputs, function.outputs),
-        ):
-            if len(actual) > len(most):
-                raise InvalidModelError(f"{node} has {len(actual)} {kind}, its function {len(most)}")
+        for kind in ("inputs", "outputs"):
+            actual, most = len(getattr(node, kind)), len(getattr(function, kind))
+            if actual > most:
+                raise InvalidModelError(f"{node} has {actual} {kind}, its function {most}")
         nothing = self.constant(None)
         given = [slots[name] if name else nothing for name in node.inputs]
         inner = {KEY: slots[KEY], **dict.fromkeys(function.inputs, nothing)}
@@ -213,20 +207,12 @@ def with_masked_rows(nodes: list[OnnxNode]) -> list[OnnxNode]:
 def with_attributes(node: OnnxNode, given: Mapping[str, Any]) -> OnnxNode:
     """Return a node of a function with the attributes that it takes from the function's, in its graphs, too."""
     attributes = {
-        name: _graph_with_attributes(x, given) if isinstance(x, OnnxGraph) else x for name, x in node.attributes.items()
+        name: replace(x, nodes=[with_attributes(n, given) for n in x.nodes]) if isinstance(x, OnnxGraph) else x
+        for name, x in node.attributes.items()
     }
-    for name, source in node.references.items():
-        if given.get(source) is not None:
-            attributes[name] = given[source]
+    stated = {name: given[source] for name, source in node.references.items() if given.get(source) is not None}
     message = None if node.references else node.message
-    return OnnxNode(
-        node.op, node.domain, node.name, node.inputs, node.outputs, attributes, {}, node.overload, node.place, message
-    )
-
-
-def _graph_with_attributes(graph: OnnxGraph, given: Mapping[str, Any]) -> OnnxGraph:
-    nodes = [with_attributes(n, given) for n in graph.nodes]
-    return OnnxGraph(graph.name, nodes, graph.inputs, graph.outputs, graph.initializers)
+    return replace(node, attributes={**attributes, **stated}, references={}, message=message)
 
 
 # ---- operators -------------------------------------------------------------------------------------------------------
@@ -244,10 +230,13 @@ KINDS: dict[str, type] = {"FLOAT": float, "INT": int, "STRING": str, "GRAPH": On
 
 
 def _check_attributes(node: OnnxNode, schema: Any) -> None:
-    """Raise InvalidModelError for an attribute of another type than the operator's definition says."""
+    """Raise InvalidModelError for an attribute that is missing, or of another type than the operator's definition
+    says."""
     for name, definition in (schema.attributes if schema is not None else {}).items():
         value = node.attributes.get(name)
         kind = definition.type.name
+        if value is None and definition.required:
+            raise InvalidModelError(f"{node} lacks its attribute {name!r}")
         if value is None:
             continue
         is_list, one = kind.endswith("S"), KINDS.get(kind.rstrip("S"))
@@ -335,16 +324,9 @@ class NodeCall:
     """The function that runs a node by its rule."""
 
     def __init__(
-        self,
-        node: OnnxNode,
-        row: OperatorRule,
-        attributes: dict[str, Any],
-        as_inputs: dict[str, np.ndarray],
-        bodies: Mapping[str, tuple[OnnxPlan, int, int, bool, int, int]],
-        count: int,
-        opset: int,
-        key_number: int | None,
-    ) -> None:
+        self, node: OnnxNode, row: OperatorRule, attributes: dict[str, Any], as_inputs: dict[str, np.ndarray],
+        bodies: Mapping[str, tuple[GraphBody, slice]], count: int, opset: int, key_number: int | None,
+    ) -> None:  # fmt: skip
         self._opset = opset
         self.node, self._row, self._attributes, self._bodies = node, row, attributes, bodies
         self._count, self._key_number = count, key_number
@@ -374,7 +356,8 @@ class NodeCall:
             elif values[i] is None and x is not None:
                 values[i] = x
         if self._bodies:
-            attributes = {**attributes, **self._filled(operands)}
+            filled = {name: replace(body, captured=tuple(operands[k])) for name, (body, k) in self._bodies.items()}
+            attributes = {**attributes, **filled}
         folds = can_fold and not row.draws and not self._bodies and all(map(is_known, values))
         is_small = folds and sum(map(_size, values)) <= SMALL and xp is not self._host
         if row.host or is_small or any(map(_is_text, values)):
@@ -391,12 +374,6 @@ class NodeCall:
             for i, x in enumerate(values)
         ]  # fmt: skip
         return self._apply(xp, values, attributes)
-
-    def _filled(self, operands: Sequence[Any]) -> dict[str, GraphBody]:
-        return {
-            name: GraphBody(plan, tuple(operands[first:last]), draws, inputs, outputs)
-            for name, (plan, first, last, draws, inputs, outputs) in self._bodies.items()
-        }
 
     def _known_value(self, xp: Backend, i: int, x: Any) -> Any:
         try:

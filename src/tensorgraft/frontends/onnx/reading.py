@@ -14,14 +14,7 @@ from google.protobuf.message import DecodeError, Message
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from tensorgraft.frontends.onnx.element_types import STRING, Carried, dtype_of, wrapped
-from tensorgraft.frontends.onnx.graph import (
-    Extent,
-    OnnxFunction,
-    OnnxGraph,
-    OnnxModel,
-    OnnxNode,
-    ValueType,
-)
+from tensorgraft.frontends.onnx.graph import Extent, OnnxFunction, OnnxGraph, OnnxModel, OnnxNode, ValueType
 
 MOST_NESTED = 64  # graphs in graphs, calls in calls
 MOST_NODES = 1 << 18  # with those of functions once for each call
@@ -217,17 +210,9 @@ class _Reader:
             else:
                 attributes[attribute.name] = self.attribute(attribute, outside)
         return OnnxNode(
-            node.op_type,
-            _domain(node.domain),
-            node.name,
-            tuple(node.input),
-            tuple(node.output),
-            attributes,
-            references,
-            node.overload,
-            place,
-            node,
-        )
+            node.op_type, _domain(node.domain), node.name, tuple(node.input), tuple(node.output), attributes,
+            references, node.overload, place, node,
+        )  # fmt: skip
 
     def attribute(self, attribute: AttributeProto, outside: set[str]) -> Any:
         kind = AttributeProto.AttributeType.Name(attribute.type) if attribute.type else "UNDEFINED"
@@ -278,7 +263,8 @@ class _Reader:
             raise ValueError(f"its shape {tuple(tensor.dims)} of {dtype} takes {wanted} bytes, the file has {len(raw)}")
         if _bits(dtype) < 8 or sys.byteorder == "big":
             return onnx.numpy_helper.to_array(tensor)
-        return np.frombuffer(raw, dtype).reshape(tuple(tensor.dims))
+        # Dynamo refuses memory that cannot be made writable, where it meets constants
+        return np.frombuffer(raw if len(raw) > 4096 else bytearray(raw), dtype).reshape(tuple(tensor.dims))
 
     def _check_length(self, tensor: TensorProto, dtype: np.dtype) -> None:
         """Compare the elements that the file has with the shape before memory for that shape is asked for."""

@@ -20,7 +20,6 @@ class GraphBody:
     plan: StepsPlan
     captured: tuple[Any, ...]
     draws: bool
-    inputs: int
     outputs: int
 
     def __call__(self, xp: Backend, *operands: Any, turn: Any = None) -> list[Any]:

@@ -120,6 +120,19 @@ class Reduction:
         shifted = self.subtract(x, self.max(x, axis=axis, keepdims=True))
         return self.subtract(shifted, self.log(self.sum(self.exp(shifted), axis=axis, keepdims=True)))
 
+    def running_extreme(self, x: Array, axis: int, largest: bool = True) -> tuple[Array, Array]:
+        """Return (`cummax` or `cummin`, the int64 position of each: of equal ones the last, and of NaN)."""
+        extreme = self.cummax(x, axis=axis) if largest else self.cummin(x, axis=axis)
+        is_extreme = self.equal(x, extreme)
+        if dtypes.is_floating(self.dtype_of(x)):
+            is_extreme = self.logical_or(is_extreme, self.isnan(x))
+        shape = self.shape(x)
+        narrow = dtypes.int32 if shape[axis] < 2**31 else dtypes.int64  # half as much to pass over
+        along = tuple(n if a == axis % len(shape) else 1 for a, n in enumerate(shape))
+        positions = self.reshape(self.iota(shape[axis], narrow), along)
+        last = self.cummax(self.where(is_extreme, positions, self.zeros_like(positions)), axis=axis)
+        return extreme, self.astype(last, dtypes.int64)
+
     def cumlogsumexp(self, x: Array, axis: int) -> Array:
         """Compute log(cumsum(exp(x))), stabilised by the running maximum (an associative scan of logaddexp)."""
         join = self._complex_logaddexp if dtypes.is_complex(self.dtype_of(x)) else self.logaddexp

@@ -5,6 +5,7 @@ import collections
 import copy
 import csv
 import ctypes
+import decimal
 import functools
 import io
 import logging
@@ -54,6 +55,79 @@ def attributes_that_take_the_place_of_the_class_s(device, jit):
     del model.scaled
     model.gains = [3.0]
     return [*out, run(x)]
+
+
+def changed(run, change, x):
+    """The results of a function after each of three changes."""
+    out = []
+    for k in (1, 2, 3):
+        change(k)
+        out += [run(x), run(x)]
+    return out
+
+
+@case
+def objects_without_attributes_that_are_copied(device, jit):
+    class Slotted:
+        __slots__ = ("gains",)
+
+    pair, slotted, x = collections.namedtuple("Pair", "gain bias")(2.0, [1.0]), Slotted(), full(1, device)
+    holder = types.SimpleNamespace(pair=pair)
+    slotted.gains = [1.0]
+    named = jit(lambda x: x * copy.deepcopy(holder.pair).bias[0] + copy.copy(holder.pair).gain)
+    out = changed(named, lambda k: pair.bias.__setitem__(0, float(k)), x)
+    out += changed(named, lambda k: setattr(holder, "pair", pair._replace(gain=float(k))), x)
+    copied = jit(lambda x: x * copy.deepcopy(slotted).gains[0])
+    return out + changed(copied, lambda k: slotted.gains.__setitem__(0, float(k)), x)
+
+
+@case
+def objects_of_c_that_hold_values(device, jit):
+    text, raw, cell, x = io.StringIO("1"), io.BytesIO(b"1"), types.CellType(1.0), full(1, device)
+
+    def put(k):
+        text.seek(0)
+        text.write(str(k))
+        raw.seek(0)
+        raw.write(str(k).encode())
+        cell.cell_contents = float(k)
+
+    runs = [lambda x: x * float(text.getvalue()), lambda x: x * float(raw.getvalue()), lambda x: x * cell.cell_contents]
+    return [out for run in runs for out in changed(jit(run), put, x)]
+
+
+@case
+def settings_that_the_standard_library_returns(device, jit):
+    log, context, x = logging.getLogger("tensorgraft.of.this.test"), decimal.Context(prec=4), full(1, device)
+    records = []
+    handler = logging.Handler()
+    handler.emit = records.append
+
+    def told(x):
+        logging.getLogger("tensorgraft.of.this.test").debug("told")
+        return x + logging.getLogger("tensorgraft.of.this.test").level
+
+    def put(k):
+        log.setLevel(10 if k == 2 else 30)
+        decimal.getcontext().prec = context.prec = 4 + k
+
+    log.addHandler(handler)
+    try:
+        with decimal.localcontext():
+            out = changed(jit(told), put, x)
+            out += changed(jit(lambda x: x * decimal.getcontext().prec), put, x)
+            out += changed(jit(lambda x: x * context.prec), put, x)
+    finally:
+        log.removeHandler(handler)
+    return [*out, len(records)]
+
+
+@case
+def models_of_pydantic(device, jit):
+    pydantic = pytest.importorskip("pydantic")
+    settings, x = pydantic.create_model("Settings", gains=(dict, {"first": 1.0}))(), full(1, device)
+    run = jit(lambda x: x * settings.model_dump()["gains"]["first"])
+    return changed(run, lambda k: settings.gains.__setitem__("first", float(k)), x)
 
 
 @case

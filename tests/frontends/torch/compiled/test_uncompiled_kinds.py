@@ -1,5 +1,6 @@
 """What no program can do at every call runs uncompiled, and says so."""
 
+import copy
 import subprocess
 import sys
 
@@ -99,7 +100,7 @@ def test_tensors_made_of_others():
         compiled(TwoTensor(*parts(1.0)))
     assert compiled(TwoTensor(*parts(2.0))).a.tolist() == [3, 3]
     made = tg.jit(TwoTensor)
-    with pytest.warns(UncompiledWarning, match="returns a TwoTensor"):
+    with pytest.warns(UncompiledWarning, match="returns or keeps a TwoTensor"):
         assert made(*parts(1.0)).b.tolist() == [1, 1]
 
 
@@ -118,3 +119,44 @@ def test_containers_that_contain_themselves(backend):
 
     for made, _ in uncompiled(tied, x, match="returns a container that contains itself"):
         assert made[1] is made and made[0].tolist() == [2, 2]
+
+
+@BACKENDS
+@pytest.mark.parametrize(
+    "use, error",
+    [
+        (lambda y: y.grad * 2, None),
+        (lambda y: y * (2 if y.retains_grad else 3), None),
+        (lambda y: y * (2 if y._backward_hooks else 3), None),
+        (lambda y: y * (y.output_nr + 2), None),
+        (lambda y: y.retain_grad() or y * 2, None),
+        (lambda y: y.detach_() * 2, None),
+        (lambda y: setattr(y, "grad", torch.ones_like(y)) or y * 2, None),
+        (lambda y: y.requires_grad_(False) * 2, RuntimeError),
+        (lambda y: copy.deepcopy(y) * 2, RuntimeError),
+        (lambda y: y.register_post_accumulate_grad_hook(print), RuntimeError),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+def test_histories_of_arguments(backend, use, error):
+    """The trace has an argument without its `grad_fn`, and with it goes what belongs to that."""
+
+    def outcome(fn):
+        w = torch.arange(1.0, 7.0, device=tg.device(backend)).requires_grad_()
+        _, y = torch.split_copy(w * 2, 3)
+        y.register_hook(lambda g: g * 3)
+        y.retain_grad()
+        (y * 5).sum().backward(retain_graph=True)
+        if error is not None:
+            with pytest.raises(error):
+                fn(y)
+            return None
+        out = fn(y)
+        if out.requires_grad:
+            out.sum().backward()
+        return out.tolist(), w.grad.tolist(), y.is_leaf, y.retains_grad, y.grad.tolist()
+
+    compiled, expected = tg.jit(use, compile="first"), outcome(use)
+    with pytest.warns(UncompiledWarning, match="an argument with a grad_fn|of a tensor from outside"):
+        assert outcome(compiled) == expected
+    assert outcome(compiled) == expected

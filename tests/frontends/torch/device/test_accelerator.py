@@ -210,21 +210,17 @@ def test_storages():
     assert torch.empty(2, pin_memory=True).device.type == "cpu"
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
-def test_layouts_that_there_are_not():
-    for make in (
-        lambda: torch.eye(3).to_sparse_csr().cuda(),
-        lambda: torch.sparse_csr_tensor([0, 1], [0], [1.0], (1, 1), device="cuda"),
-        lambda: torch.eye(3).cuda().to_sparse_csc(),
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support", "ignore:Sparse invariant checks")
+def test_sparse_layouts():
+    for layout, sparse in (
+        (torch.sparse_csr, torch.eye(3).to_sparse_csr().cuda()),
+        (torch.sparse_csr, torch.sparse_csr_tensor([0, 1, 2, 3], [0, 1, 2], [1.0] * 3, (3, 3), device="cuda")),
+        (torch.sparse_csc, torch.eye(3).cuda().to_sparse_csc()),
+        (torch.sparse_coo, torch.eye(3).to_sparse().cuda()),
+        (torch.sparse_coo, torch.eye(3).cuda().to_sparse()),
+        (torch.sparse_coo, torch.sparse_coo_tensor([[0, 1, 2], [0, 1, 2]], [1.0] * 3, (3, 3), device="cuda")),
     ):
-        with pytest.raises(NotImplementedError, match="not supported on the device 'graft'"):
-            make()
-    for sparse in (
-        torch.eye(3).to_sparse().cuda(),
-        torch.eye(3).cuda().to_sparse(),
-        torch.sparse_coo_tensor([[0, 1, 2], [0, 1, 2]], [1.0] * 3, (3, 3), device="cuda"),
-    ):
-        assert sparse.is_cuda and sparse.layout is torch.sparse_coo
+        assert sparse.is_cuda and sparse.layout is layout
         assert torch.equal(sparse.to_dense().cpu(), torch.eye(3))
 
 

@@ -4,58 +4,79 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tensorgraft.frontends.onnx.rule import rule
-from tensorgraft.frontends.onnx.rules.products import shifted
-from tensorgraft.frontends.onnx.rules.quantized import quantized, zero_point_of
+from tensorgraft.frontends.onnx.rules.quantized import along, requantized, shifted
 from tensorgraft.frontends.onnx.rules.shape import ints
 from tensorgraft.hub import dtypes
 
 Pads = tuple[tuple[int, int], ...]
 
 
-def windows(
-    x: Any, kernel: Sequence[int], auto_pad: str, pads: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
-) -> tuple[Pads, tuple[int, ...], tuple[int, ...]]:
-    """Return padding, strides and dilations of windows over the spatial axes of x (N, C, spatial...)."""
-    n = len(kernel)
-    step = tuple(strides) or (1,) * n
-    gaps = tuple(dilations) or (1,) * n
-    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        amounts = []
-        for size, k, s, d in zip(x.shape[2:], kernel, step, gaps, strict=True):
-            total = max((-(-size // s) - 1) * s + d * (k - 1) + 1 - size, 0)
-            less = total // 2
-            amounts.append((less, total - less) if auto_pad == "SAME_UPPER" else (total - less, less))
-        return tuple(amounts), step, gaps
-    flat = tuple(pads) or (0,) * (2 * n)
-    return tuple((flat[i], flat[i + n]) for i in range(n)), step, gaps
+@dataclass(kw_only=True)
+class Windows:
+    """The attributes that operators of windows over the spatial axes of (N, C, spatial...) have in common."""
+
+    auto_pad: str = "NOTSET"
+    ceil_mode: int = 0
+    dilations: tuple[int, ...] = ()
+    kernel_shape: tuple[int, ...] = ()
+    pads: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+
+    def over(self, x: Any, kernel: Sequence[int]) -> tuple[Pads, tuple[int, ...], tuple[int, ...]]:
+        """Return padding, strides and dilations."""
+        step, gaps, padding = self.of(len(kernel))
+        if self.auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+            amounts = []
+            for size, k, s, d in zip(x.shape[2:], kernel, step, gaps, strict=True):
+                total = max((-(-size // s) - 1) * s + d * (k - 1) + 1 - size, 0)
+                less = total // 2
+                amounts.append((less, total - less) if self.auto_pad == "SAME_UPPER" else (total - less, less))
+            padding = tuple(amounts)
+        return padding, step, gaps
+
+    def of(self, n: int) -> tuple[tuple[int, ...], tuple[int, ...], Pads]:
+        """Return strides, dilations and stated padding of `n` axes."""
+        flat = tuple(self.pads) or (0,) * (2 * n)
+        ones = (1,) * n
+        return self.strides or ones, self.dilations or ones, tuple((flat[i], flat[i + n]) for i in range(n))
+
+    def pooled(self, x: Any) -> tuple[Pads, Pads, tuple[int, ...], tuple[int, ...]]:
+        """Return (padding, the padding with which the last window is whole, strides, dilations)."""
+        padding, step, gaps = self.over(x, self.kernel_shape)
+        whole = []
+        for size, k, s, d, (low, high) in zip(x.shape[2:], self.kernel_shape, step, gaps, padding, strict=True):
+            reach = d * (k - 1) + 1
+            span = size + low + high - reach
+            count = (-(-span // s) if self.ceil_mode else span // s) + 1
+            if self.ceil_mode and (count - 1) * s >= size + low:  # a window that begins in the padding at the end
+                count -= 1
+            whole.append((low, max((count - 1) * s + reach - size - low, high if not self.ceil_mode else 0)))
+        return padding, tuple(whole), step, gaps
 
 
-@rule("Conv")
-def conv(
-    xp: Any, x: Any, w: Any, b: Any = None, *, auto_pad: str = "NOTSET", dilations: tuple[int, ...] = (),
-    group: int = 1, kernel_shape: tuple[int, ...] = (), pads: tuple[int, ...] = (), strides: tuple[int, ...] = (),
-) -> Any:  # fmt: skip
-    padding, step, gaps = windows(x, w.shape[2:], auto_pad, pads, strides, dilations)
+@rule("Conv", like=[Windows])
+def conv(xp: Any, x: Any, w: Any, b: Any = None, *, group: int = 1, **options: Any) -> Any:
+    padding, step, gaps = Windows(**options).over(x, w.shape[2:])
     return xp.conv(x, w, b, step, padding, gaps, group)
 
 
-@rule("ConvTranspose")
+@rule("ConvTranspose", like=[Windows])
 def conv_transpose(
-    xp: Any, x: Any, w: Any, b: Any = None, *, auto_pad: str = "NOTSET", dilations: tuple[int, ...] = (),
-    group: int = 1, kernel_shape: tuple[int, ...] = (), output_padding: tuple[int, ...] = (),
-    output_shape: tuple[int, ...] = (), pads: tuple[int, ...] = (), strides: tuple[int, ...] = (),
+    xp: Any, x: Any, w: Any, b: Any = None, *, group: int = 1, output_padding: tuple[int, ...] = (),
+    output_shape: tuple[int, ...] = (), **options: Any,
 ) -> Any:  # fmt: skip
+    windows = Windows(**options)
+    auto_pad = windows.auto_pad
     kernel = w.shape[2:]
     n = len(kernel)
-    step, gaps = tuple(strides) or (1,) * n, tuple(dilations) or (1,) * n
-    extra = tuple(output_padding) or (0,) * n
-    flat = tuple(pads) or (0,) * (2 * n)
-    amounts = [(flat[i], flat[i + n]) for i in range(n)]
+    step, gaps, padding = windows.of(n)
+    extra, amounts = tuple(output_padding) or (0,) * n, list(padding)
     if output_shape or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         wanted = tuple(output_shape)[-n:] or tuple(m * s for m, s in zip(x.shape[2:], step, strict=True))
         for i in range(n):
@@ -74,19 +95,11 @@ def conv_transpose(
     return xp.pad(y, 0, [(0, 0, 0)] * 2 + [(0, min(e, 0), 0) for e in ends])
 
 
-def _of_channels(xp: Any, x: Any, n: int) -> Any:
-    """Return numbers of the output channels so that they broadcast over n spatial axes; one number as it is."""
-    if x is None or len(x.shape) == 0:
-        return x
-    return xp.reshape(x, ()) if x.shape[0] == 1 else xp.reshape(x, (x.shape[0], *(1,) * n))
-
-
-@rule("ConvInteger")
+@rule("ConvInteger", like=[Windows])
 def conv_integer(
-    xp: Any, x: Any, w: Any, x_zero: Any = None, w_zero: Any = None, *, auto_pad: str = "NOTSET",
-    dilations: tuple[int, ...] = (), group: int = 1, pads: tuple[int, ...] = (), strides: tuple[int, ...] = (),
-) -> Any:  # fmt: skip
-    padding, step, gaps = windows(x, w.shape[2:], auto_pad, pads, strides, dilations)
+    xp: Any, x: Any, w: Any, x_zero: Any = None, w_zero: Any = None, *, group: int = 1, **options: Any
+) -> Any:
+    padding, step, gaps = Windows(**options).over(x, w.shape[2:])
     x, w = shifted(xp, x, x_zero, 1), shifted(xp, w, w_zero, 0)
     return xp.convolution(x, w, step, padding, (1,) * len(step), gaps, group)
 
@@ -96,58 +109,35 @@ def qlinear_conv(
     xp: Any, x: Any, x_scale: Any, x_zero: Any, w: Any, w_scale: Any, w_zero: Any, y_scale: Any, y_zero: Any,
     b: Any = None, **attributes: Any,
 ) -> Any:  # fmt: skip
-    total = conv_integer(xp, x, w, x_zero, w_zero, **attributes)
-    n = len(x.shape) - 2
-    if b is not None:
-        total = xp.add(total, _of_channels(xp, xp.astype(b, dtypes.int32), n))
-    scales = [_of_channels(xp, s, n) for s in (x_scale, w_scale, y_scale)]
-    factor = xp.divide(xp.multiply(scales[0], scales[1]), scales[2])
-    real = xp.multiply(xp.astype(total, dtypes.float32), factor)
-    return quantized(xp, real, y_zero, zero_point_of(xp, y_zero))
+    total, rank = conv_integer(xp, x, w, x_zero, w_zero, **attributes), len(x.shape)
+    total = total if b is None else xp.add(total, along(xp, xp.astype(b, dtypes.int32), 1, rank))
+    x_scale, w_scale, y_scale = (along(xp, s, 1, rank) for s in (x_scale, w_scale, y_scale))
+    return requantized(xp, total, x_scale, w_scale, y_scale, y_zero)
 
 
 # ---- pooling ---------------------------------------------------------------------------------------------------------
 
 
-def pool_padding(
-    x: Any, kernel: Sequence[int], auto_pad: str, pads: Sequence[int], strides: Sequence[int],
-    dilations: Sequence[int], ceil_mode: int,
-) -> tuple[Pads, Pads, tuple[int, ...], tuple[int, ...]]:  # fmt: skip
-    """Return (padding, the padding with which the last window is whole, strides, dilations)."""
-    padding, step, gaps = windows(x, kernel, auto_pad, pads, strides, dilations)
-    whole = []
-    for size, k, s, d, (low, high) in zip(x.shape[2:], kernel, step, gaps, padding, strict=True):
-        reach = d * (k - 1) + 1
-        span = size + low + high - reach
-        count = (-(-span // s) if ceil_mode else span // s) + 1
-        if ceil_mode and (count - 1) * s >= size + low:  # a window that begins in the padding at the end
-            count -= 1
-        whole.append((low, max((count - 1) * s + reach - size - low, high if not ceil_mode else 0)))
-    return padding, tuple(whole), step, gaps
-
-
-@rule("MaxPool")
-def max_pool(
-    xp: Any, x: Any, *, kernel_shape: tuple[int, ...], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-    dilations: tuple[int, ...] = (), pads: tuple[int, ...] = (), strides: tuple[int, ...] = (), storage_order: int = 0,
-    node: Any = None,
-) -> Any:  # fmt: skip
-    _, whole, step, gaps = pool_padding(x, kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
+@rule("MaxPool", like=[Windows])
+def max_pool(xp: Any, x: Any, *, storage_order: int = 0, node: Any = None, **options: Any) -> Any:
+    windows = Windows(**options)
+    kernel = windows.kernel_shape
+    _, whole, step, gaps = windows.pooled(x)
     if len(node.outputs) < 2:
-        return xp.max_pool(x, tuple(kernel_shape), step, whole, gaps)
+        return xp.max_pool(x, kernel, step, whole, gaps)
     low = dtypes.lowest(xp.dtype_of(x))
     padded = xp.pad(x, low, [(0, 0, 0)] * 2 + [(a, b, 0) for a, b in whole])
-    patches = xp.window_patches(padded, tuple(kernel_shape), step, gaps)
+    patches = xp.window_patches(padded, kernel, step, gaps)
     positions = _positions(x.shape[2:], storage_order)
     at = np.pad(positions, [*whole], constant_values=-1)
-    places = xp.window_patches(xp.asarray(at), tuple(kernel_shape), step, gaps)
+    places = xp.window_patches(xp.asarray(at), kernel, step, gaps)
     valid = xp.where(xp.greater_equal(places, 0), patches, xp.full((), low, xp.dtype_of(x)))
     best = xp.argmax(valid, 2, True)
     n, c = x.shape[:2]
     spread = xp.broadcast_to(places, (n, c, *places.shape))
     at_best = xp.squeeze(xp.take_along_axis(spread, best, 2), 2)
     size = math.prod(x.shape[2:])
-    planes = xp.reshape(xp.multiply(xp.iota(n * c, dtypes.int64), size), (n, c, *(1,) * len(kernel_shape)))
+    planes = xp.reshape(xp.multiply(xp.iota(n * c, dtypes.int64), size), (n, c, *(1,) * len(kernel)))
     return [xp.max(valid, 2), xp.add(at_best, planes)]
 
 
@@ -158,14 +148,11 @@ def _positions(spatial: Sequence[int], storage_order: int) -> np.ndarray:
     return at.reshape(tuple(spatial))
 
 
-@rule("AveragePool")
-def average_pool(
-    xp: Any, x: Any, *, kernel_shape: tuple[int, ...], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-    count_include_pad: int = 0, dilations: tuple[int, ...] = (), pads: tuple[int, ...] = (),
-    strides: tuple[int, ...] = (),
-) -> Any:  # fmt: skip
-    padding, whole, step, gaps = pool_padding(x, kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
-    window = tuple(kernel_shape)
+@rule("AveragePool", like=[Windows])
+def average_pool(xp: Any, x: Any, *, count_include_pad: int = 0, **options: Any) -> Any:
+    windows = Windows(**options)
+    window = windows.kernel_shape
+    padding, whole, step, gaps = windows.pooled(x)
     if set(gaps) == {1} and (whole == padding or not count_include_pad):
         return xp.avg_pool(x, window, step, whole, bool(count_include_pad))
     return _average(xp, x, window, step, gaps, padding, whole, bool(count_include_pad))
@@ -190,27 +177,23 @@ def _average(
     return xp.divide(total, xp.astype(counts, xp.dtype_of(x)))
 
 
-@rule("LpPool")
-def lp_pool(
-    xp: Any, x: Any, *, kernel_shape: tuple[int, ...], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-    dilations: tuple[int, ...] = (), p: int = 2, pads: tuple[int, ...] = (), strides: tuple[int, ...] = (),
-) -> Any:  # fmt: skip
-    _, whole, step, gaps = pool_padding(x, kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
+@rule("LpPool", like=[Windows])
+def lp_pool(xp: Any, x: Any, *, p: int = 2, **options: Any) -> Any:
+    windows = Windows(**options)
+    _, whole, step, gaps = windows.pooled(x)
     ones, none = (1, 1), ((0, 0), (0, 0))
     powers = xp.pow(xp.abs(x), p)
-    total = xp.reduce_window(powers, "sum", ones + tuple(kernel_shape), ones + step, none + whole, ones + gaps)
+    total = xp.reduce_window(powers, "sum", ones + windows.kernel_shape, ones + step, none + whole, ones + gaps)
     return xp.pow(total, 1 / p)
 
 
-@rule("MaxUnpool", known=("output_shape",))
-def max_unpool(
-    xp: Any, x: Any, indices: Any, output_shape: Any = None, *, kernel_shape: tuple[int, ...],
-    pads: tuple[int, ...] = (), strides: tuple[int, ...] = (),
-) -> Any:  # fmt: skip
-    padding, step, _ = windows(x, kernel_shape, "NOTSET", pads, strides, ())
+@rule("MaxUnpool", known=("output_shape",), like=[Windows])
+def max_unpool(xp: Any, x: Any, indices: Any, output_shape: Any = None, **options: Any) -> Any:
+    windows = Windows(**options)
+    step, _, padding = windows.of(len(windows.kernel_shape))
     natural = tuple(
         (n - 1) * s + k - low - high
-        for n, s, k, (low, high) in zip(x.shape[2:], step, kernel_shape, padding, strict=True)
+        for n, s, k, (low, high) in zip(x.shape[2:], step, windows.kernel_shape, padding, strict=True)
     )
     shape = (*x.shape[:2], *natural)
     flat = xp.zeros((math.prod(shape),), xp.dtype_of(x))
@@ -221,17 +204,13 @@ def max_unpool(
     return xp.pad(out, 0, [(0, m - n, 0) for n, m in zip(shape, ints(output_shape), strict=True)])
 
 
-@rule("Col2Im", known=("image_shape", "block_shape"))
-def col2im(
-    xp: Any, x: Any, image_shape: Any, block_shape: Any, *, dilations: tuple[int, ...] = (),
-    pads: tuple[int, ...] = (), strides: tuple[int, ...] = (),
-) -> Any:  # fmt: skip
+@rule("Col2Im", known=("image_shape", "block_shape"), like=[Windows])
+def col2im(xp: Any, x: Any, image_shape: Any, block_shape: Any, **options: Any) -> Any:
     """Add the columns of blocks at their places in images."""
     image, block = ints(image_shape), ints(block_shape)
     n = len(image)
-    flat = tuple(pads) or (0,) * (2 * n)
-    step, gaps = tuple(strides) or (1,) * n, tuple(dilations) or (1,) * n
-    padded = tuple(image[i] + flat[i] + flat[i + n] for i in range(n))
+    step, gaps, padding = Windows(**options).of(n)
+    padded = tuple(size + low + high for size, (low, high) in zip(image, padding, strict=True))
     at = np.arange(math.prod(padded), dtype=np.int64).reshape(padded)
     counts = [(p - d * (k - 1) - 1) // s + 1 for p, d, k, s in zip(padded, gaps, block, step, strict=True)]
     grids = np.ix_(*[
@@ -245,21 +224,20 @@ def col2im(
     out = xp.zeros((math.prod(padded), batch * columns), xp.dtype_of(x))
     out = xp.scatter(out, (xp.asarray(places),), values, mode="add")
     out = xp.reshape(xp.moveaxis(out, 0, 1), (batch, columns, *padded))
-    low = tuple(flat[:n])
+    low = tuple(a for a, _ in padding)
     stop = tuple(a + b for a, b in zip(low, image, strict=True))
     return xp.slice(out, (0, 0, *low), (batch, columns, *stop), (1,) * (n + 2))
 
 
-@rule("DeformConv")
+@rule("DeformConv", like=[Windows])
 def deform_conv(
-    xp: Any, x: Any, w: Any, offset: Any, b: Any = None, mask: Any = None, *, dilations: tuple[int, ...] = (),
-    group: int = 1, kernel_shape: tuple[int, ...] = (), offset_group: int = 1, pads: tuple[int, ...] = (),
-    strides: tuple[int, ...] = (),
+    xp: Any, x: Any, w: Any, offset: Any, b: Any = None, mask: Any = None, *, group: int = 1, offset_group: int = 1,
+    **options: Any,
 ) -> Any:  # fmt: skip
     """Convolve (N, C, H, W) with taps moved by offsets, read bilinearly (Dai and others 2017)."""
     from tensorgraft.frontends.onnx.rules.resize import bilinear_at
 
-    padding, step, gaps = windows(x, w.shape[2:], "NOTSET", pads, strides, dilations)
+    step, gaps, padding = Windows(**options).of(2)
     batch, channels, height, width = x.shape
     kh, kw = w.shape[2:]
     oh, ow = offset.shape[2:]

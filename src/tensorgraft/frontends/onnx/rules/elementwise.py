@@ -250,7 +250,7 @@ def bitcast(xp: Any, x: Any, *, to: int) -> Any:
 
 
 @rule("LeakyRelu")
-def leaky_relu(xp: Any, x: Any, *, alpha: float) -> Any:
+def leaky_relu(xp: Any, x: Any, *, alpha: float = 0.01) -> Any:
     return xp.leaky_relu(x, alpha)
 
 

@@ -12,18 +12,21 @@ import numpy as np
 from tensorgraft.frontends.onnx.element_types import dtype_of
 from tensorgraft.frontends.onnx.rule import RULES, rule
 from tensorgraft.frontends.onnx.rules.convolution import average_pool, conv, conv_transpose, max_pool, qlinear_conv
+from tensorgraft.frontends.onnx.rules.elementwise import leaky_relu
 from tensorgraft.frontends.onnx.rules.indexing import unique
 from tensorgraft.frontends.onnx.rules.normalisation import rms_normalization
-from tensorgraft.frontends.onnx.rules.products import gemm, shifted
+from tensorgraft.frontends.onnx.rules.products import gemm
 from tensorgraft.frontends.onnx.rules.quantized import (
     dequantize_linear,
     dynamic_quantize_linear,
     quantize_linear,
     quantized,
+    shifted,
     zero_point_of,
 )
-from tensorgraft.frontends.onnx.rules.recurrent import RecurrentLayer, lstm_of
+from tensorgraft.frontends.onnx.rules.recurrent import LayerOptions, RecurrentLayer, lstm_of
 from tensorgraft.frontends.onnx.rules.recurrent import activation as named_activation
+from tensorgraft.frontends.onnx.rules.reduction import global_average_pool
 from tensorgraft.frontends.onnx.rules.resize import bilinear_at, grid_sample
 from tensorgraft.frontends.onnx.rules.shape import ints, pad
 from tensorgraft.hub import dtypes
@@ -130,20 +133,23 @@ def conv_transpose_with_pads(xp: Any, x: Any, w: Any, pads: Any = None, b: Any =
 # ---- normalisation ---------------------------------------------------------------------------------------------------
 
 
+def _skipped(xp: Any, x: Any, skip: Any, bias: Any) -> Any:
+    """Return the sum of x, of `skip`, which may lack the batch, and of a bias."""
+    total = xp.add(x, skip)
+    return total if bias is None else xp.add(total, bias)
+
+
 @rule("SkipLayerNormalization", domain=DOMAIN)
 def skip_layer_normalization(
     xp: Any, x: Any, skip: Any, gamma: Any, beta: Any = None, bias: Any = None, *, epsilon: float = 1e-12
 ) -> Any:
-    """Add `skip`, which may lack the batch, and a bias, and standardize the last axis."""
-    total = xp.add(x, skip)
-    total = total if bias is None else xp.add(total, bias)
+    total = _skipped(xp, x, skip, bias)
     return [xp.layer_norm(total, gamma, beta, 1, epsilon), None, None, total]
 
 
 @rule("SkipSimplifiedLayerNormalization", domain=DOMAIN)
 def skip_rms_normalization(xp: Any, x: Any, skip: Any, gamma: Any, bias: Any = None, *, epsilon: float = 1e-12) -> Any:
-    total = xp.add(x, skip)
-    total = total if bias is None else xp.add(total, bias)
+    total = _skipped(xp, x, skip, bias)
     return [xp.rms_norm(total, gamma, 1, epsilon), None, None, total]
 
 
@@ -288,68 +294,52 @@ def _quantized_as(xp: Any, real: Any, scale: Any, zero: Any, like: Any) -> Any:
     )
 
 
-def _quantized_binary(name: str) -> Any:
-    def fn(
-        xp: Any, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, c_scale: Any, c_zero: Any = None
+def _of_codes(fn: Any) -> Any:
+    """Return a function of real values as one of quantised values, each of which has its scale and its zero point."""
+
+    def of_one(xp: Any, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any = None, **options: Any) -> Any:
+        return _quantized_as(xp, fn(xp, _dequantized(xp, x, x_scale, x_zero), **options), y_scale, y_zero, x)
+
+    return of_one
+
+
+def _of_two_codes(fn: Any) -> Any:
+    def of_two(
+        xp: Any, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any, y_zero: Any = None
     ) -> Any:
-        real = getattr(xp, name)(_dequantized(xp, a, a_scale, a_zero), _dequantized(xp, b, b_scale, b_zero))
-        return _quantized_as(xp, real, c_scale, c_zero, a)
+        real = fn(xp, _dequantized(xp, a, a_scale, a_zero), _dequantized(xp, b, b_scale, b_zero))
+        return _quantized_as(xp, real, y_scale, y_zero, a)
 
-    return fn
-
-
-for _op, _name in (("QLinearAdd", "add"), ("QLinearMul", "multiply")):
-    rule(_op, domain=DOMAIN, state=("a_scale", "b_scale", "c_scale"))(_quantized_binary(_name))
+    return of_two
 
 
-def of_quantized(name: str, *like: tuple[str, str]) -> Any:
-    """Register a function of real values as the rule of an operator of quantised ones."""
+def _of_last_channels(fn: Any) -> Any:
+    """Return a function of values (N, C, ...) as one of (N, ..., C), if the node says so."""
 
-    def register(fn: Any) -> Any:
-        def of_codes(
-            xp: Any, x: Any, x_scale: Any, x_zero: Any, y_scale: Any, y_zero: Any = None, **attributes: Any
-        ) -> Any:
-            return _quantized_as(xp, fn(xp, _dequantized(xp, x, x_scale, x_zero), **attributes), y_scale, y_zero, x)
+    def of_layout(xp: Any, x: Any, *, channels_last: int = 0, **options: Any) -> Any:
+        y = fn(xp, _channels_first(xp, x, bool(channels_last)), **options)
+        return _channels_last(xp, y, bool(channels_last))
 
-        rule(name, domain=DOMAIN, state=("x_scale", "y_scale"), like=[*like, fn])(of_codes)
-        return fn
-
-    return register
+    return of_layout
 
 
-of_quantized("QLinearSigmoid")(lambda xp, x: xp.sigmoid(x))
+def _softmax(xp: Any, x: Any, *, axis: int = -1, node: Any = None) -> Any:
+    """The version of the softmax is an attribute."""
+    return RULES["", "Softmax"].fn(xp, x, axis=axis % len(x.shape), opset=node.attributes.get("opset", 13))
 
 
-@of_quantized("QLinearLeakyRelu")
-def qlinear_leaky_relu(xp: Any, x: Any, *, alpha: float = 0.01) -> Any:
-    return xp.leaky_relu(x, alpha)
-
-
-@of_quantized("QLinearSoftmax")
-def qlinear_softmax(xp: Any, x: Any, *, axis: int = -1, node: Any = None) -> Any:
-    """Before opset 13, which is an attribute, the softmax is of all axes from `axis` on."""
-    if node.attributes.get("opset", 13) >= 13:
-        return xp.softmax(x, axis)
-    extents, axis = tuple(x.shape), axis % len(x.shape)
-    rows = xp.reshape(x, (math.prod(extents[:axis]), math.prod(extents[axis:])))
-    return xp.reshape(xp.softmax(rows, 1), extents)
-
-
-@of_quantized("QLinearReduceMean")
-def qlinear_reduce_mean(xp: Any, x: Any, *, axes: tuple[int, ...] = (), keepdims: int = 1) -> Any:
+def _mean(xp: Any, x: Any, *, axes: tuple[int, ...] = (), keepdims: int = 1) -> Any:
     return xp.mean(x, axes or None, bool(keepdims))
 
 
-@of_quantized("QLinearGlobalAveragePool")
-def qlinear_global_average_pool(xp: Any, x: Any, *, channels_last: int = 0) -> Any:
-    rank = len(x.shape)
-    return xp.mean(x, tuple(range(1, rank - 1) if channels_last else range(2, rank)), True)
-
-
-@of_quantized("QLinearAveragePool", ("", "AveragePool"))
-def qlinear_average_pool(xp: Any, x: Any, *, channels_last: int = 0, **attributes: Any) -> Any:
-    y = average_pool(xp, _channels_first(xp, x, bool(channels_last)), **attributes)
-    return _channels_last(xp, y, bool(channels_last))
+for _op in ("Add", "Mul"):
+    rule(f"QLinear{_op}", domain=DOMAIN, state=("a_scale", "b_scale", "y_scale"))(_of_two_codes(RULES["", _op].fn))
+for _op, _fn in {
+    "Sigmoid": RULES["", "Sigmoid"].fn, "LeakyRelu": leaky_relu, "Softmax": _softmax, "ReduceMean": _mean,
+    "AveragePool": _of_last_channels(average_pool), "GlobalAveragePool": _of_last_channels(global_average_pool),
+}.items():  # fmt: skip
+    _like: list[Any] = [_fn, *([("", _op)] if _op.endswith("Pool") else [])]
+    rule(f"QLinear{_op}", domain=DOMAIN, state=("x_scale", "y_scale"), like=_like)(_of_codes(_fn))
 
 
 @rule("QLinearConcat", domain=DOMAIN, state=("y_scale",))
@@ -434,17 +424,14 @@ class _QuantizedLayer(RecurrentLayer):
         return dynamic_quantize_matmul(self.xp, x, codes, scale, zero, bias)
 
 
-@rule("DynamicQuantizeLSTM", domain=DOMAIN, state=("w_scale", "r_scale"))
+@rule("DynamicQuantizeLSTM", domain=DOMAIN, state=("w_scale", "r_scale"), like=[LayerOptions])
 def dynamic_quantize_lstm(
     xp: Any, x: Any, w: Any, r: Any, b: Any, sequence_lens: Any, initial_h: Any, initial_c: Any, p: Any, w_scale: Any,
-    w_zero: Any, r_scale: Any, r_zero: Any, *, activation_alpha: tuple[float, ...] = (),
-    activation_beta: tuple[float, ...] = (), activations: tuple[str, ...] = (), clip: float | None = None,
-    direction: str = "forward", input_forget: int = 0,
+    w_zero: Any, r_scale: Any, r_zero: Any, *, input_forget: int = 0, **options: Any,
 ) -> Any:  # fmt: skip
-    attributes = {"layout": 0, "direction": direction, "clip": clip}
     weights, recurrent = (w, w_scale, w_zero), (r, r_scale, r_zero)
-    layer = _QuantizedLayer(xp, x, weights, recurrent, b, sequence_lens, [initial_h, initial_c], attributes)
-    return lstm_of(layer, p, activations, activation_alpha, activation_beta, input_forget)
+    layer = _QuantizedLayer(xp, x, weights, recurrent, b, sequence_lens, [initial_h, initial_c], options)
+    return lstm_of(layer, p, input_forget)
 
 
 @rule("QGemm", domain=DOMAIN, state=("a_scale", "b_scale", "y_scale"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tensorgraft.frontends.onnx.rule import rule
-from tensorgraft.frontends.onnx.rules.quantized import quantized, zero_point_of
-from tensorgraft.hub import dtypes
+from tensorgraft.frontends.onnx.rules.quantized import along, requantized, shifted
+from tensorgraft.hub import contraction, dtypes
 
 
 @rule("MatMul")
@@ -35,67 +35,7 @@ def _scaled(xp: Any, x: Any, factor: float) -> Any:
 
 @rule("Einsum")
 def einsum(xp: Any, *inputs: Any, equation: str) -> Any:
-    """Contract the operands one after the other."""
-    equation = equation.replace(" ", "")
-    left, arrow, right = equation.partition("->")
-    terms = left.split(",")
-    ranks = [len(x.shape) for x in inputs]
-    rest = max((r - len(t.replace("...", "")) for r, t in zip(ranks, terms, strict=True) if "..." in t), default=0)
-    extra = _unused(equation, rest)
-    terms = [_spelled(t, r, extra) for t, r in zip(terms, ranks, strict=True)]
-    if arrow:
-        result = right.replace("...", extra)
-    else:
-        letters = "".join(terms)
-        result = extra + "".join(sorted(c for c in set(letters) - set(extra) if letters.count(c) == 1))
-    term, x = _single(xp, terms[0], inputs[0])
-    for i, (other_term, y) in enumerate(zip(terms[1:], inputs[1:], strict=True)):
-        later = set(result) | set("".join(terms[i + 2 :]))
-        term, x = _contracted(xp, term, x, *_single(xp, other_term, y), later)
-    drop = tuple(i for i, c in enumerate(term) if c not in result)
-    if drop:
-        x, term = xp.sum(x, drop), "".join(c for c in term if c in result)
-    return xp.permute_dims(x, tuple(term.index(c) for c in result)) if term != result else x
-
-
-def _unused(equation: str, count: int) -> str:
-    free = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" if c not in equation]
-    return "".join(free[:count])
-
-
-def _spelled(term: str, rank: int, extra: str) -> str:
-    if "..." not in term:
-        return term
-    count = rank - len(term.replace("...", ""))
-    return term.replace("...", extra[len(extra) - count :])
-
-
-def _single(xp: Any, term: str, x: Any) -> tuple[str, Any]:
-    """Take the diagonal of axes that a term names twice."""
-    for c in dict.fromkeys(term):
-        while term.count(c) > 1:
-            i = term.index(c)
-            j = term.index(c, i + 1)
-            x = xp.diagonal(xp.moveaxis(xp.moveaxis(x, j, -1), i, -2))
-            term = "".join(k for n, k in enumerate(term) if n not in (i, j)) + c
-    return term, x
-
-
-def _contracted(xp: Any, a: str, x: Any, b: str, y: Any, later: set[str]) -> tuple[str, Any]:
-    """Return the product of two operands, in which what is not needed later is summed over."""
-    shared = [c for c in a if c in b]
-    summed = [c for c in shared if c not in later and x.shape[a.index(c)] == y.shape[b.index(c)]]
-    batch = [c for c in shared if c not in summed]
-    if any(x.shape[a.index(c)] != y.shape[b.index(c)] for c in batch):  # axes of one element broadcast
-        for c in batch:
-            n = max(x.shape[a.index(c)], y.shape[b.index(c)])
-            x = xp.broadcast_to(x, tuple(n if k == c else m for k, m in zip(a, x.shape, strict=True)))
-            y = xp.broadcast_to(y, tuple(n if k == c else m for k, m in zip(b, y.shape, strict=True)))
-    out = xp.dot_general(
-        x, y, ([a.index(c) for c in summed], [b.index(c) for c in summed]),
-        ([a.index(c) for c in batch], [b.index(c) for c in batch]),
-    )  # fmt: skip
-    return "".join([*batch, *(c for c in a if c not in shared), *(c for c in b if c not in shared)]), out
+    return contraction.einsum(xp, equation, *inputs)
 
 
 @rule("Det")
@@ -111,39 +51,11 @@ def matmul_integer(xp: Any, a: Any, b: Any, a_zero: Any = None, b_zero: Any = No
     return xp.matmul(shifted(xp, a, a_zero, -2), shifted(xp, b, b_zero, -1))
 
 
-def shifted(xp: Any, x: Any, zero: Any, axis: int) -> Any:
-    """Return integers less their zero point, which is one number or has one for each row along `axis`, in int32."""
-    x = xp.astype(x, dtypes.int32)
-    if zero is None:
-        return x
-    zero = xp.astype(zero, dtypes.int32)
-    if len(zero.shape) == 1 and zero.shape[0] > 1:
-        shape = [1] * len(x.shape)
-        shape[axis] = zero.shape[0]
-        zero = xp.reshape(zero, tuple(shape))
-    elif len(zero.shape) == 1:
-        zero = xp.reshape(zero, ())
-    return xp.subtract(x, zero)
-
-
-@rule(
-    "QLinearMatMul",
-    state=("a_scale", "b_scale", "y_scale"),
-)
+@rule("QLinearMatMul", state=("a_scale", "b_scale", "y_scale"))
 def qlinear_matmul(
     xp: Any, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any, y_zero: Any
 ) -> Any:
     product = xp.matmul(shifted(xp, a, a_zero, -2), shifted(xp, b, b_zero, -1))
-    wide = [xp.astype(s, dtypes.float32) for s in (a_scale, b_scale, y_scale)]
-    wide[0] = _along(xp, wide[0], -2, len(product.shape))
-    wide[1] = _along(xp, wide[1], -1, len(product.shape))
-    real = xp.multiply(xp.astype(product, dtypes.float32), xp.divide(xp.multiply(wide[0], wide[1]), wide[2]))
-    return quantized(xp, real, y_zero, zero_point_of(xp, y_zero))
-
-
-def _along(xp: Any, x: Any, axis: int, rank: int) -> Any:
-    if len(x.shape) != 1 or x.shape[0] == 1:
-        return xp.reshape(x, ()) if len(x.shape) == 1 else x
-    shape = [1] * rank
-    shape[axis] = x.shape[0]
-    return xp.reshape(x, tuple(shape))
+    rank = len(product.shape)
+    a_scale, b_scale = along(xp, a_scale, -2, rank), along(xp, b_scale, -1, rank)
+    return requantized(xp, product, a_scale, b_scale, y_scale, y_zero)

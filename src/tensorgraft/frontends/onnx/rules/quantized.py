@@ -43,22 +43,39 @@ def quantized(xp: Any, scaled: Any, zero: Any, dtype: np.dtype) -> Any:
     return Carried(whole, dtype) if dtype in CARRIERS else whole
 
 
+def along(xp: Any, x: Any, axis: int, rank: int) -> Any:
+    """Return one number, or one for each position of an axis, so that they broadcast over `rank` axes."""
+    if len(x.shape) != 1:
+        return x
+    extents = [1] * rank
+    extents[axis] = x.shape[0]
+    return xp.reshape(x, tuple(extents) if x.shape[0] > 1 else ())
+
+
+def shifted(xp: Any, x: Any, zero: Any, axis: int) -> Any:
+    """Return integers less their zero point, which is one number or has one for each row along `axis`, in int32."""
+    x = xp.astype(x, dtypes.int32)
+    return x if zero is None else xp.subtract(x, along(xp, xp.astype(zero, dtypes.int32), axis, len(x.shape)))
+
+
 def spread(xp: Any, x: Any, like: tuple[int, ...], axis: int, block: int) -> Any:
     """Return scales or zero points in the shape of the values that they belong to: one for all, one for each position
     along `axis`, or one for each block of positions."""
     x = _plain(x)
     shape = tuple(x.shape)
-    if len(shape) == 0 or (shape == (1,) and len(like) != 1):
-        return xp.reshape(x, ())
-    if len(shape) == 1 and not block:
-        if shape[0] == 1:
-            return xp.reshape(x, ())
-        extents = [1] * len(like)
-        extents[axis] = shape[0]
-        return xp.reshape(x, tuple(extents))
+    if len(shape) == 0 or (len(shape) == 1 and not block) or (shape == (1,) and len(like) != 1):
+        return along(xp, x, axis, len(like))
     axis %= len(like)
     size = block or -(-like[axis] // shape[axis])
     return xp.take_slice(xp.repeat(x, size, axis), axis, 0, like[axis])
+
+
+def requantized(xp: Any, total: Any, a_scale: Any, b_scale: Any, y_scale: Any, y_zero: Any) -> Any:
+    """Return an integer product of quantised values as quantised values. Scales broadcast."""
+    wide = [xp.astype(s, dtypes.float32) for s in (a_scale, b_scale, y_scale)]
+    factor = xp.divide(xp.multiply(wide[0], wide[1]), wide[2])
+    real = xp.multiply(xp.astype(total, dtypes.float32), factor)
+    return quantized(xp, real, y_zero, zero_point_of(xp, y_zero))
 
 
 @rule("QuantizeLinear", state=("y_scale",))

@@ -25,37 +25,25 @@ def _sample(xp: Any, kind: str, key: Any, shape: tuple[int, ...], dtype: np.dtyp
     return xp.astype(xp.add(xp.multiply(x, b if kind == "normal" else b - a), a), dtype)
 
 
-@rule("RandomNormal")
+@rule("RandomNormal", "RandomNormalLike")
 def random_normal(
-    xp: Any, *, dtype: int = 1, mean: float = 0.0, scale: float = 1.0, seed: float | None = None,
-    shape: tuple[int, ...], key: Any = None,
+    xp: Any, x: Any = None, *, dtype: int = 0, mean: float = 0.0, scale: float = 1.0, seed: float | None = None,
+    shape: tuple[int, ...] = (), key: Any = None,
 ) -> Any:  # fmt: skip
-    return _sample(xp, "normal", seeded(xp, key, seed), tuple(shape), dtype_of(dtype), mean, scale)
+    return _sample(xp, "normal", seeded(xp, key, seed), *_like(xp, x, shape, dtype), mean, scale)
 
 
-@rule("RandomNormalLike")
-def random_normal_like(
-    xp: Any, x: Any, *, dtype: int = 0, mean: float = 0.0, scale: float = 1.0, seed: float | None = None,
-    key: Any = None,
-) -> Any:  # fmt: skip
-    out = dtype_of(dtype) if dtype else xp.dtype_of(x)
-    return _sample(xp, "normal", seeded(xp, key, seed), tuple(x.shape), out, mean, scale)
-
-
-@rule("RandomUniform")
+@rule("RandomUniform", "RandomUniformLike")
 def random_uniform(
-    xp: Any, *, dtype: int = 1, high: float = 1.0, low: float = 0.0, seed: float | None = None,
-    shape: tuple[int, ...], key: Any = None,
+    xp: Any, x: Any = None, *, dtype: int = 0, high: float = 1.0, low: float = 0.0, seed: float | None = None,
+    shape: tuple[int, ...] = (), key: Any = None,
 ) -> Any:  # fmt: skip
-    return _sample(xp, "uniform", seeded(xp, key, seed), tuple(shape), dtype_of(dtype), low, high)
+    return _sample(xp, "uniform", seeded(xp, key, seed), *_like(xp, x, shape, dtype), low, high)
 
 
-@rule("RandomUniformLike")
-def random_uniform_like(
-    xp: Any, x: Any, *, dtype: int = 0, high: float = 1.0, low: float = 0.0, seed: float | None = None, key: Any = None
-) -> Any:
-    out = dtype_of(dtype) if dtype else xp.dtype_of(x)
-    return _sample(xp, "uniform", seeded(xp, key, seed), tuple(x.shape), out, low, high)
+def _like(xp: Any, x: Any, shape: tuple[int, ...], dtype: int) -> tuple[tuple[int, ...], np.dtype]:
+    """Return the shape and the dtype of an operator, where they are not stated those of `x`."""
+    return tuple(shape if x is None else x.shape), dtype_of(dtype) if dtype else xp.dtype_of(x)
 
 
 @rule("Bernoulli")

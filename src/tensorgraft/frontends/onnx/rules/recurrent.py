@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tensorgraft.frontends.onnx.rule import rule
@@ -39,30 +40,41 @@ def activation(name: str, alpha: float | None, beta: float | None) -> Callable[[
     return table[kind]
 
 
-def _activations(
-    names: Sequence[str], alpha: Sequence[float], beta: Sequence[float], directions: int, default: Sequence[str]
-) -> list[list[Callable[[Any, Any], Any]]]:
-    """Return the activations of each direction."""
-    takes_alpha = {"affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"}
-    takes_beta = {"affine", "scaledtanh", "hardsigmoid"}
-    alphas, betas = iter(alpha), iter(beta)
-    functions = []
-    for name in names or tuple(default) * directions:
-        kind = name.lower()
-        a = next(alphas, None) if kind in takes_alpha else None
-        functions.append(activation(name, a, next(betas, None) if kind in takes_beta else None))
-    size = len(default)
-    return [functions[i * size : (i + 1) * size] for i in range(directions)]
+TAKES_ALPHA = {"affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"}
+TAKES_BETA = {"affine", "scaledtanh", "hardsigmoid"}
+
+
+@dataclass(kw_only=True)
+class LayerOptions:
+    """The attributes that recurrent operators have in common."""
+
+    activation_alpha: tuple[float, ...] = ()
+    activation_beta: tuple[float, ...] = ()
+    activations: tuple[str, ...] = ()
+    clip: float | None = None
+    direction: str = "forward"
+    layout: int = 0
+
+    def functions(self, directions: int, usual: Sequence[str]) -> list[list[Callable[[Any, Any], Any]]]:
+        """Return the activations of each direction; the usual ones if the node does not state them."""
+        alphas, betas = iter(self.activation_alpha), iter(self.activation_beta)
+        functions = []
+        for name in self.activations or tuple(usual) * directions:
+            kind = name.lower()
+            alpha = next(alphas, None) if kind in TAKES_ALPHA else None
+            functions.append(activation(name, alpha, next(betas, None) if kind in TAKES_BETA else None))
+        size = len(usual)
+        return [functions[i * size : (i + 1) * size] for i in range(directions)]
 
 
 class RecurrentLayer:
     """A recurrent operator's layouts, directions, lengths and biases."""
 
     def __init__(
-        self, xp: Any, x: Any, w: Any, r: Any, b: Any, lengths: Any, states: Sequence[Any], attributes: dict[str, Any]
+        self, xp: Any, x: Any, w: Any, r: Any, b: Any, lengths: Any, states: Sequence[Any], options: dict[str, Any]
     ) -> None:
-        self.xp, self.attributes = xp, attributes
-        self.batch_first = bool(attributes["layout"])
+        self.xp, self.options = xp, LayerOptions(**options)
+        self.batch_first = bool(self.options.layout)
         self.x = xp.swapaxes(x, 0, 1) if self.batch_first else x  # (T, N, I)
         self.w, self.r = self.weights_in_out(w), self.weights_in_out(r)
         self.b, self.lengths = b, lengths
@@ -99,7 +111,6 @@ class RecurrentLayer:
         pass over memory."""
         xp = self.xp
         outputs, last = [], []
-        direction = self.attributes["direction"]
         for d in range(self.directions):
             w, r = self.part(self.w, d), self.part(self.r, d)
             size = gates * self.hidden
@@ -107,7 +118,7 @@ class RecurrentLayer:
             if self.b is not None:
                 w_bias, r_bias = xp.split(self.part(self.b, d), (size, size), 0)
                 w_bias, r_bias = (None, xp.add(w_bias, r_bias)) if sums else (w_bias, r_bias)
-            is_reverse = direction == "reverse" or d == 1
+            is_reverse = self.options.direction == "reverse" or d == 1
             ys, states = self._direction(d, step, self.product(self.x, w, w_bias), r, r_bias, is_reverse)
             outputs.append(ys)
             last.append(states)
@@ -139,22 +150,18 @@ class RecurrentLayer:
         return ys, list(states)
 
     def clipped(self, x: Any) -> Any:
-        limit = self.attributes.get("clip")
+        limit = self.options.clip
         return x if limit is None else self.xp.clip(x, -limit, limit)
 
 
-@rule("RNN")
+@rule("RNN", like=[LayerOptions])
 def rnn(
-    xp: Any, x: Any, w: Any, r: Any, b: Any = None, sequence_lens: Any = None, initial_h: Any = None, *,
-    activation_alpha: tuple[float, ...] = (), activation_beta: tuple[float, ...] = (),
-    activations: tuple[str, ...] = ("Tanh", "Tanh"), clip: float | None = None, direction: str = "forward",
-    hidden_size: int | None = None, layout: int = 0, output_sequence: int = 1,
-) -> Any:  # fmt: skip
-    layer = RecurrentLayer(
-        xp, x, w, r, b, sequence_lens, [initial_h], {"layout": layout, "direction": direction, "clip": clip}
-    )
-    names = activations if len(activations) >= layer.directions else ("Tanh",) * layer.directions
-    functions = _activations(names, activation_alpha, activation_beta, layer.directions, ("Tanh",))
+    xp: Any, x: Any, w: Any, r: Any, b: Any = None, sequence_lens: Any = None, initial_h: Any = None, **options: Any
+) -> Any:
+    layer = RecurrentLayer(xp, x, w, r, b, sequence_lens, [initial_h], options)
+    if len(layer.options.activations) < layer.directions:
+        layer.options.activations = ()
+    functions = layer.options.functions(layer.directions, ("Tanh",))
 
     def step(d: int, states: Any, projected: Any, r: Any, bias: Any) -> Any:
         total = layer.clipped(xp.add(projected, layer.product(states[0], r, bias)))
@@ -163,18 +170,14 @@ def rnn(
     return layer.run(step, 1)
 
 
-@rule("GRU")
+@rule("GRU", like=[LayerOptions])
 def gru(
     xp: Any, x: Any, w: Any, r: Any, b: Any = None, sequence_lens: Any = None, initial_h: Any = None, *,
-    activation_alpha: tuple[float, ...] = (), activation_beta: tuple[float, ...] = (),
-    activations: tuple[str, ...] = (), clip: float | None = None, direction: str = "forward",
-    hidden_size: int | None = None, layout: int = 0, linear_before_reset: int = 0, output_sequence: int = 1,
+    linear_before_reset: int = 0, **options: Any,
 ) -> Any:  # fmt: skip
     """The gates are z, r, h; the state is z h + (1 - z) n."""
-    layer = RecurrentLayer(
-        xp, x, w, r, b, sequence_lens, [initial_h], {"layout": layout, "direction": direction, "clip": clip}
-    )
-    functions = _activations(activations, activation_alpha, activation_beta, layer.directions, ("Sigmoid", "Tanh"))
+    layer = RecurrentLayer(xp, x, w, r, b, sequence_lens, [initial_h], options)
+    functions = layer.options.functions(layer.directions, ("Sigmoid", "Tanh"))
     size = layer.hidden
 
     def step(d: int, states: Any, projected: Any, r: Any, bias: Any) -> Any:
@@ -206,28 +209,21 @@ def _cell(xp: Any, forget: Value, c: Value, i: Value, n: Value) -> Value:
     return forget * c + i * n
 
 
-@rule("LSTM")
+@rule("LSTM", like=[LayerOptions])
 def lstm(
     xp: Any, x: Any, w: Any, r: Any, b: Any = None, sequence_lens: Any = None, initial_h: Any = None,
-    initial_c: Any = None, p: Any = None, *, activation_alpha: tuple[float, ...] = (),
-    activation_beta: tuple[float, ...] = (), activations: tuple[str, ...] = (), clip: float | None = None,
-    direction: str = "forward", hidden_size: int | None = None, input_forget: int = 0, layout: int = 0,
-    output_sequence: int = 1,
+    initial_c: Any = None, p: Any = None, *, input_forget: int = 0, **options: Any,
 ) -> Any:  # fmt: skip
-    attributes = {"layout": layout, "direction": direction, "clip": clip}
-    layer = RecurrentLayer(xp, x, w, r, b, sequence_lens, [initial_h, initial_c], attributes)
-    return lstm_of(layer, p, activations, activation_alpha, activation_beta, input_forget)
+    layer = RecurrentLayer(xp, x, w, r, b, sequence_lens, [initial_h, initial_c], options)
+    return lstm_of(layer, p, input_forget)
 
 
-def lstm_of(
-    layer: RecurrentLayer, p: Any, activations: Sequence[str], alpha: Sequence[float], beta: Sequence[float],
-    input_forget: int,
-) -> list[Any]:  # fmt: skip
+def lstm_of(layer: RecurrentLayer, p: Any, input_forget: int) -> list[Any]:
     """Return the results of an LSTM. The gates are i, o, f, c; `p` has peepholes of i, o, f."""
     xp, size = layer.xp, layer.hidden
     names = ("Sigmoid", "Tanh", "Tanh")
-    functions = _activations(activations, alpha, beta, layer.directions, names)
-    usual = p is None and not input_forget and tuple(activations) in ((), names * layer.directions)
+    functions = layer.options.functions(layer.directions, names)
+    usual = p is None and not input_forget and tuple(layer.options.activations) in ((), names * layer.directions)
 
     def step(d: int, states: Any, projected: Any, r: Any, bias: Any) -> Any:
         h, c = states

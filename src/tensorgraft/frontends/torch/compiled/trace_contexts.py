@@ -17,6 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tensorgraft.compiled.captured_objects import in_library
+from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.frontends.torch.compiled.capture import Capture, paused
 from tensorgraft.frontends.torch.compiled.host.call_tensors import on_host, raw_gradient, set_raw_gradient
 from tensorgraft.frontends.torch.compiled.host.traced_tensors import HostWatch
@@ -98,6 +99,8 @@ def _gradients(capture: Capture) -> Iterator[None]:
     def note(t: torch.Tensor, reset: bool) -> None:
         if state.now.capture is not capture or capture.made_inside(t):
             return
+        if id(t) in capture.detached:
+            raise RunsUncompiled("reads or sets the gradient of an argument with a grad_fn")
         if t.device.type == TYPE:
             capture.note_gradient(t, reset)
         elif not reset and (g := raw_gradient(t)) is not None and on_host(t) and capture.host is not None:
@@ -135,22 +138,28 @@ def _gradients(capture: Capture) -> Iterator[None]:
         del torch.Tensor.grad
 
 
+OF_HISTORIES = ("grad_fn", "retains_grad", "output_nr", "_backward_hooks", "_base")
+
+
 @contextlib.contextmanager
 def _histories(capture: Capture) -> Iterator[None]:
-    """Note whether the program reads the autograd history (`grad_fn`) of tensors from outside, which the trace does not
-    have, or their version counter."""
+    """Note whether the program reads what belongs to the autograd history of arguments, which the trace does not have,
+    or the version counter of tensors from outside."""
 
-    def noting(name: str, original: Callable[[torch.Tensor], Any], outside: Callable[[torch.Tensor], bool]) -> property:
+    def noting(name: str, original: Any, outside: Callable[[torch.Tensor], bool]) -> property:
         def read(self: torch.Tensor) -> Any:
             if state.now.capture is capture and outside(self) and not in_library(sys._getframe(1).f_code.co_filename):
                 capture.uncompiled = f"reads {name} of a tensor from outside"
-            return original(self)
+            return original.__get__(self)
 
-        return property(read)
+        return property(read, original.__set__)
 
-    outsides = {"grad_fn": lambda t: id(t) in capture.detached, "_version": capture.from_outside}
+    def has_history(t: torch.Tensor) -> bool:
+        return id(t) in capture.detached
+
+    outsides = {**dict.fromkeys(OF_HISTORIES, has_history), "_version": capture.from_outside}
     for name, outside in outsides.items():
-        setattr(torch.Tensor, name, noting(name, getattr(torch.Tensor, name).__get__, outside))
+        setattr(torch.Tensor, name, noting(name, getattr(torch.Tensor, name), outside))
     try:
         yield
     finally:

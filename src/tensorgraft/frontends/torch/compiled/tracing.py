@@ -16,8 +16,8 @@ from tensorgraft.compiled.captured_objects import Call, is_plain_tensor
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.instructions import global_names
 from tensorgraft.compiled.objects import Template, has_objects_of_calls, reachable_objects, tracking_new_objects
-from tensorgraft.compiled.outside_calls import OutsideCalls
-from tensorgraft.compiled.side_effects import Reachable, is_iterator
+from tensorgraft.compiled.outside_calls import OutsideCalls, is_iterator
+from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import RunsUncompiled, call_traced, results_flattened
 from tensorgraft.compiled.values import is_plain

@@ -28,30 +28,20 @@ kernel("cumsum")(_scan("cumsum"))
 kernel("cumprod")(_scan("cumprod"))
 
 
-def _running(method: str) -> Callable[..., tuple[Array, Array]]:
-    """Return the extreme so far and where it is: of equal ones the last, of NaN, which stays, too."""
-
+def _running(largest: bool) -> Callable[..., tuple[Array, Array]]:
     def scan(xp: Any, x: Array, dim: int) -> tuple[Array, Array]:
         shape, dtype = xp.shape(x), xp.dtype_of(x)
         x = at_least_1d(xp, x)
-        axis = dim % xp.ndim(x)
         if dtypes.is_bool(dtype):
             x = xp.astype(x, dtypes.uint8)
-        extreme = getattr(xp, method)(x, axis=axis)
-        is_extreme = xp.equal(x, extreme)
-        if dtypes.is_floating(dtype):
-            is_extreme = xp.logical_or(is_extreme, xp.isnan(x))
-        broadcast_shape = tuple(n if a == axis else 1 for a, n in enumerate(xp.shape(x)))
-        narrow = dtypes.int32 if broadcast_shape[axis] < 2**31 else dtypes.int64  # half as much to pass over
-        at = xp.reshape(xp.iota(broadcast_shape[axis], narrow), broadcast_shape)
-        indices = xp.cummax(xp.where(is_extreme, at, xp.zeros_like(at)), axis=axis)
-        return xp.reshape(xp.astype(extreme, dtype), shape), xp.reshape(xp.astype(indices, dtypes.int64), shape)
+        extreme, indices = xp.running_extreme(x, dim % xp.ndim(x), largest)
+        return xp.reshape(xp.astype(extreme, dtype), shape), xp.reshape(indices, shape)
 
     return scan
 
 
-for _name in ("cummax", "cummin"):
-    kernel(_name)(_running(_name))
+kernel("cummax")(_running(True))
+kernel("cummin")(_running(False))
 
 
 @kernel("logcumsumexp", "_logcumsumexp")

@@ -301,8 +301,21 @@ def _averaged(forward: Any) -> Any:
 
 
 def _retain_grad(calls: TracedCalls, x: Any) -> Any:
+    _with_history(calls, x)
     calls.capture.retained.append(weakref.ref(x))
     return NotImplemented
+
+
+def _with_history(calls: TracedCalls, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Raise RunsUncompiled for an argument with a history: a call would change that, or raise an error because of it,
+    and the trace has the argument without it."""
+    if id(x) in calls.capture.detached:
+        raise RunsUncompiled("changes how autograd treats an argument with a grad_fn")
+    return NotImplemented
+
+
+def _requires_grad(calls: TracedCalls, x: Any, requires_grad: bool = True) -> Any:
+    return NotImplemented if requires_grad else _with_history(calls, x)
 
 
 def _is_leaf(calls: TracedCalls, x: Any) -> Any:
@@ -324,16 +337,22 @@ _REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     **factors.CALLS,
     **numbers.CALLS,
     **scalars.CALLS,
+    Tensor.__deepcopy__: _with_history,
     Tensor.__format__: _text,
     Tensor.__getitem__: _getitem,
     Tensor.__repr__: _text,
     Tensor.__setitem__: _setitem,
+    Tensor.detach_: _with_history,
     Tensor.is_leaf.__get__: _is_leaf,  # type: ignore[attr-defined]
     Tensor.masked_select: _masked_select,
     Tensor.narrow: _narrow,
+    Tensor.register_post_accumulate_grad_hook: _with_history,
+    Tensor.requires_grad.__set__: _with_history,  # type: ignore[attr-defined]
+    Tensor.requires_grad_: _requires_grad,
     Tensor.retain_grad: _retain_grad,
     Tensor.select: _select,
     Tensor.select_scatter: _select_scatter,
+    torch.detach_: _with_history,
     torch.masked_select: _masked_select,
     torch.narrow: _narrow,
     torch.select: _select,

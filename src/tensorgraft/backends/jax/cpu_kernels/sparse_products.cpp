@@ -1,17 +1,7 @@
 // Products with compressed sparse rows on the CPU, as handlers of XLA's foreign function interface.
 //
 // Operands are starts (rows + 1), columns (stored values) and arrays of one dtype; results are C-contiguous. Every
-// start and column is checked before memory is read at it. Rows are computed in blocks, by the caller and by threads of
-// XLA's pool that are free meanwhile: the caller waits for blocks that were begun, never for threads.
-#include <algorithm>
-#include <atomic>
-#include <complex>
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <thread>
-
-#include "xla/ffi/api/c_api.h"
+// start and column is checked before memory is read at it. Rows are computed in blocks.
 
 namespace {
 
@@ -20,77 +10,6 @@ constexpr int64_t kWork = 1 << 16;      // multiplications in a block of rows
 constexpr const char* kInvalid =
     "a sparse matrix has a start or a column out of bounds: starts ascend from 0 to the number of stored values, and"
     " columns lie between 0 and the number of columns";
-
-XLA_FFI_Error* error(XLA_FFI_CallFrame* frame, const char* message) {
-  XLA_FFI_Error_Create_Args args;
-  args.struct_size = XLA_FFI_Error_Create_Args_STRUCT_SIZE;
-  args.extension_start = nullptr;
-  args.message = message;
-  args.errc = XLA_FFI_Error_Code_INVALID_ARGUMENT;
-  return frame->api->XLA_FFI_Error_Create(&args);
-}
-
-// ---- blocks -------------------------------------------------------------------------------------------------------
-
-struct Blocks {
-  std::function<bool(int64_t)> run;
-  int64_t count;
-  std::atomic<int64_t> next{0}, finished{0};
-  std::atomic<bool> valid{true};
-
-  void work() {
-    for (int64_t i; (i = next.fetch_add(1)) < count;) {
-      if (!run(i)) valid = false;
-      finished.fetch_add(1);
-    }
-  }
-};
-
-void help(void* data) {
-  std::unique_ptr<std::shared_ptr<Blocks>> blocks(static_cast<std::shared_ptr<Blocks>*>(data));
-  (*blocks)->work();
-}
-
-int64_t pool_size(XLA_FFI_CallFrame* frame) {
-  int64_t size = 1;
-  XLA_FFI_ThreadPool_NumThreads_Args args;
-  args.struct_size = XLA_FFI_ThreadPool_NumThreads_Args_STRUCT_SIZE;
-  args.extension_start = nullptr;
-  args.ctx = frame->ctx;
-  args.num_threads = &size;
-  if (XLA_FFI_Error* e = frame->api->XLA_FFI_ThreadPool_NumThreads(&args)) {
-    XLA_FFI_Error_Destroy_Args destroy{XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, nullptr, e};
-    frame->api->XLA_FFI_Error_Destroy(&destroy);
-    return 1;
-  }
-  return size;
-}
-
-// Run `run(i)` for every block; return whether all were valid.
-bool for_blocks(XLA_FFI_CallFrame* frame, int64_t count, std::function<bool(int64_t)> run) {
-  auto blocks = std::make_shared<Blocks>();
-  blocks->run = std::move(run);
-  blocks->count = count;
-  const int64_t helpers = count > 1 ? std::min(pool_size(frame), count) - 1 : 0;
-  for (int64_t i = 0; i < helpers; ++i) {
-    auto* data = new std::shared_ptr<Blocks>(blocks);
-    XLA_FFI_ThreadPool_Schedule_Args args;
-    args.struct_size = XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE;
-    args.extension_start = nullptr;
-    args.ctx = frame->ctx;
-    args.task = help;
-    args.data = data;
-    if (XLA_FFI_Error* e = frame->api->XLA_FFI_ThreadPool_Schedule(&args)) {
-      XLA_FFI_Error_Destroy_Args destroy{XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, nullptr, e};
-      frame->api->XLA_FFI_Error_Destroy(&destroy);
-      delete data;
-      break;
-    }
-  }
-  blocks->work();
-  while (blocks->finished.load() < count) std::this_thread::yield();
-  return blocks->valid;
-}
 
 // ---- products -----------------------------------------------------------------------------------------------------
 
@@ -219,13 +138,7 @@ bool by_index(XLA_FFI_CallFrame* frame, XLA_FFI_Buffer** x, XLA_FFI_Buffer* out)
 
 template <Kind kind>
 XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) {
-  for (auto* e = frame->extension_start; e != nullptr; e = e->next) {
-    if (e->type != XLA_FFI_Extension_Metadata) continue;
-    auto* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(e)->metadata;
-    metadata->api_version.major_version = XLA_FFI_API_MAJOR;
-    metadata->api_version.minor_version = XLA_FFI_API_MINOR;
-    return nullptr;
-  }
+  if (is_question(frame)) return nullptr;
   auto** x = reinterpret_cast<XLA_FFI_Buffer**>(frame->args.args);
   auto* out = static_cast<XLA_FFI_Buffer*>(frame->rets.rets[0]);
   bool valid = false;
@@ -238,9 +151,3 @@ XLA_FFI_Error* handle(XLA_FFI_CallFrame* frame) {
 }
 
 }  // namespace
-
-extern "C" {
-XLA_FFI_Error* tensorgraft_csr_matmul(XLA_FFI_CallFrame* frame) { return handle<kProduct>(frame); }
-XLA_FFI_Error* tensorgraft_csr_transposed_matmul(XLA_FFI_CallFrame* frame) { return handle<kTransposed>(frame); }
-XLA_FFI_Error* tensorgraft_csr_sampled_matmul(XLA_FFI_CallFrame* frame) { return handle<kSampled>(frame); }
-}
