@@ -87,7 +87,7 @@ def install() -> None:
 def _validate(indices: Tensor, values: Tensor, size: Sequence[int], *flags: bool | None) -> None:
     """Check indices by PyTorch's kernel for the CPU: whether they are valid is a question of the host."""
     stand_in = torch.empty((), dtype=values.dtype, device="cpu").expand(values.size())
-    torch._validate_sparse_coo_tensor_args(indices.cpu(), stand_in, size, *flags)
+    torch._validate_sparse_coo_tensor_args(indices.cpu(), stand_in, list(size), *flags)
 
 
 def _constructed(
