@@ -49,4 +49,9 @@ def _is_one(number: Any) -> bool:
     return isinstance(number, int | float | complex) and number == 1
 
 
-_PRODUCTS: dict[str, Callable[..., Array]] = {"add": _sum, "sub": _sum, "rsub": _reversed_difference, "addcmul": _sum_of_product}
+_PRODUCTS: dict[str, Callable[..., Array]] = {
+    "add": _sum,
+    "sub": _sum,
+    "rsub": _reversed_difference,
+    "addcmul": _sum_of_product,
+}
