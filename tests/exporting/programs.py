@@ -131,24 +131,10 @@ def torch_step() -> Program:
 
 def keras_step() -> Program:
     """A training step that writes its variables."""
-    import keras
-    import tensorflow as tf
+    from ecosystem.export.programs.keras import training_step
 
-    keras.utils.set_random_seed(0)
-    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16, activation="tanh"), keras.layers.Dense(3)])
-    optimizer = keras.optimizers.Adam(1e-2)
-    optimizer.build(model.trainable_variables)
-
-    @tf.function
-    def step(x: Any, y: Any) -> Any:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean((model(x) - y) ** 2)
-        optimizer.apply_gradients(
-            zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables, strict=True)
-        )
-        return loss
-
-    return step, (tf.constant(_normal(4, 8)), tf.constant(_normal(4, 3))), {}
+    step, arguments = training_step()
+    return step, *arguments(4, 0)
 
 
 PROGRAMS = {

@@ -84,7 +84,7 @@ def _backbone(name: str, **settings: Any) -> Callable[[], Any]:
     return build
 
 
-def _step() -> Any:
+def training_step() -> Any:
     """A training step that writes its variables."""
     import keras
     import tensorflow as tf
@@ -118,5 +118,5 @@ PROGRAMS = [
     _of("DenseNet of Keras", _densenet),
     _of("LSTM and GRU", _lstm, True),
     _of("GPT-2 of KerasHub", _backbone("GPT2Backbone", **_GPT2), True),
-    _of("step of Keras", _step, writes=True),
+    _of("step of Keras", training_step, writes=True),
 ]

@@ -51,6 +51,15 @@ def expanding(
     return flatten_arguments
 
 
+def contents_in_key(x: Any, is_whole: Callable[[Any], bool]) -> set[int]:
+    """Return the identities of an object among the arguments and of the objects in it whose contents are leaves of the
+    call."""
+    parts: list[Any] = []
+    numbers: dict[int, int] = {}
+    _form(x, parts, numbers, is_whole)
+    return numbers.keys() - set(map(id, parts))
+
+
 def _form(x: Any, parts: list[Any], numbers: dict[int, int], is_whole: Callable[[Any], bool]) -> Any:
     """Add the contents of an object to `parts`, and return its form: types, names of attributes, and keys. None for an
     object that is too large, or has keys that are no plain values."""

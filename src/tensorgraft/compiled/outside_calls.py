@@ -290,3 +290,9 @@ def has_hidden_state(value: Any) -> bool:
 def is_iterator(value: Any) -> bool:
     """Return whether it is a generator or one of Python's own iterators, whose position cannot be read."""
     return isinstance(value, Iterator) and not is_python_class(type(value)) and not hasattr(value, "fileno")
+
+
+def is_mock(value: Any) -> bool:
+    """Return whether it is an object of `unittest.mock`, which counts its calls and makes attributes when asked."""
+    mocks = sys.modules.get("unittest.mock")
+    return mocks is not None and isinstance(value, mocks.NonCallableMock)

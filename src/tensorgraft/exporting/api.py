@@ -143,10 +143,10 @@ def _written(
             try:
                 converted, own = convert()
                 own.fix(fixed, error_line(failures[0][1]) if failures else "")
+                notes = fmt.write(converted, subject, own, path, options)
                 if named and len(own.open()) < len(sizes.open()):
                     reasons = "; ".join(g.reason for g in own.groups if g.reason)
                     raise ValueError(f"dynamic: a size cannot be left open: {reasons}")
-                notes = fmt.write(converted, subject, own, path, options)
                 if _batches(own) >= _batches(sizes) - {*fixed}:
                     return converted, own, notes
                 if second is None or len(_batches(own)) > len(_batches(second[1])):

@@ -211,6 +211,7 @@ def _loaded(result: GeneratedSource, framework: str) -> tuple[Any, Any, tuple[An
         vars(module).update(names)
         try:
             spec.loader.exec_module(module)
+            _replace_loops(module, framework)
             program, state = program_of(module, result.function, checkpoint)
         finally:
             del sys.modules[name]
@@ -219,10 +220,20 @@ def _loaded(result: GeneratedSource, framework: str) -> tuple[Any, Any, tuple[An
         return module, program, state
 
 
+def _replace_loops(module: Any, framework: str) -> None:
+    """Give a written file of PyTorch loops that `torch.export` does not unroll."""
+    if framework == "torch" and hasattr(module, "scan"):
+        from tensorgraft.exporting.traced_loops import symbolic_scan
+
+        module.scan = symbolic_scan(module)
+
+
 def _real(x: Any = 0.0) -> Any:
     """Return a number or a symbolic size as a floating-point number of weak type."""
     if hasattr(x, "dimension_as_value") or type(x).__name__ == "_DimExpr":
         return sys.modules["jax"].lax.convert_element_type(x, float)
+    if type(x).__name__ == "SymInt":
+        return sys.modules["torch"].sym_float(x)
     return float(x)
 
 

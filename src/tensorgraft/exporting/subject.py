@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import keyword
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -118,8 +119,9 @@ def _state(program: Any, source: Any) -> dict[str, np.ndarray]:
 
 def identifier(name: str) -> str:
     """Return a name as an identifier."""
+    name = "function" if name == "<lambda>" else name
     found = "".join(c if c.isalnum() or c == "_" else "_" for c in name).strip("_") or "function"
-    return found if found.isidentifier() else f"_{found}"
+    return found if found.isidentifier() and not keyword.iskeyword(found) else f"_{found}"
 
 
 def tensor_name(path: str) -> str:

@@ -62,7 +62,7 @@ class NumpyDialect(Dialect):
     def expression(self, call: Call, text: Text) -> str | None:
         arrays = [x for x in leaves([call.args, call.kwargs]) if type(x) is Var]
         if any(x.dtype in NARROW for x in arrays):
-            return None
+            return super().expression(call, text)
         if call.method in ELEMENTWISE:
             return self.elementwise(call, arrays, text)
         write = getattr(self, f"_{call.method}", None)

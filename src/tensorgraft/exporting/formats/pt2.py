@@ -15,6 +15,7 @@ from tensorgraft.exporting.formats import Format
 from tensorgraft.exporting.sizes import OpenSizes
 from tensorgraft.exporting.structure import filled, taken
 from tensorgraft.exporting.subject import Subject
+from tensorgraft.exporting.traced_loops import inline_numbers
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.recorded.block import leaves
 
@@ -58,6 +59,7 @@ def _write(
     with torch.no_grad():  # a program that changes the mode itself becomes one that cannot be loaded
         exported = export(module, args, kwargs, dynamic_shapes=by_argument)
     _fix_specialised(exported, sizes)
+    inline_numbers(exported)
     save(exported, path)
     return []
 

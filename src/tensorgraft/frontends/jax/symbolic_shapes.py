@@ -109,7 +109,7 @@ class ExportedFunction:
 
     def _on_words(self, *words: Any) -> list[Any]:
         arrays = [
-            jax.random.wrap_key_data(x, impl=jax.random.key_impl(_key(s))) if is_key_dtype(s.dtype) else x
+            jax.random.wrap_key_data(x, impl=s.dtype._impl.name) if is_key_dtype(s.dtype) else x
             for x, s in zip(words, self.specs, strict=True)
         ]
         return [jax.random.key_data(x) if is_key_dtype(x.dtype) else x for x in self.fn(*arrays)]
@@ -157,7 +157,3 @@ def _words(spec: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         return spec
     data = jax.eval_shape(jax.random.key_data, spec)
     return jax.ShapeDtypeStruct(data.shape, data.dtype)
-
-
-def _key(spec: jax.ShapeDtypeStruct) -> Any:
-    return jax.ShapeDtypeStruct((), spec.dtype)

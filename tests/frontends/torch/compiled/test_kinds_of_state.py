@@ -1,11 +1,11 @@
 """State of many kinds that a compiled function reads or changes, and what another thread changes meanwhile: as without
 `tg.jit`, on every backend."""
 
+import array
 import collections
 import copy
 import csv
 import ctypes
-import decimal
 import functools
 import io
 import logging
@@ -20,7 +20,7 @@ import weakref
 
 import pytest
 import torch
-from tests.frontends.torch.compiled.without_jit import Cases, full, with_and_without
+from tests.frontends.torch.compiled.without_jit import Cases, changed, full, with_and_without
 from torch import nn
 
 import tensorgraft as tg
@@ -57,15 +57,6 @@ def attributes_that_take_the_place_of_the_class_s(device, jit):
     return [*out, run(x)]
 
 
-def changed(run, change, x):
-    """The results of a function after each of three changes."""
-    out = []
-    for k in (1, 2, 3):
-        change(k)
-        out += [run(x), run(x)]
-    return out
-
-
 @case
 def objects_without_attributes_that_are_copied(device, jit):
     class Slotted:
@@ -97,37 +88,30 @@ def objects_of_c_that_hold_values(device, jit):
 
 
 @case
-def settings_that_the_standard_library_returns(device, jit):
-    log, context, x = logging.getLogger("tensorgraft.of.this.test"), decimal.Context(prec=4), full(1, device)
-    records = []
-    handler = logging.Handler()
-    handler.emit = records.append
+def attributes_that_a_first_call_makes(device, jit):
+    """Of a module, wherever the function finds it."""
+    module, holder = nn.Identity(), types.SimpleNamespace(module=nn.Identity())
 
-    def told(x):
-        logging.getLogger("tensorgraft.of.this.test").debug("told")
-        return x + logging.getLogger("tensorgraft.of.this.test").level
+    def counted(x, holder):
+        holder.module.calls = getattr(holder.module, "calls", 0) + 1
+        return x * holder.module.calls
 
-    def put(k):
-        log.setLevel(10 if k == 2 else 30)
-        decimal.getcontext().prec = context.prec = 4 + k
+    def counted_in_variables(x, module):
+        module.calls = vars(module).get("calls", 0) + 1
+        return x * module.calls
 
-    log.addHandler(handler)
-    try:
-        with decimal.localcontext():
-            out = changed(jit(told), put, x)
-            out += changed(jit(lambda x: x * decimal.getcontext().prec), put, x)
-            out += changed(jit(lambda x: x * context.prec), put, x)
-    finally:
-        log.removeHandler(handler)
-    return [*out, len(records)]
+    runs = (jit(counted), holder), (jit(counted_in_variables), module)
+    return [run(full(1, device), given) for run, given in runs for _ in range(2)]
 
 
 @case
-def models_of_pydantic(device, jit):
-    pydantic = pytest.importorskip("pydantic")
-    settings, x = pydantic.create_model("Settings", gains=(dict, {"first": 1.0}))(), full(1, device)
-    run = jit(lambda x: x * settings.model_dump()["gains"]["first"])
-    return changed(run, lambda k: settings.gains.__setitem__("first", float(k)), x)
+def arguments_that_are_not_hashable(device, jit):
+    numbers, holder, x = array.array("d", [2.0]), types.SimpleNamespace(raw=bytearray(b"a")), full(1, device)
+    holder.x = x
+    run, inner = jit(lambda x, numbers: x * numbers[0]), jit(lambda h: h.x * h.raw[0])
+    out = [run(x, numbers), inner(holder)]
+    numbers[0], holder.raw[0] = 3.0, 5
+    return [*out, run(x, numbers), inner(holder)]
 
 
 @case

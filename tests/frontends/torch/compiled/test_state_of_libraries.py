@@ -1,7 +1,9 @@
 """State of libraries that a compiled function reads: schedulers and optimizers, attributes of modules that a program
 replaces, settings, what a tensor from outside has behind it. As without `tg.jit`, on every backend."""
 
+import decimal
 import functools
+import logging
 import math
 import sys
 import threading
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.frontends.torch.compiled.without_jit import Cases, full, with_and_without
+from tests.frontends.torch.compiled.without_jit import Cases, changed, full, with_and_without
 from torch import nn
 
 import tensorgraft as tg
@@ -18,6 +20,43 @@ import tensorgraft as tg
 pytestmark = [pytest.mark.sampled, pytest.mark.filterwarnings("ignore::tensorgraft.transforms.UncompiledWarning")]
 case = Cases()
 CASES = case.functions
+
+
+# ---- of Python and Pydantic ------------------------------------------------------------------------------------------
+
+
+@case
+def settings_that_the_standard_library_returns(device, jit, monkeypatch):
+    log, context, x = logging.getLogger("tensorgraft.of.this.test"), decimal.Context(prec=4), full(1, device)
+    records = []
+    handler = logging.Handler()
+    handler.emit = records.append
+
+    def told(x):
+        logging.getLogger("tensorgraft.of.this.test").debug("told")
+        return x + logging.getLogger("tensorgraft.of.this.test").level
+
+    def put(k):
+        log.setLevel(10 if k == 2 else 30)
+        decimal.getcontext().prec = context.prec = 4 + k
+
+    log.addHandler(handler)
+    try:
+        with decimal.localcontext():
+            out = changed(jit(told), put, x)
+            out += changed(jit(lambda x: x * decimal.getcontext().prec), put, x)
+            out += changed(jit(lambda x: x * context.prec), put, x)
+    finally:
+        log.removeHandler(handler)
+    return [*out, len(records)]
+
+
+@case
+def models_of_pydantic(device, jit, monkeypatch):
+    pydantic = pytest.importorskip("pydantic")
+    settings, x = pydantic.create_model("Settings", gains=(dict, {"first": 1.0}))(), full(1, device)
+    run = jit(lambda x: x * settings.model_dump()["gains"]["first"])
+    return changed(run, lambda k: settings.gains.__setitem__("first", float(k)), x)
 
 
 # ---- optimizers ------------------------------------------------------------------------------------------------------

@@ -53,3 +53,12 @@ def with_and_without(program, backend, *context):
     """Return the values of a case with `tg.jit` on a backend, and without it on the CPU."""
     judge = values(program("cpu", lambda fn: fn, *context))
     return values(program(tg.device(backend), functools.partial(tg.jit, compile="first"), *context)), judge
+
+
+def changed(run, change, x):
+    """The results of a function after each of three changes."""
+    out = []
+    for k in (1, 2, 3):
+        change(k)
+        out += [run(x), run(x)]
+    return out

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.codegen.structure.size_merging import Extent, equal_sizes
+from tensorgraft.codegen.structure.size_merging import Extent, Quantity, equal_sizes
 from tensorgraft.codegen.targets.rules import minus, plus
 from tensorgraft.exporting.onnx.rule import GraphBuilder, rule
 from tensorgraft.hub import dtypes
@@ -228,7 +228,7 @@ def iota(g: GraphBuilder, n: Any, dtype: np.dtype) -> str:
 
 @rule("arange")
 def arange(g: GraphBuilder, start: Any, stop: Any, step: Any, dtype: np.dtype) -> str:
-    if not any(isinstance(n, Extent) for n in (start, stop, step)) and (stop - start) / step <= 4096:
+    if not any(isinstance(n, Extent | Quantity) for n in (start, stop, step)) and (stop - start) / step <= 4096:
         return str(g.op("Identity", np.arange(start, stop, step).astype(dtype)))
     wide = dtypes.int64 if np.dtype(dtype).kind in "iu" else dtypes.float64
     y = g.op("Range", g(start, wide), g(stop, wide), g(step, wide))

@@ -53,7 +53,10 @@ def stop_gradient(xp: Any, node: GraphNode, x: Any) -> Any:
 def arange(xp: Any, node: GraphNode, start: Any, stop: Any, step: Any) -> Any:
     if not all(map(is_known, (start, stop, step))):
         return None
-    return xp.word("arange", start.item(), stop.item(), step.item(), node.dtypes[0])
+    numbers = [x.item() for x in (start, stop, step)]
+    if all(float(x).is_integer() for x in numbers):  # float(length): the length itself can be an open size
+        numbers = [int(x) for x in numbers]
+    return xp.word("arange", *numbers, node.dtypes[0])
 
 
 @lowers("Fill")

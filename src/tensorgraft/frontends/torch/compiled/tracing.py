@@ -14,8 +14,9 @@ import torch
 
 from tensorgraft.compiled.captured_objects import Call, is_plain_tensor
 from tensorgraft.compiled.changes import Change
+from tensorgraft.compiled.expanded import contents_in_key
 from tensorgraft.compiled.instructions import global_names
-from tensorgraft.compiled.objects import Template, has_objects_of_calls, reachable_objects, tracking_new_objects
+from tensorgraft.compiled.objects import Template, has_objects_of_calls, tracking_new_objects
 from tensorgraft.compiled.outside_calls import OutsideCalls, is_iterator
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
@@ -25,7 +26,7 @@ from tensorgraft.frontends.torch.compiled.autograd.history import Finder, is_lea
 from tensorgraft.frontends.torch.compiled.autograd.replay import usable
 from tensorgraft.frontends.torch.compiled.autograd.tape import Surrounded, Tape
 from tensorgraft.frontends.torch.compiled.capture import Capture, GradientLeaf, active
-from tensorgraft.frontends.torch.compiled.guards.assumptions import Rebound, modes, modes_around
+from tensorgraft.frontends.torch.compiled.guards.assumptions import Rebound, Unknown, leaf_key, modes, modes_around
 from tensorgraft.frontends.torch.compiled.guards.modules import global_hooks
 from tensorgraft.frontends.torch.compiled.host.call_tensors import Argument, on_host, raw_gradient
 from tensorgraft.frontends.torch.compiled.host.scalars import is_scalar, sum_of
@@ -49,7 +50,7 @@ from tensorgraft.frontends.torch.core.located_errors import refused
 from tensorgraft.frontends.torch.core.modes import of_program
 from tensorgraft.frontends.torch.core.scalars import tensor_of
 from tensorgraft.frontends.torch.core.tensors import cell_of
-from tensorgraft.frontends.torch.core.trees import Boxed, Structure, call_of, flatten_results
+from tensorgraft.frontends.torch.core.trees import Boxed, Structure, call_of, flatten_results, is_whole
 from tensorgraft.frontends.torch.sparse.parts import is_sparse
 from tensorgraft.hub.array import Array
 from tensorgraft.storage import Storage
@@ -107,6 +108,10 @@ class Tracing:
             raise RunsUncompiled(f"reads {self.world.once}, which may differ at each call")
         if (composite := next(filter(_is_composite, leaves), None)) is not None:
             raise RunsUncompiled(f"takes a {type(composite).__name__}, a tensor subclass that wraps other tensors")
+        if (unknown := next((key for key in map(leaf_key, leaves) if key.__class__ is Unknown), None)) is not None:
+            raise RunsUncompiled(
+                f"takes an argument of class {unknown.kind.__qualname__}, which is neither a tensor nor hashable"
+            )
         refuse_arguments(leaves)
         capture.sparse = OutsideSparse(capture)
         self.sparse: list[SparseResult] = []
@@ -158,7 +163,7 @@ class Tracing:
             for name, value in leaf.__dict__.items() if is_plain_tensor(leaf) else ():
                 self.surroundings.add(f"an argument.{name}", value)
         self.surroundings.watch(self.world)
-        keyed = {id(x) for leaf in self.leaves if leaf.__class__ is Boxed for x in reachable_objects(leaf.of)}
+        keyed = {key for leaf in self.leaves if leaf.__class__ is Boxed for key in contents_in_key(leaf.of, is_whole)}
         self.reads = Reads(self.surroundings, self.world, keyed)
         known = *self.world.owners, *self.world.standard.values()
         reachable_values = *fixed, *self.leaves, *self.surroundings.new_objects(), *known
@@ -245,8 +250,7 @@ class Tracing:
         self.structure = None if len(flat) == 1 and flat[0] is out else structure
         self.numbers = [i for i, x in enumerate(flat) if is_scalar(x)]
         flat = [tensor_of(x) if is_scalar(x) else x for x in flat]
-        old = {id(leaf.of) for leaf in self.leaves if leaf.__class__ is Boxed}
-        self._take_apart(flat, [i for i, x in enumerate(flat) if is_sparse(x) and id(x) not in old])
+        self._take_apart(flat, [i for i, x in enumerate(flat) if is_sparse(x)])
         arguments = [*self.device_arguments, *((i, t) for i, t in enumerate(self.leaves) if on_host(t))]
         self.identical = [next((i for i, t in arguments if t is o), None) for o in flat]
         self.slots = Rebound(world, self.changes, self.cells)
@@ -266,6 +270,9 @@ class Tracing:
         return [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
 
     def _take_apart(self, flat: list[Any], positions: Sequence[int]) -> None:
+        arguments = {id(leaf.of) for leaf in self.leaves if leaf.__class__ is Boxed}
+        if any(id(flat[i]) in arguments for i in positions):
+            raise RunsUncompiled("returns a sparse argument itself")
         first = {id(flat[i]): i for i in reversed(positions)}
         if len(first) != len(positions):
             raise RunsUncompiled("returns a sparse tensor twice")
@@ -319,11 +326,12 @@ class Tracing:
         return arrays + self.tape.outputs(self.usable, arrays)
 
     def _classes(self, flat: Sequence[Any]) -> Iterator[tuple[int, type, bool]]:
-        """Yield the new results that are leaves of autograd, or of another class. Raises RunsUncompiled for those that
-        have a gradient, or are in the history of another result."""
+        """Yield the new results that are leaves of autograd, or of another class, each once. Raises RunsUncompiled for
+        those that have a gradient, or are in the history of another result."""
         ends = set() if self.tape is None else set(map(id, self.tape.leaves))
+        first = {id(t): i for i, t in reversed(list(enumerate(flat)))}
         for i, (t, known, finder) in enumerate(zip(flat, self.identical, self.result_finders, strict=True)):
-            if known is None and is_plain_tensor(t) and id(t) not in self.world.visited:
+            if first[id(t)] == i and known is None and is_plain_tensor(t) and id(t) not in self.world.visited:
                 required = finder is None and is_leaf(t) and t.requires_grad
                 if required and ungraded_view(t):
                     raise RunsUncompiled("returns or keeps a view from no_grad of a tensor that requires gradients")

@@ -112,7 +112,7 @@ class Reads:
     def note(self, owner: Any, name: str, value: Any, at: types.FrameType) -> None:
         self._world.packages.see(at.f_code, at.f_globals)
         copied = name == "__reduce_ex__"  # `copy` and `pickle` take all attributes
-        if is_of_program(owner) and (copied or (name == "__dict__" and not in_library(at.f_code.co_filename))):
+        if (copied and is_of_program(owner)) or (name == "__dict__" and not in_library(at.f_code.co_filename)):
             self.dicts[id(owner)] = owner
         known = self.values.setdefault(id(owner), {})
         if name in known or name.startswith("__") or id(owner) in self._keyed:

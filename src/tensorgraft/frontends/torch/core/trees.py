@@ -114,9 +114,16 @@ _WHOLE = (
     types.ModuleType,
     types.FunctionType,
 )
+
+
+def is_whole(x: Any) -> bool:
+    """Return whether an object among the arguments is a leaf as a whole: its contents have guards of their own."""
+    return isinstance(x, _WHOLE)
+
+
 flatten_call = flattening(
     _ATOMS,
-    expanding(flatten, _ATOMS, lambda x: isinstance(x, _WHOLE), lambda x: isinstance(x, torch.Tensor)),
+    expanding(flatten, _ATOMS, is_whole, lambda x: isinstance(x, torch.Tensor)),
 )
 
 
@@ -128,6 +135,7 @@ __all__ = [
     "flatten",
     "flatten_call",
     "flatten_results",
+    "is_whole",
     "numbers_in",
     "unflatten",
     "unflatten_call",

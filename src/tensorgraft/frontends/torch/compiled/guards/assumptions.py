@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -90,12 +90,14 @@ def leaf_key(leaf: Any) -> Any:
     try:
         hash(leaf)
     except TypeError:
-        raise TypeError(
-            f"{current_line()}: an argument is a {type(leaf).__qualname__}, which is neither a tensor nor hashable, so"
-            " that a compiled function cannot compare it between calls: pass tensors, numbers, strings, or"
-            " containers of them"
-        ) from None
+        return Unknown(type(leaf))
     return object_key(leaf)
+
+
+class Unknown(NamedTuple):
+    """The key of an argument that is not hashable, so that no call can compare it with that of an earlier one."""
+
+    kind: type
 
 
 _function_modes, _dispatch_modes = torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack
