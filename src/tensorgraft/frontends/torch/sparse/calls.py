@@ -56,9 +56,10 @@ def _check_devices(tensors: list[Tensor]) -> None:
 
 
 def _as_tensor(like: Tensor, number: complex) -> Tensor:
-    """Return a tensor on the CPU that promotes with `like` as the number does, and has all of its digits."""
+    """Return a tensor on the CPU that promotes with `like` as the number does. It has all of the number's digits if
+    `like` has dimensions."""
     dtype = torch.result_type(like, number)
-    if dtype.is_complex == like.is_complex() and dtype.is_floating_point == like.is_floating_point():
+    if like.dim() and dtype.is_complex == like.is_complex() and dtype.is_floating_point == like.is_floating_point():
         integer_dtype = dtype if dtype is torch.bool else torch.int64
         dtype = torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else integer_dtype
     return torch.tensor(number, dtype=dtype, device="cpu")

@@ -326,8 +326,9 @@ def permute(x: Tensor, dims: Sequence[int]) -> Tensor:
     order = [d % x.dim() for d in dims]
     indices = x._indices()[order[:n]] if n else x._indices()
     values = x._values().permute(0, *(d - n + 1 for d in order[n:]))
-    coalesced = x.is_coalesced() and order[:n] == list(range(n))
-    return coo(indices, values, [x.size(d) for d in order], coalesced)
+    # PyTorch compares the first dimension as it is written: a negative one counts as moved
+    coalesced = x.is_coalesced() and order[:n] == list(range(n)) and (not dims or dims[0] == 0)
+    return coordinate_tensor(indices, values, [x.size(d) for d in order], coalesced)
 
 
 @kernel("index_select")

@@ -90,6 +90,18 @@ def bmm(x: Tensor, y: Tensor) -> Tensor:
     return product.reshape(n, height, y.size(2))
 
 
+def baddbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """Return `beta * x + alpha * bmm(a, b)`; `x` broadcasts, and is not read if `beta` is 0."""
+    if not x.dtype == a.dtype == b.dtype:
+        raise RuntimeError(f"Input dtypes must be the same, got: input {x.dtype}, batch1: {a.dtype}, batch2: {b.dtype}")
+    if x.layout is not torch.strided:
+        raise RuntimeError(f"baddbmm: expected a strided input, got {_kind(x)}")
+    product = bmm(a, b)
+    x = x.expand(product.size())
+    product = product if alpha == 1 else product * alpha
+    return product if beta == 0 else product + (x if beta == 1 else x * beta)
+
+
 def _kind(x: Tensor) -> str:
     return f"{list(x.size())} ({x.layout})"
 
