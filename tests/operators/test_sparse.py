@@ -102,6 +102,26 @@ def test_gradients_in_values_and_vectors(kind, matrix):
         np.testing.assert_allclose(host(of_x), 2 * dense.T @ product, rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["scipy csr", "BCSR", "torch csr", "SparseTensor"])
+def test_estimates_are_those_of_the_dense_matrix(kind):
+    m = laplacian(4).astype(np.float32)
+    sparse = ops.MatrixLinearOperator(MATRICES[kind](m), "positive_semidefinite")
+    dense = ops.MatrixLinearOperator(xp.asarray(m.toarray(), device=sparse.device), "positive_semidefinite")
+    estimates = [(ops.trace, {"method": "xtrace", "k": 6})]
+    if kind == "scipy csr":  # the others take a while to compile
+        estimates += [
+            (ops.trace, {"method": "hutchinson", "k": 6}),
+            (ops.diagonal, {"method": "xdiag", "k": 6}),
+            (ops.logdet, {"k": 4}),
+            (ops.frobenius_norm, {"k": 6}),
+        ]
+    for estimate, arguments in estimates:
+        found = host(estimate(sparse, seed=1, **arguments).value)
+        np.testing.assert_allclose(found, host(estimate(dense, seed=1, **arguments).value), rtol=1e-3, atol=1e-3)
+    if kind == "scipy csr":
+        np.testing.assert_allclose(host(ops.trace(sparse, "xtrace", 16).value), m.diagonal().sum(), rtol=1e-4)
+
+
 def test_the_parts_are_shared(matrix):
     assert np.shares_memory(np.from_dlpack(ops.MatrixLinearOperator(matrix).values), matrix.data)
     tensor = of_torch(matrix)

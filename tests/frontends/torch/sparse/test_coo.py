@@ -2,6 +2,7 @@
 
 import copy
 import io
+import math
 import pickle
 import re
 
@@ -212,3 +213,27 @@ def test_saved_and_copied(s):
 def test_what_is_not_there_names_the_operator(s):
     with pytest.raises(NotImplementedError, match="aten::exp: not supported for sparse tensors on the device 'graft'"):
         s.exp()
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_integer_products_convert_their_multiples(dtype):
+    a = torch.tensor([[1, 0, 2], [0, 3, 0]], dtype=dtype)
+    x, y = torch.ones(2, 2, dtype=dtype), torch.ones(3, 2, dtype=dtype)
+    for beta, alpha in ((0.5, 1), (1, 1.9), (2, 3)):
+        wanted = torch.addmm(x, a.to_sparse(), y, beta=beta, alpha=alpha)
+        device = tg.device("numpy")
+        found = torch.addmm(x.to(device), a.to_sparse().to(device), y.to(device), beta=beta, alpha=alpha)
+        assert found.dtype is dtype and found.cpu().equal(wanted)
+
+
+@pytest.mark.parametrize("shape", [(3, 0), (3,), (3, 3)])
+def test_gradients_of_linear_layers(shape):
+    weight = torch.arange(float(math.prod(shape))).reshape(shape).to_sparse()
+    weight = weight if weight.numel() else weight.to_sparse_csr()
+
+    def gradient(device):
+        x = torch.arange(2.0 * weight.size(-1)).reshape(2, -1 if weight.size(-1) else 0).to(device).requires_grad_()
+        return torch.autograd.grad(torch.nn.functional.linear(x, weight.to(device)).square().sum(), x)[0]
+
+    for backend in ("numpy", "jax"):
+        assert gradient(tg.device(backend)).to_dense().cpu().equal(gradient("cpu").to_dense())

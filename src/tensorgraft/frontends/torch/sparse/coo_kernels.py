@@ -204,6 +204,8 @@ def sspaddmm_out(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: flo
 
 @kernel("addmm")
 def addmm(x: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    if not (x.is_floating_point() or x.is_complex()):  # as the CPU's kernel converts them
+        beta, alpha = int(beta), int(alpha)
     rows, columns = mat1._indices()
     if mat1.is_coalesced() and mat2.dtype is not torch.bool:  # rows are in order
         starts = torch.searchsorted(rows.contiguous(), torch.arange(mat1.size(0) + 1, device=rows.device))

@@ -112,10 +112,12 @@ def linear_backward(
     x: Tensor, grad: Tensor, weight: Tensor, output_mask: list[bool]
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of a linear layer of which the input or the weight is sparse."""
-    columns = grad.reshape(-1, grad.size(-1))
-    rows = x if x.layout is not torch.strided else x.reshape(-1, x.size(-1))
-    of_x = torch.mm(columns, weight.conj()).reshape(x.size()) if output_mask[0] else None
-    of_weight = torch.mm(rows.t().conj(), columns).t() if output_mask[1] else None
+    count = math.prod(x.shape[:-1])
+    columns = grad.reshape(count, 1 if weight.dim() == 1 else weight.size(0))
+    rows = x if x.layout is not torch.strided else x.reshape(count, x.size(-1))
+    matrix = weight.unsqueeze(0) if weight.dim() == 1 else weight
+    of_x = torch.mm(columns, matrix.conj()).reshape(x.size()) if output_mask[0] else None
+    of_weight = torch.mm(rows.t().conj(), columns).t().reshape(weight.shape) if output_mask[1] else None
     return of_x, of_weight, columns.sum(0) if output_mask[2] else None
 
 
