@@ -34,7 +34,9 @@ REASONS = {
     "`jax.numpy` takes as long": "atan2 elu log1p logaddexp softplus softplus_backward",
     "XLA has no such factorisation, and it is a loop": "linalg_ldl_factor_ex linalg_ldl_solve",
     "XLA has no loop over elements: steps of whole rows, between transpositions": "logcumsumexp _logcumsumexp",
-    "XLA vectorises no sum of what is chosen": "nansum",
+    "XLA does not vectorise this sum": "nansum",
+    "XLA does not vectorise this sum; eager it is CPU PyTorch's kernel and the call": "_softmax_backward_data",
+    "`jax.numpy` takes twice as long in place": "pow_",
     "XLA multiplies one element after the other": "prod",
     "XLA takes indices one by one, each with its bounds": """
         scatter scatter_add scatter_reduce index_put _index_put_impl_ put index_add index_copy histogram histc

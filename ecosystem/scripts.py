@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,16 @@ RUN = (sys.executable, "-W", "ignore", "-c", "from tensorgraft.cli import main; 
 LIMIT = 1200  # seconds
 
 
+# packages that are not installed with the others: a program that needs one runs where it is (pip install ...)
+EXTRA = {"graph_networks": "torch_geometric"}
+
+
 def names() -> list[str]:
-    return sorted(path.stem for path in PROGRAMS.glob("*.py"))
+    return [name for name in sorted(path.stem for path in PROGRAMS.glob("*.py")) if is_installed(name)]
+
+
+def is_installed(name: str) -> bool:
+    return name not in EXTRA or find_spec(EXTRA[name]) is not None
 
 
 def run(name: str, backend: str) -> Outcome:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tensorgraft as tg
 from tensorgraft.hub import cpp, registry
 
 jax = pytest.importorskip("jax")
@@ -147,3 +148,19 @@ def test_programs_that_are_exported_call_none() -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert "@tensorgraft" in jax.jit(fn).lower(x).as_text()
     assert "@tensorgraft" not in jax.jit(fn).trace(x).lower(lowering_platforms=("cuda",)).as_text()
+
+
+def test_programs_that_are_grafted_are_made_of_operations() -> None:
+    """In a user's program with narrow types alone, too."""
+    torch = pytest.importorskip("torch")
+
+    class Scans(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return torch.cumsum(x, 1), *torch.cummax(x, 1)
+
+    x = values("float32", (9, 1100))
+    with jax.enable_x64(False):
+        grafted = tg.graft(Scans(), onto="jax")
+        back = tg.graft(lambda x: grafted.apply({}, {}, x)[0], onto="torch")
+        for found, expected in zip(back(torch.from_numpy(x)), Scans()(torch.from_numpy(x)), strict=True):
+            np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-6)

@@ -16,6 +16,8 @@ SCRIPTS = [
     ("torchscript_model", "jax"),
     ("safetensors_files", "jax"),
     pytest.param("gaussian_process", "numpy", marks=SLOW),
+    ("graph_networks", "jax"),
+    ("graph_networks", "numpy"),
 ]
 FUNCTIONS = [
     ("jax", "flax_linen", "numpy", ["train", "decoder gradient"]),
@@ -36,6 +38,8 @@ FUNCTIONS = [
 
 @pytest.mark.parametrize(("name", "backend"), SCRIPTS)
 def test_scripts(name: str, backend: str) -> None:
+    if not scripts.is_installed(name):
+        pytest.skip(f"{name} needs {scripts.EXTRA[name]}, which is not installed")
     outcome = scripts.run(name, backend)
     assert outcome.passed, str(outcome)
 

@@ -143,11 +143,11 @@ def test_a_file_of_pytorch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     "edit",
     [
-        lambda p: p["graph_module"]["module_call_graph"][0]["signature"]["forward_arg_names"].append("z=print(1)"),
-        lambda p: p["graph_module"]["graph"]["nodes"][0].update(name="print(1).z"),
-        lambda p: p["graph_module"]["graph"]["tensor_values"].update({"print(1).z": {}}),
-        lambda p: p["graph_module"]["graph"]["inputs"][0]["as_tensor"].update(name="z=print(1)"),
-        lambda p: p["guards_code"].append("print(1)"),
+        lambda p: p["graph_module"]["module_call_graph"][0]["signature"]["forward_arg_names"].append("a b"),
+        lambda p: p["graph_module"]["graph"]["nodes"][0].update(name="a b"),
+        lambda p: p["graph_module"]["graph"]["tensor_values"].update({"a b": {}}),
+        lambda p: p["graph_module"]["graph"]["inputs"][0]["as_tensor"].update(name="a b"),
+        lambda p: p["guards_code"].append("a b"),
     ],
 )
 def test_names_in_a_file_of_pytorch_are_no_code(edit: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

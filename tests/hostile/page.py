@@ -23,8 +23,8 @@ TensorFlow or XLA), while the interpreter reports every `exec`, `compile`, impor
 its content, may have an effect. Files of TorchScript are loaded, not run; PyTorch's reader of them, in C++, has also
 ended the process, on a mutant of a run that is not counted here. "ONNX operators, run": one of ONNX's node tests is
 changed, and run on NumPy with small inputs if it is accepted; a model may ask for memory beyond the limit, in an error
-that names the node, and is stopped after two seconds. Programs of .pt2 are loaded,
-those of .stablehlo traced. "inspect": `tensorgraft inspect` of ONNX, .pt2 and .stablehlo files.
+that names the node, and is stopped after two seconds. Programs of .pt2 are loaded, those of .stablehlo traced.
+"inspect": `tensorgraft inspect` of ONNX, .pt2 and .stablehlo files; those of LiteRT have no other reader.
 
 | format | bytes are read by | mutants | equal | other values | refused | wants memory | code run | other failures | CPU s |
 | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |

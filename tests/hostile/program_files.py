@@ -66,7 +66,7 @@ _IN_MEMBERS = mutations.of_zip(_of_member)
 # harmless texts of kinds that a reader may look up, evaluate or import, none of which a program needs
 _CODE = (
     "torch.os.getpid", "torch.is_tensor", "torch.version.git_version", "_operator.methodcaller", "_operator.attrgetter",
-    "z=compile(str(),str(),eval.__name__)", "compile(str(),str(),eval.__name__).z", "a): pass #", "a, b", "*a",
+    "a b", "a, b", "*a", "1",
     "math.factorial", "__import__('os').getpid()", "s0.__class__", "9**9", "(" * 100, "lambda: 0",
     '[1, {"type": "collections.defaultdict", "context": "{\\"default_factory_module\\": \\"collections\\", '
     '\\"default_factory_name\\": \\"OrderedDict\\", \\"dict_context\\": []}", "children_spec": []}]',

@@ -4,6 +4,7 @@ import jax.experimental.sparse as jax_sparse
 import numpy as np
 import pytest
 import scipy.sparse
+import scipy.sparse.linalg
 import torch
 
 import tensorgraft as tg
@@ -102,6 +103,26 @@ def test_gradients_in_values_and_vectors(kind, matrix):
         np.testing.assert_allclose(host(of_x), 2 * dense.T @ product, rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["scipy csr", "BCSR", "torch csr", "SparseTensor"])
+def test_estimates_are_those_of_the_dense_matrix(kind):
+    m = laplacian(4).astype(np.float32)
+    sparse = ops.MatrixLinearOperator(MATRICES[kind](m), "positive_semidefinite")
+    dense = ops.MatrixLinearOperator(xp.asarray(m.toarray(), device=sparse.device), "positive_semidefinite")
+    estimates = [(ops.trace, {"method": "xtrace", "k": 6})]
+    if kind == "scipy csr":  # the others take a while to compile
+        estimates += [
+            (ops.trace, {"method": "hutchinson", "k": 6}),
+            (ops.diagonal, {"method": "xdiag", "k": 6}),
+            (ops.logdet, {"k": 4}),
+            (ops.frobenius_norm, {"k": 6}),
+        ]
+    for estimate, arguments in estimates:
+        found = host(estimate(sparse, seed=1, **arguments).value)
+        np.testing.assert_allclose(found, host(estimate(dense, seed=1, **arguments).value), rtol=1e-3, atol=1e-3)
+    if kind == "scipy csr":
+        np.testing.assert_allclose(host(ops.trace(sparse, "xtrace", 16).value), m.diagonal().sum(), rtol=1e-4)
+
+
 def test_the_parts_are_shared(matrix):
     assert np.shares_memory(np.from_dlpack(ops.MatrixLinearOperator(matrix).values), matrix.data)
     tensor = of_torch(matrix)
@@ -110,6 +131,41 @@ def test_the_parts_are_shared(matrix):
     bcsr = jax_sparse.BCSR.from_scipy_sparse(matrix)
     shared = torch.from_dlpack(ops.MatrixLinearOperator(bcsr).values)
     assert shared.data_ptr() == bcsr.data.unsafe_buffer_pointer()
+
+
+@pytest.mark.parametrize("kind", ["scipy csr", "on the device"])
+def test_solvers_of_scipy(kind):
+    m = laplacian(4)
+    a = ops.MatrixLinearOperator(MATRICES[kind](m), "positive_semidefinite")
+    b = np.arange(16.0)
+
+    def matvec(x):
+        return host(a.mv(xp.asarray(x.reshape(-1).astype(np.float64), device=a.device)))
+
+    linalg = scipy.sparse.linalg
+    operator = linalg.LinearOperator(m.shape, matvec=matvec, rmatvec=matvec, dtype=np.float64)
+    wanted = linalg.spsolve(m.tocsc(), b)
+    for solve in (linalg.cg, linalg.gmres, linalg.minres, linalg.bicgstab):
+        np.testing.assert_allclose(solve(operator, b, rtol=1e-10)[0], wanted, rtol=1e-5)
+    np.testing.assert_allclose(linalg.lsqr(operator, b, atol=1e-12, btol=1e-12)[0], wanted, rtol=1e-6)
+    largest = np.linalg.eigvalsh(m.toarray())[-3:]
+    np.testing.assert_allclose(np.sort(linalg.eigsh(operator, 3)[0]), largest, rtol=1e-8)
+    np.testing.assert_allclose(np.sort(linalg.svds(operator, 3)[1]), largest, rtol=1e-8)
+    np.testing.assert_allclose(linalg.cg(m, xp.asarray(b, device=a.device), rtol=1e-10)[0], wanted, rtol=1e-6)
+
+
+def test_estimators_of_scikit_learn():
+    decomposition = pytest.importorskip("sklearn.decomposition")
+
+    class Halved(torch.nn.Module):
+        def forward(self, a):
+            return a * 0.5
+
+    m = laplacian(4)
+    halved = tg.graft(Halved(), onto="numpy")(m)
+    reduced = decomposition.TruncatedSVD(3, random_state=0).fit_transform(halved)
+    wanted = decomposition.TruncatedSVD(3, random_state=0).fit_transform(m * 0.5)
+    np.testing.assert_allclose(reduced, wanted, rtol=1e-6, atol=1e-8)
 
 
 def test_errors(matrix):

@@ -144,7 +144,7 @@ class Generation:
                 raise
             self._opened |= error.paths
             return None
-        header = f"{trace.name}: {self._program.origin}, written for {target.title} by tensorgraft."
+        header = f"{trace.name}: {_in_quotes(self._program.origin)}, written for {target.title} by tensorgraft."
         try:
             source = text.write(trace, functions, style, header)
         except (UnsettledError, SizeError) as error:
@@ -217,6 +217,11 @@ class Generation:
                 arguments = self._sized.arguments
                 examples.append([(f"{group.title} of {n}", *arguments({g: n})) for n in sizes if n > 0])
         return examples
+
+
+def _in_quotes(text: str) -> str:
+    """Return a text that cannot end a docstring: names in a model of others may be any."""
+    return "".join(c if c.isprintable() else " " for c in text).replace("\\", "\\\\").replace('"', "'")
 
 
 def _with_check(text_of: str, header: str, rows: list[Row]) -> str:

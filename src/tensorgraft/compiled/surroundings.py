@@ -491,8 +491,8 @@ def _framework(x: Any) -> str | None:
 
 def _on_host(x: Any, framework: str) -> np.ndarray:
     if framework == "torch":
-        x = x.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
         torch = sys.modules["torch"]
+        x = _values(x).cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
         return np.asarray(x.view(torch.uint8) if x.numel() else x.to(torch.uint8))
     if framework == "tensorgraft":
         backend = x._cells()[0].backend
@@ -505,12 +505,21 @@ def _on_host(x: Any, framework: str) -> np.ndarray:
     return x if isinstance(x, np.ma.MaskedArray) else np.asarray(x)
 
 
+def _values(x: Any) -> Any:
+    """Return the values of a tensor of PyTorch, without history: those that it stores, if it is sparse."""
+    x = x.detach()
+    if x.layout is sys.modules["torch"].strided:
+        return x
+    return x._values() if x.is_sparse else x.values()
+
+
 def _write(x: Any, framework: str, values: np.ndarray) -> None:
     if framework == "torch":
         torch = sys.modules["torch"]
         with torch.no_grad():
             memory = torch.from_numpy(values.copy())
-            x.detach().copy_(memory.view(x.dtype).reshape(x.shape) if x.numel() else x)
+            x = _values(x)
+            x.copy_(memory.view(x.dtype).reshape(x.shape) if x.numel() else x)
     elif framework == "tensorflow":
         x.assign(values)
     elif framework == "tensorgraft":

@@ -12,6 +12,7 @@ import numpy as np
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.primitive import primitive
+from tensorgraft.hub.sparse_arrays import SparseArray
 
 
 class Differentiable(Protocol):
@@ -187,3 +188,12 @@ class Interchange:
     def operand(self, x: Any, /) -> Array | None:
         """Return an object that users of the framework pass as an array, as one; None for anything else."""
         return x if self.is_array(x) else None
+
+    def sparse_parts(self, x: Any, /) -> SparseArray | None:
+        """Return a sparse array of the framework as its parts; None for anything else."""
+        return None
+
+    def sparse_array(self, layout: str, shape: tuple[int, ...], is_coalesced: bool, parts: tuple[Array, ...]) -> Any:
+        """Return the parts of a `SparseArray` as a sparse array of the framework. Raises TypeError where it has none
+        of the layout."""
+        raise SparseArray(layout, shape, is_coalesced, parts).refused(self.name, "dense arrays")

@@ -33,7 +33,8 @@ INHERITED = frozenset({
     "in_trace",
     "is_differentiated", "is_hot", "is_tracing", "is_watched", "joined_as", "labelled", "lend", "lifted",
     "materialize", "memory", "module", "native_function", "native_scope", "observe", "operand", "over_memory",
-    "pieces", "place", "placement", "same_everywhere", "seed_words", "signature", "stand_in", "strided_view", "trace",
+    "pieces", "place", "placement", "same_everywhere", "seed_words", "signature", "sparse_array",
+    "sparse_parts", "stand_in", "strided_view", "trace",
     "traces", "when_known", "with_piece",
 })  # fmt: skip
 

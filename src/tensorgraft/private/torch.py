@@ -242,9 +242,10 @@ NAMES = Names(
             frontends.torch.sparse.*
             """,
             """
-            torch: _validate_compressed_sparse_indices
+            torch: _validate_compressed_sparse_indices _validate_sparse_coo_tensor_args
             torch.Tensor: _coalesced_ _indices _nnz _values
             torch._C: DisableTorchFunctionSubclass _dispatch_get_registrations_for_dispatch_key
+            torch._C._dynamo.eval_frame: set_eval_frame
             torch.ops.aten: _sparse_compressed_tensor_unsafe _sparse_coo_tensor_with_dims_and_tensors _spdiags
             """,
         ),

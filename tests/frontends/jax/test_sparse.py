@@ -78,3 +78,19 @@ def test_gradients_of_the_values():
 def test_other_layouts_are_an_error():
     with pytest.raises(TypeError, match=r"takes sparse arrays as CSR or COO, and got torch\.sparse_csc"):
         tg.graft(lambda a: a, onto="torch")(torch.from_numpy(DENSE).to_sparse_csc())
+
+
+def test_rows_of_tensorflow():
+    """`IndexedSlices` are a `BCOO` with one sparse dimension."""
+    import tensorflow as tf
+
+    rows = tf.IndexedSlices(tf.ones((3, 2)), tf.constant([1, 3, 1]), tf.constant([5, 2]))
+    wanted = tf.convert_to_tensor(rows).numpy()
+    grafted = tg.graft(lambda a: (a * 3, a.todense()), onto="tensorflow")
+    for run in (grafted, lambda a: tf.function(lambda: grafted(a))()):
+        threefold, dense = run(rows)
+        assert isinstance(threefold, tf.IndexedSlices)
+        np.testing.assert_allclose(tf.convert_to_tensor(threefold), 3 * wanted)
+        np.testing.assert_allclose(dense, wanted)
+    with pytest.raises(TypeError, match=r"tf\.IndexedSlices with a known dense_shape"):
+        tg.graft(lambda a: a.todense(), onto="tensorflow")(tf.IndexedSlices(tf.ones((1, 2)), tf.constant([1])))

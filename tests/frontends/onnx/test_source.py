@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import warnings
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from tests.frontends.onnx.models import FLOAT, model
+from tests.frontends.onnx.models import FLOAT, model, perceptron
 
 import tensorgraft as tg
 from tensorgraft.frontends.onnx.codegen.scopes import class_name, module_path, weight_names, without_shared_names
@@ -196,3 +197,14 @@ def test_recurrent_layers_are_written_as_layers_with_weights_of_their_names(kind
     assert set(written.weights) == set(names)
     for name, value in written.weights.items():
         np.testing.assert_array_equal(value, names[name])
+
+
+@pytest.mark.parametrize("onto", ["torch", "jax"])
+def test_names_in_a_model_are_no_code(onto: str) -> None:
+    """A graph's name is in the docstring, weights are attributes, and the written file is executed."""
+    proto = perceptron()
+    proto.graph.name = 'x"""\nraise SystemExit(1)\n"""y'
+    proto.graph.initializer[0].name = proto.graph.node[0].input[1] = "a'\nraise SystemExit(1)\n#"
+    source = tg.source(proto, np.ones((4, 3), np.float32), onto=onto)
+    assert source.report.ok
+    assert not any(isinstance(node, ast.Raise) for node in ast.walk(ast.parse(source.text)))

@@ -18,6 +18,7 @@ from tensorgraft.backends.jax import cpu_kernels
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import NativeArray as Array
 from tensorgraft.hub.operations.sparse import Sparse
+from tensorgraft.hub.sparse_arrays import SparseArray, check_rows, of_known_coordinates
 
 _FLOATS = (dtypes.float32, dtypes.float64)
 _INDICES = (dtypes.int32, dtypes.int64)
@@ -38,6 +39,12 @@ class JaxSparse:
     def _csr_sampled_matmul(self: Any, starts: Array, columns: Array, a: Array, b: Array) -> Array:
         out = _call(self, "csr_sampled_matmul", (starts, columns, a, b), columns.shape)
         return Sparse._csr_sampled_matmul(self, starts, columns, a, b) if out is None else out
+
+    def sparse_parts(self, x: Any, /) -> SparseArray | None:
+        return sparse_parts(x)
+
+    def sparse_array(self, layout: str, shape: tuple[int, ...], is_coalesced: bool, parts: Any) -> Any:
+        return sparse_array(SparseArray(layout, shape, is_coalesced, parts))
 
 
 def _call(xp: Any, kernel: str, operands: Sequence[Array], shape: tuple[int, ...]) -> Array | None:
@@ -70,3 +77,54 @@ def _of_jaxlib(kernel: str) -> str | None:
     from jax.experimental import sparse  # noqa: F401 - registers its target
 
     return _JAXLIB
+
+
+# ---- JAX's own sparse arrays ----------------------------------------------------------------------------------------
+
+
+def sparse_parts(x: Any) -> SparseArray | None:
+    """Return a `BCOO` or `BCSR` as its parts. In a trace, the indices of a `BCOO` are not known to be distinct.
+
+    Raises TypeError for batches, and for a `BCSR` in a trace that does not say that its elements are distinct.
+    """
+    kind = type(x).__name__
+    if kind not in ("BCOO", "BCSR") or not type(x).__module__.startswith("jax.experimental.sparse"):
+        return None
+    if x.n_batch or (kind == "BCSR" and x.n_dense):
+        raise TypeError(f"expected a {kind} without batch dimensions (and a BCSR without dense ones), got {x}")
+    traced = isinstance(x.indices, jax.core.Tracer)
+    shape = tuple(map(int, x.shape))
+    if kind == "BCOO":  # elements outside of the shape are padding
+        extents = np.array(shape[: x.indices.shape[1]], x.indices.dtype)
+        if not traced:
+            known = np.asarray(x.indices)
+            kept = np.flatnonzero((known < extents).all(1))
+            return of_known_coordinates(known[kept], x.data if len(kept) == len(known) else x.data[kept], shape)
+        is_element = (x.indices < extents).all(1)
+        rows = is_element.reshape(-1, *[1] * (x.data.ndim - 1))
+        indices = jax.numpy.where(is_element[:, None], x.indices, 0)
+        return SparseArray("coo", shape, False, (indices, jax.numpy.where(rows, x.data, 0)))
+    count = x.nse
+    if not traced:
+        count = int(x.indptr[-1])  # what comes after is padding
+        check_rows(np.asarray(x.indptr), np.asarray(x.indices[:count]), kind)
+    elif not (x.unique_indices and x.indices_sorted):
+        raise TypeError(
+            "a BCSR in a trace must say that each row has distinct columns in order, as those of PyTorch's CSR are:"
+            " BCSR((a.data, a.indices, a.indptr), shape=a.shape, indices_sorted=True, unique_indices=True)"
+        )
+    return SparseArray("csr", shape, True, (x.indptr, x.indices[:count], x.data[:count]))
+
+
+def sparse_array(x: SparseArray) -> Any:
+    """Return a `BCOO` or `BCSR`. Raises TypeError for other layouts, and for batches."""
+    from jax.experimental.sparse import BCOO, BCSR
+
+    flags = {"indices_sorted": x.is_coalesced, "unique_indices": x.is_coalesced}
+    if x.layout == "coo":
+        indices, values = x.parts
+        return BCOO((values, indices), shape=x.shape, **flags)
+    if x.layout != "csr" or len(x.shape) != 2:
+        raise x.refused("JAX", "BCOO and BCSR matrices")
+    starts, columns, values = x.parts
+    return BCSR((values, columns, starts), shape=x.shape, **flags)

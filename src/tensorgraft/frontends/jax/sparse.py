@@ -1,6 +1,7 @@
 """Sparse arrays of other frameworks as JAX's, around the same parts, and back: arguments and results of grafted
 functions. A function takes PyTorch's CSR tensors and SciPy's `csr_array` as `BCSR`, and PyTorch's COO tensors,
-TensorFlow's `SparseTensor` and SciPy's `coo_array` as `BCOO`."""
+TensorFlow's `SparseTensor` and SciPy's `coo_array` as `BCOO`; TensorFlow's `IndexedSlices` as a `BCOO` of rows, with
+one sparse dimension."""
 
 from __future__ import annotations
 
@@ -15,11 +16,12 @@ from jax.experimental.sparse import BCOO, BCSR
 from tensorgraft.arrays import framework_of
 
 _KINDS = {"torch.sparse_csr": "csr", "torch.sparse_coo": "coo"}
+_TENSORFLOW = {"SparseTensor": "coo", "IndexedSlices": "rows"}
 
 
 def kind_of(x: Any) -> str | None:
-    """Return "csr" or "coo" for a sparse array of another framework that a function can take, None for anything else.
-    Raises TypeError for other sparse arrays."""
+    """Return "csr", "coo" or "rows" for a sparse array of another framework that a function can take, None for anything
+    else. Raises TypeError for other sparse arrays."""
     package, name = type(x).__module__, type(x).__name__
     if framework_of(x) == "torch":
         layout = str(getattr(x, "layout", "torch.strided"))
@@ -30,7 +32,7 @@ def kind_of(x: Any) -> str | None:
         if layout in ("csr", "coo"):
             return str(layout)
     else:
-        return "coo" if name == "SparseTensor" and package.startswith("tensorflow") else None
+        return _TENSORFLOW.get(name) if package.startswith("tensorflow") else None
     raise TypeError(f"a grafted function takes sparse arrays as CSR or COO, and got {layout}: convert it before")
 
 
@@ -75,10 +77,18 @@ def _bcoo(values: Any, indices: Any, shape: Any, is_ordered: bool) -> BCOO:
     return BCOO.tree_unflatten(aux, (values, indices))
 
 
+def _rows(x: Any) -> BCOO:
+    shape = None if x.dense_shape is None else importlib.import_module("tensorflow").get_static_value(x.dense_shape)
+    if shape is None:
+        raise TypeError("a grafted function takes tf.IndexedSlices with a known dense_shape, and got one without")
+    return _bcoo(x.values, x.indices[:, None], shape, False)
+
+
 _FROM: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("torch", "csr"): lambda x: _bcsr(x.values(), x.col_indices(), x.crow_indices(), x.shape),
     ("torch", "coo"): lambda x: _bcoo(x._values(), x._indices().t(), x.shape, x.is_coalesced()),
     ("tensorflow", "coo"): lambda x: _bcoo(x.values, x.indices, x.shape, False),
+    ("tensorflow", "rows"): _rows,
     ("scipy", "csr"): lambda x: _bcsr(x.data, x.indices, x.indptr, x.shape),
     ("scipy", "coo"): lambda x: _bcoo(x.data, np.stack(x.coords, 1), x.shape, False),
 }
@@ -107,6 +117,8 @@ def _to_tensorflow(x: Any) -> Any:
     tf = importlib.import_module("tensorflow")
     if isinstance(x, BCSR):
         return x
+    if x.indices.shape[1] == 1 < len(x.shape):
+        return tf.IndexedSlices(x.data, x.indices[:, 0], tf.constant(x.shape, tf.int64))
     _plain("tf.SparseTensor", x)
     return tf.SparseTensor(tf.cast(x.indices, tf.int64), x.data, x.shape)
 

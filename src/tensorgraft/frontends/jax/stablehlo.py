@@ -65,6 +65,9 @@ def _function(exported: Any, path: str) -> Callable[..., Any]:
     kept = exported.module_kept_var_idx
     if "main" not in functions:
         raise ValueError("its module has no function `main`")
+    trees = exported.in_tree.num_leaves, exported.out_tree.num_leaves
+    if trees != (len(exported.in_avals), len(exported.out_avals)):
+        raise ValueError(f"its trees have {trees[0]} arguments and {trees[1]} results, its module others")
     if missing := lacking(exported):
         raise UnsupportedStableHLOError(f"{exported.fun_name}: StableHLO's {', '.join(missing)}")
 
@@ -89,7 +92,7 @@ def _function(exported: Any, path: str) -> Callable[..., Any]:
             # a module for several platforms takes the number of one
             platform = [np.int32(0)] if len(exported.platforms) > 1 else []
             results = Interpreter(functions).call("main", [*map(np.asarray, platform), *(arrays[k] for k in kept)])
-        return jax.tree.unflatten(exported.out_tree, results)
+            return jax.tree.unflatten(exported.out_tree, results)
 
     call.__name__ = call.__qualname__ = exported.fun_name if exported.fun_name.isidentifier() else "exported"
     call.__signature__ = _signature(exported)  # type: ignore[attr-defined]

@@ -47,6 +47,7 @@ PARTS = (
     "quantized.tensors",
     "dispatch.absent_layouts",
     "kernels.neural.fused_attention",
+    "kernels.math.half_fft",
     "device.autocast",
     "dispatch.autograd",
     "device.batching",

@@ -31,6 +31,7 @@ from tensorgraft.hub.recorded import encoding
 from tensorgraft.hub.recorded.program import Program
 from tensorgraft.hub.recorded.structure import Template, flatten, from_json, template_text, unflatten
 from tensorgraft.hub.recorded.tracing import record
+from tensorgraft.hub.sparse_arrays import SparseArray
 
 FORMAT, VERSION = "tensorgraft function", 1
 
@@ -98,12 +99,13 @@ class Function:
             if xp.mutable:
                 passed = recorded.program.passed
                 outputs = tuple([xp.copy(a) if i in passed else xp.ensure_owned(a) for i, a in enumerate(outputs)])
-            return unflatten(recorded.results, outputs)
+            return unflatten(recorded.results, outputs, xp.sparse_array)
 
-    def _operand(self, x: Any) -> Array | None:
+    def _operand(self, x: Any) -> Array | SparseArray | None:
         if isinstance(x, np.ndarray | np.generic):
             return x if self.backend.is_array(x) else self.backend.asarray(np.asarray(x))
-        return self.backend.operand(x)
+        array = self.backend.operand(x)
+        return self.backend.sparse_parts(x) if array is None else array
 
     def recorded(self, signature: CallSignature) -> Recorded:
         program = self.programs.get(signature)

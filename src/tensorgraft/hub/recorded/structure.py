@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tensorgraft.hub.array import Array
+from tensorgraft.hub.sparse_arrays import SparseArray
 
 Template = tuple[Any, ...]
 
@@ -23,19 +24,23 @@ _STATIC: dict[str, Callable[[str], Any]] = {
 }
 
 
-def flatten(tree: Any, as_array: Callable[[Any], Array | None], label: str) -> tuple[Template, list[Array]]:
+def flatten(
+    tree: Any, as_array: Callable[[Any], Array | SparseArray | None], label: str
+) -> tuple[Template, list[Array]]:
     """Return (the template, the arrays in it). Named tuples are treated as tuples. `as_array` returns None for a leaf
-    that is no array.
+    that is no array, and the parts of a sparse one.
 
     Raises TypeError for leaves that are neither arrays nor None, numbers or strings, and for keys that are no strings.
     """
     arrays: list[Array] = []
 
     def take(x: Any) -> Template:
-        array = as_array(x)
-        if array is not None:
+        array = x if isinstance(x, SparseArray) else as_array(x)
+        if array is not None and not isinstance(array, SparseArray):
             arrays.append(array)
             return _ARRAY
+        if array is not None:
+            return ("sparse", *map(take, array))
         if isinstance(x, tuple):
             return ("tuple", *[take(v) for v in x])
         if type(x) is list:
@@ -56,8 +61,9 @@ def flatten(tree: Any, as_array: Callable[[Any], Array | None], label: str) -> t
     return take(tree), arrays
 
 
-def unflatten(template: Template, arrays: Iterable[Any]) -> Any:
-    """Return the tree of a template. Raises ValueError for an invalid one."""
+def unflatten(template: Template, arrays: Iterable[Any], sparse: Callable[..., Any] = SparseArray) -> Any:
+    """Return the tree of a template, in which `sparse` makes sparse arrays of the fields of `SparseArray`. Raises
+    ValueError for an invalid template."""
     remaining = iter(arrays)
 
     def build(t: Template) -> Any:
@@ -72,6 +78,8 @@ def unflatten(template: Template, arrays: Iterable[Any]) -> Any:
             return list(map(build, parts))
         if kind == "dict":
             return {key: build(v) for key, v in parts[0]}
+        if kind == "sparse":
+            return sparse(*map(build, parts))
         if kind not in _STATIC:
             raise ValueError(f"{kind!r} is not a kind of container")
         return _STATIC[kind](parts[0])
@@ -95,4 +103,8 @@ def template_text(template: Template, names: Iterator[str]) -> str:
         return f"[{', '.join(template_text(t, names) for t in parts)}]"
     if kind == "dict":
         return "{" + ", ".join(f"{key!r}: {template_text(t, names)}" for key, t in parts[0]) + "}"
+    if kind == "sparse":
+        layout, shape, _, (_, *arrays) = parts
+        parts_text = ", ".join(template_text(t, names) for t in arrays)
+        return f"sparse {unflatten(layout, ())} of shape {unflatten(shape, ())}: {parts_text}"
     return repr(unflatten(template, ()))

@@ -288,6 +288,12 @@ def test_more_axes_than_pytorch_computes_with(operator):
             operator(torch.ones([1] * 65, device=device), dim=0)
 
 
+@pytest.mark.parametrize("find", [torch.nonzero, torch.Tensor.to_sparse])
+def test_positions_of_more_axes(find):
+    with pytest.raises(RuntimeError, match="only tensors with up to 64 dims are supported"):
+        find(torch.ones([1] * 65, device=tg.device("numpy")))
+
+
 @pytest.mark.parametrize("draw", [torch.Tensor.uniform_, torch.Tensor.normal_, torch.rand_like, torch.bernoulli])
 def test_random_numbers_of_more_axes(draw):
     with pytest.raises(RuntimeError, match="only tensors with up to 64 dims are supported"):

@@ -51,6 +51,25 @@ def test_results_are_sparse(layout):
         close(other["x"], a * 3)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_results_are_transposes_and_values_of_arguments(layout):
+    a = LAYOUTS[layout](DENSE).to(tg.device("jax"))
+    for run in (torch.Tensor.t, lambda a: a._values() if a.is_sparse else a.values()):
+        compiled = tg.jit(run, compile="first")
+        for _ in range(2):
+            assert compiled(a).layout is run(LAYOUTS[layout](DENSE)).layout
+            close(compiled(a), run(LAYOUTS[layout](DENSE)))
+    if layout != "coo":
+        compiled(a).mul_(2)  # the values of a compressed tensor are its own
+        close(a, 2 * DENSE)
+
+
+def test_a_result_that_is_an_argument_runs_uncompiled():
+    a = DENSE.to_sparse_csr().to(tg.device("jax"))
+    with pytest.warns(UserWarning, match="returns a sparse argument itself"):
+        assert tg.jit(lambda a: a, compile="first")(a) is a
+
+
 def test_made_of_traced_parts():
     device = tg.device("jax")
     i, v = DENSE.to_sparse().indices(), DENSE.to_sparse().values()

@@ -330,6 +330,21 @@ def test_batches_of_products():
         torch.bmm(batch.to_sparse_csr().to(device), dense.transpose(1, 2).to(device))
 
 
+def test_sums_of_batches_of_products():
+    device = tg.device("numpy")
+    batch, dense = torch.stack([DENSE, DENSE.T]), torch.arange(24.0).reshape(2, 4, 3)
+    x, y = torch.ones(2, 4, 3, device=device), dense.to(device)
+    a = batch.to_sparse_csr().to(device)
+    expected = torch.baddbmm(torch.ones(3), batch, dense, beta=0.5, alpha=2)
+    assert torch.equal(torch.baddbmm(x[0, 0], a, y, beta=0.5, alpha=2).cpu(), expected)
+    assert torch.equal(torch.baddbmm(x, a, y, beta=0.5, alpha=2, out=torch.empty_like(x)).cpu(), expected)
+    assert torch.equal(x.baddbmm_(a, y, beta=0.5, alpha=2).cpu(), expected)
+    assert torch.equal(torch.baddbmm(torch.full_like(y, torch.nan), a, y, beta=0).cpu(), torch.bmm(batch, dense))
+    assert torch.equal(torch.bmm(a, y, out=torch.empty(0, device=device)).cpu(), torch.bmm(batch, dense))
+    with pytest.raises(RuntimeError, match="Input dtypes must be the same"):
+        torch.baddbmm(x.double(), a, y)
+
+
 def test_operands_are_on_one_device():
     with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
         DENSE.to_sparse_csr().to(tg.device("numpy")) @ DENSE

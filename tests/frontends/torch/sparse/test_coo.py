@@ -2,6 +2,7 @@
 
 import copy
 import io
+import math
 import pickle
 import re
 
@@ -125,6 +126,49 @@ def test_results_are_those_of_the_cpu(backend):
     assert different == {}
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int32, torch.complex64])
+def test_numbers_promote_tensors_without_axes(dtype):
+    def program(device):
+        s = torch.full((), 3, dtype=dtype, device=device).to_sparse()
+        return [described(f(s, n)) for n in (True, 2, 0.5) for f in (torch.mul, torch.div, lambda x, n: n * x)]
+
+    assert same(program(tg.device("numpy")), program("cpu"))
+
+
+CONSTRUCTORS = {
+    "sorted": lambda i, v: torch.sparse_coo_tensor(i, v, (2, 3), is_coalesced=True),
+    "sorted, without a size": lambda i, v: torch.sparse_coo_tensor(i, v, is_coalesced=True),
+    "not sorted": lambda i, v: torch.sparse_coo_tensor(i.flip(1), v, (2, 3), is_coalesced=True),
+    "outside of the size": lambda i, v: torch.sparse_coo_tensor(i, v, (2, 2), is_coalesced=True),
+    "checked alone": lambda i, v: torch._validate_sparse_coo_tensor_args(i.flip(1), v, (2, 3), True),
+    "narrowed": lambda i, v: torch.sparse_coo_tensor(i, v, (2, 3)).coalesce().narrow_copy(0, 1, 1),
+}
+
+
+@pytest.mark.parametrize("name", CONSTRUCTORS)
+def test_checks_of_invariants(name):
+    def outcome(device):
+        indices, values = torch.tensor([[0, 1, 1], [2, 0, 2]], device=device), torch.ones(3, device=device)
+        with torch.sparse.check_sparse_tensor_invariants():
+            try:
+                result = CONSTRUCTORS[name](indices, values)
+                return result.is_coalesced(), described(result)
+            except RuntimeError as error:
+                return str(error)
+
+    assert same(outcome(tg.device("numpy")), outcome("cpu"))
+
+
+@pytest.mark.parametrize("nnz", [0, 1, 3])
+def test_permuted_tensors_are_coalesced_as_on_the_cpu(nnz):
+    def flags(device):
+        indices = torch.tensor([[0, 1, 1], [2, 0, 2]], device=device)[:, :nnz]
+        x = torch.sparse_coo_tensor(indices, torch.ones(nnz, 2, device=device), (2, 3, 2)).coalesce()
+        return [x.permute(dims).is_coalesced() for dims in ((0, 1, 2), (1, 0, 2), (-3, -2, -1), (-2, -3, -1))]
+
+    assert flags(tg.device("numpy")) == flags("cpu")
+
+
 # of leaves: dense values v of a sparse tensor, sparse s, and dense d and e
 GRADIENTS = """
 x @ d|s @ d|torch.sparse.mm(s, d)|torch.sparse.mm(x, d)|x.to_dense()|s.to_dense()|torch.sparse.sum(s, 0)
@@ -212,3 +256,27 @@ def test_saved_and_copied(s):
 def test_what_is_not_there_names_the_operator(s):
     with pytest.raises(NotImplementedError, match="aten::exp: not supported for sparse tensors on the device 'graft'"):
         s.exp()
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_integer_products_convert_their_multiples(dtype):
+    a = torch.tensor([[1, 0, 2], [0, 3, 0]], dtype=dtype)
+    x, y = torch.ones(2, 2, dtype=dtype), torch.ones(3, 2, dtype=dtype)
+    for beta, alpha in ((0.5, 1), (1, 1.9), (2, 3)):
+        wanted = torch.addmm(x, a.to_sparse(), y, beta=beta, alpha=alpha)
+        device = tg.device("numpy")
+        found = torch.addmm(x.to(device), a.to_sparse().to(device), y.to(device), beta=beta, alpha=alpha)
+        assert found.dtype is dtype and found.cpu().equal(wanted)
+
+
+@pytest.mark.parametrize("shape", [(3, 0), (3,), (3, 3)])
+def test_gradients_of_linear_layers(shape):
+    weight = torch.arange(float(math.prod(shape))).reshape(shape).to_sparse()
+    weight = weight if weight.numel() else weight.to_sparse_csr()
+
+    def gradient(device):
+        x = torch.arange(2.0 * weight.size(-1)).reshape(2, -1 if weight.size(-1) else 0).to(device).requires_grad_()
+        return torch.autograd.grad(torch.nn.functional.linear(x, weight.to(device)).square().sum(), x)[0]
+
+    for backend in ("numpy", "jax"):
+        assert gradient(tg.device(backend)).to_dense().cpu().equal(gradient("cpu").to_dense())

@@ -19,3 +19,4 @@ def test_programs():
     assert names["losses"][2] < names["losses"][0]
     assert names["embedding"].weight.grad.layout is torch.sparse_coo
     np.testing.assert_allclose(names["line"] @ np.asarray(names["solution"]), np.ones(10), rtol=1e-8)
+    assert names["features"].shape == (4, 2) and list(names["buffers"])[-1] == "adjacency.values"

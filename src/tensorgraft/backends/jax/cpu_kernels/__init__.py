@@ -74,7 +74,12 @@ def kernel(name: str, composite: Fn, further: Sequence[np.dtype] = ()) -> Fn:
     primitive.multiple_results = True
     compiled = jax.jit(primitive.bind)
     primitive.def_impl(lambda x: compiled(x))
-    in_operations = mlir.lower_fun(composite, multiple_results=True)
+
+    def wide(x: Array) -> tuple[Array, ...]:
+        with jax.enable_x64(True):  # where it is lowered, the user's program may have narrow types alone
+            return composite(x)
+
+    in_operations = mlir.lower_fun(wide, multiple_results=True)
 
     primitive.def_abstract_eval(
         lambda x: [jax.core.ShapedArray(x.shape, dtype) for dtype in (x.dtype, *further)],

@@ -151,21 +151,22 @@ def transposed_weights(model: OnnxModel, weights: Iterable[str]) -> set[str]:
 
 
 def weight_names(model: OnnxModel, weights: Iterable[str]) -> dict[str, str]:
-    """Return a name for each weight: its own, or, if it is an exporter's number, that of the module which reads it
-    alone (`encoder.layer.0.query.weight`)."""
+    """Return a name for each weight, of words and dots: its own, or, if it is an exporter's number, that of the module
+    which reads it alone (`encoder.layer.0.query.weight`)."""
     readers: dict[str, list[tuple[OnnxNode, int]]] = {}
     for node in model.graph.nodes:
         for i, name in enumerate(node.inputs):
             readers.setdefault(name, []).append((node, i))
-    own = [w for w in weights if not is_anonymous(w)]
-    taken = set(own)
-    names = {w: w for w in own}
-    for w in weights:
-        if w in names:
-            continue
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for w in sorted(weights, key=is_anonymous):
         users = readers.get(w, [])
         path = module_path(users[0][0]) if len(users) == 1 else []
-        name = f"{path[-1][0]}.{_role(*users[0])}" if path else re.sub(r"\W+", "_", w.removeprefix("onnx::")).lower()
+        if not is_anonymous(w):
+            name = w
+        else:
+            name = f"{path[-1][0]}.{_role(*users[0])}" if path else w.removeprefix("onnx::").lower()
+        name = ".".join(re.sub(r"\W+", "_", part) or "_" for part in name.split("."))
         while name in taken:
             name += "_"
         taken.add(name)

@@ -18,6 +18,7 @@ from tensorgraft.frontends.torch.codegen.backend import SourceBackend
 from tensorgraft.frontends.torch.codegen.source_expressions import Spot, spot
 from tensorgraft.frontends.torch.core.devices import Slot
 from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, geometry_of, to_array
+from tensorgraft.frontends.torch.sparse.parts import is_sparse
 from tensorgraft.hub.recorded.block import Var
 from tensorgraft.storage import Storage
 
@@ -163,7 +164,7 @@ class WordWatch(TorchFunctionMode):
                 )
 
     def _is_recorded(self, t: Any) -> bool:
-        return isinstance(t, Tensor) and t.device == self.slot.device
+        return isinstance(t, Tensor) and t.device == self.slot.device and not is_sparse(t)
 
     def _moved(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """Make tensors of the host, in a call with tensors of the recording, constants of it."""

@@ -24,6 +24,7 @@ from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.core.spec import Kernel, Spec
 from tensorgraft.frontends.torch.dispatch.entry import entry
 from tensorgraft.frontends.torch.kernels.neural import fused_attention
+from tensorgraft.frontends.torch.sparse.parts import is_sparse
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.precision import POLICIES
@@ -305,7 +306,8 @@ def _kernel(op: schema.Overload, spec: Spec, accepts: Fits, slot: Slot) -> Calla
     name = schema.short_name(op)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        recorded = any(t.device == slot.device for t in tensors_in(args, kwargs))
+        tensors = list(tensors_in(args, kwargs))
+        recorded = any(t.device == slot.device for t in tensors) and not any(map(is_sparse, tensors))
         if recorded and name in _OPENED and torch.is_autocast_enabled(TYPE):
             recorded = name in POLICIES[precision.policy()]
         return (call if recorded and accepts(*args, **kwargs) else before)(*args, **kwargs)

@@ -13,10 +13,11 @@ from tensorgraft.codegen.program import Evaluation, by_path, cosines, error_line
 from tensorgraft.codegen.trace import SourceTrace
 from tensorgraft.frontends.torch.codegen.modules import bound_arguments, tree
 from tensorgraft.frontends.torch.codegen.numbers import SameNumbers
-from tensorgraft.frontends.torch.codegen.tracing import trace_module
+from tensorgraft.frontends.torch.codegen.tracing import refuse_sparse, trace_module
 from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.tensors import cpu_to_numpy
 from tensorgraft.frontends.torch.graph.exported import copied
+from tensorgraft.frontends.torch.sparse.parts import named_gradient, named_parts
 
 Tensor = torch.Tensor
 
@@ -38,6 +39,7 @@ class ModuleProgram:
     def flatten(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[list[Any], Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]]:
+        refuse_sparse(args, kwargs)
         leaves, structure = pytrees.flatten((args, kwargs))
         leaves = [x.view_as(x) if isinstance(x, Tensor) else x for x in leaves]  # each occurrence is an argument
         positional, named = pytrees.unflatten(leaves, structure)
@@ -84,13 +86,18 @@ class ModuleProgram:
             names = {name: p for name, p in module.named_parameters() if p.requires_grad}
             try:
                 computed = torch.autograd.grad(total, list(names.values()), allow_unused=True)  # type: ignore[arg-type]
-                gradients_by_name = {n: self.numpy(g) for n, g in zip(names, computed, strict=True) if g is not None}
+                gradients_by_name = {
+                    part: self.numpy(of_part)
+                    for (n, p), g in zip(names.items(), computed, strict=True)
+                    if g is not None
+                    for part, of_part in named_gradient(n, p, g).items()
+                }
             except RuntimeError as error:  # such as a tensor that was written after autograd saved it
                 note = f"gradients are not compared, the program's own fail: {error_line(error)}"
         return Evaluation(
             {k: self.numpy(t) for k, t in outputs.items()},
             gradients_by_name,
-            {name: self.numpy(b) for name, b in module.named_buffers()},
+            {part: self.numpy(t) for name, b in module.named_buffers() for part, t in named_parts(name, b).items()},
             note,
         )
 

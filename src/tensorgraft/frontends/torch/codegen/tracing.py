@@ -42,8 +42,10 @@ from tensorgraft.frontends.torch.core.state import RandomState
 from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, foreign_dtype, from_array, to_array
 from tensorgraft.frontends.torch.core.values import concrete_array, looked_up
 from tensorgraft.frontends.torch.graph.exported import is_exported, on_device
+from tensorgraft.frontends.torch.graph.module_state import ModuleState
 from tensorgraft.frontends.torch.graph.pure import PureCapture
 from tensorgraft.frontends.torch.setup import install
+from tensorgraft.frontends.torch.sparse.parts import is_sparse, named_parts
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.recorded.block import Var, variables
 
@@ -90,6 +92,7 @@ def trace_module(
     TypeError for arguments and results that have no place in a trace.
     """
     install()
+    refuse_sparse(args, kwargs)
     xp = source_backend()
     slot = recording_slot(xp)
     OWN.setdefault(xp, KERNELS)
@@ -106,8 +109,8 @@ def _trace(
 ) -> SourceTrace:
     root = Frame(type(module).__name__, "", is_module=True, doc=doc_of(module))
     parameters, buffers, aliases, weights = _state(module)
-    capture = SourceCapture(xp)
-    frames = Frames(xp, module)
+    joined = ModuleState(module).joined
+    capture, frames = SourceCapture(xp), Frames(xp, module)
     with xp.tracing(root) as recording:
         try:
             with active(capture), HostWatch(capture), composites.installed(slot):
@@ -129,7 +132,7 @@ def _trace(
                 args, kwargs = pytrees.mapped(array_of, (args, kwargs))
                 root.arguments = arguments(module, args, kwargs)
                 before = {name: cell_of(state[name]).array for name in state}
-                tied = {**state, **{alias: state[name] for alias, name in aliases.items()}}
+                tied = joined({**state, **{alias: state[name] for alias, name in aliases.items()}})
                 calls = Calls(xp, {*parameters.values(), *buffers.values()})
                 watching = WordWatch(xp, slot)
                 with watching, frames.watched(), functions.traced(recording), calls.watched():
@@ -168,6 +171,11 @@ def _container(module: torch.nn.Module) -> str:
 
 
 def _result(xp: SourceBackend, out: Any, name: str) -> Any:
+    if any(map(is_sparse, pytrees.leaves_of(out))):
+        raise TypeError(
+            f"{name} returns a sparse tensor, which written functions have no class for: return its values and indices,"
+            " or x.to_dense()"
+        )
     result = tree(out)
     if result is DROPPED:
         raise TypeError(
@@ -185,7 +193,8 @@ def _result(xp: SourceBackend, out: Any, name: str) -> Any:
 
 
 def _state(module: torch.nn.Module) -> tuple[dict[str, Var], dict[str, Var], dict[str, str], dict[str, np.ndarray]]:
-    """Return (parameters, buffers, ties, values). Buffers that are in no checkpoint, and are small, are constants."""
+    """Return (parameters, buffers, ties, values), of sparse ones those of their parts. Buffers that are in no
+    checkpoint, and are small, are constants."""
     passing = {
         f"{path}.{name}" if path else name
         for path, m in module.named_modules(remove_duplicate=False)
@@ -199,15 +208,30 @@ def _state(module: torch.nn.Module) -> tuple[dict[str, Var], dict[str, Var], dic
     named: list[tuple[bool, str, Tensor]] = [(True, *item) for item in module.named_parameters(remove_duplicate=False)]
     named += [(False, *item) for item in module.named_buffers(remove_duplicate=False)]
     for trained, name, t in named:
+        parts = named_parts(name, t)
         if id(t) in first:
-            aliases[name] = first[id(t)]
+            aliases.update(zip(parts, named_parts(first[id(t)], t), strict=True))
             continue
         first[id(t)] = name
-        value = np.array(cpu_to_numpy(t.detach().cpu()))
-        v = Var(tuple(t.shape), foreign_dtype(t.dtype), value if name in passing and t.numel() <= MOST else None)
-        (parameters if trained and t.requires_grad else buffers)[name] = v
-        weights[name] = value
+        for part_name, part in parts.items():
+            value = np.array(cpu_to_numpy(part.detach().cpu()))
+            constant = value if name in passing and part.numel() <= MOST else None
+            v = Var(tuple(part.shape), foreign_dtype(part.dtype), constant)
+            is_parameter = trained and t.requires_grad and part.dtype is t.dtype
+            (parameters if is_parameter else buffers)[part_name] = v
+            weights[part_name] = value
     return parameters, buffers, aliases, weights
+
+
+def refuse_sparse(args: Any, kwargs: Any) -> None:
+    """Raises TypeError for sparse tensors among the arguments of a call."""
+    for x in pytrees.leaves_of((args, kwargs)):
+        if is_sparse(x):
+            raise TypeError(
+                f"an argument is a sparse tensor of shape {tuple(x.shape)} and layout {str(x.layout)[6:]}, which"
+                " written functions have no class for: register it as a buffer of the module (its parts are then"
+                " buffers of the written one), or let the module take indices and values and make the tensor of them"
+            )
 
 
 @contextlib.contextmanager

@@ -250,8 +250,7 @@ class Tracing:
         self.structure = None if len(flat) == 1 and flat[0] is out else structure
         self.numbers = [i for i, x in enumerate(flat) if is_scalar(x)]
         flat = [tensor_of(x) if is_scalar(x) else x for x in flat]
-        old = {id(leaf.of) for leaf in self.leaves if leaf.__class__ is Boxed}
-        self._take_apart(flat, [i for i, x in enumerate(flat) if is_sparse(x) and id(x) not in old])
+        self._take_apart(flat, [i for i, x in enumerate(flat) if is_sparse(x)])
         arguments = [*self.device_arguments, *((i, t) for i, t in enumerate(self.leaves) if on_host(t))]
         self.identical = [next((i for i, t in arguments if t is o), None) for o in flat]
         self.slots = Rebound(world, self.changes, self.cells)
@@ -271,6 +270,9 @@ class Tracing:
         return [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
 
     def _take_apart(self, flat: list[Any], positions: Sequence[int]) -> None:
+        arguments = {id(leaf.of) for leaf in self.leaves if leaf.__class__ is Boxed}
+        if any(id(flat[i]) in arguments for i in positions):
+            raise RunsUncompiled("returns a sparse argument itself")
         first = {id(flat[i]): i for i in reversed(positions)}
         if len(first) != len(positions):
             raise RunsUncompiled("returns a sparse tensor twice")

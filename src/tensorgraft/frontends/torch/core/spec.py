@@ -50,6 +50,7 @@ class Spec:
     host: tuple[str, ...] = ()  # tensors that may be on the CPU whatever their shape (indices)
     decomposed: bool = False  # made of a PyTorch decomposition
     contiguous: bool = False  # the kernel takes `contiguous`: whether its first tensor is row-major
+    narrow: bool = False  # the kernel takes `narrow`: whether its complex64 operands are complex32
     uncompiled: bool = False  # run uncompiled, operation by operation
     operation: str = ""  # the one operation of the hub that the kernel is
 

@@ -199,13 +199,23 @@ def from_array(array: Array, slot: Slot, dtype: torch.dtype | None = None) -> to
     return attach(cell, slot, dtype, shape, contiguous_strides(shape), math.prod(shape) * dtype.itemsize)
 
 
+def worded(error: ValueError) -> Exception:
+    """Return PyTorch's error for NumPy's of a tensor with more axes than its arrays have, any other error as it is."""
+    if "maximum supported dimension" in str(error):
+        return RuntimeError("only tensors with up to 64 dims are supported")
+    return error
+
+
 def to_array(t: torch.Tensor, codes: bool = False) -> Array:
     """Return the values of a tensor on the device as an array of its backend; a quantised one dense, unless `codes`."""
     cell = cell_of(t)
     xp = cell.backend
     with xp.scope():
         read_storage = dynamic_offset.read_concrete if state.now.capture is None else read
-        array = read_storage(xp, cell.array, geometry_of(t))
+        try:
+            array = read_storage(xp, cell.array, geometry_of(t))
+        except ValueError as error:
+            raise worded(error) from None
         if xp.compound and not codes:
             array, xp = xp.dense(array), xp.inner
         if t.is_conj():  # a view whose conjugation, or negation, is still to be done

@@ -15,7 +15,7 @@ import torch
 from tensorgraft import dynamic_offset
 from tensorgraft.dynamic_offset import Form
 from tensorgraft.frontends.torch.core import state
-from tensorgraft.frontends.torch.core.tensors import element_dtype
+from tensorgraft.frontends.torch.core.tensors import element_dtype, worded
 from tensorgraft.frontends.torch.dispatch.overlapping_elements import overlaps_itself
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
@@ -93,9 +93,7 @@ class StorageReference:
             try:
                 return read(xp, array, self._geometry)
             except ValueError as error:
-                if "maximum supported dimension" in str(error):  # NumPy's for as many axes as most of PyTorch's kernels
-                    raise RuntimeError("only tensors with up to 64 dims are supported") from None
-                raise
+                raise worded(error) from None
         offset = operands[self._at]
         if offset.__class__ is int:  # nothing is traced
             return read(xp, array, self._geometry_at(offset))

@@ -18,6 +18,7 @@ from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.core.promotion import elementwise_dtypes
 from tensorgraft.frontends.torch.core.settings import settings
 from tensorgraft.frontends.torch.core.tensors import numpy_dtype
+from tensorgraft.frontends.torch.dispatch import halves
 from tensorgraft.hub import dtypes
 from tensorgraft.storage import Shape, contiguous_strides
 
@@ -180,12 +181,6 @@ def _promoted(
     kind = spec.promotion(bound_arguments) if callable(spec.promotion) else spec.promotion
     dtypes_of_call = elementwise_dtypes(operands, kind)
     common, compute, result = map(numpy_dtype, dtypes_of_call)
-    if dtypes_of_call.common is torch.complex32 and schema.short_name(operator.base or operator.op) in _NARROW_ON_CPU:
+    if dtypes_of_call.common is torch.complex32 and schema.short_name(operator.base or operator.op) in halves.ON_CPU:
         common = dtypes.complex32
     return (common, compute, result), frozenset(names)
-
-
-# operators that CPU PyTorch has for complex32: it rounds their operands; CUDA's others compute with what they are given
-_NARROW_ON_CPU = frozenset(
-    f"{name}.{overload}" for name in ("add", "sub", "rsub", "mul", "eq", "ne") for overload in ("Tensor", "Scalar")
-)

@@ -20,7 +20,7 @@ from tensorgraft.frontends.torch.core.nested import flatten, map_nested
 from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.core.spec import OWN
 from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, cell_of, geometry_of, numpy_dtype
-from tensorgraft.frontends.torch.dispatch import checks
+from tensorgraft.frontends.torch.dispatch import checks, halves
 from tensorgraft.frontends.torch.dispatch.decomposed import Replayed, ReplayedFormula
 from tensorgraft.frontends.torch.dispatch.offsets import StorageReference, reaches_of
 from tensorgraft.frontends.torch.dispatch.overlapping_elements import Step, write_step, write_steps
@@ -37,7 +37,6 @@ from tensorgraft.storage import (
     Shape,
     Storage,
     contiguous_strides,
-    from_halves,
     in_halves,
     is_dense,
     to_halves,
@@ -72,6 +71,10 @@ def make_program(
     fixed = dict(moved)
     if operator.spec.contiguous:
         fixed["contiguous"] = tensors[0].is_contiguous()
+    if operator.spec.narrow:
+        element_dtypes = {geometry.dtype for geometry in geometries}
+        if dtypes.complex32 in element_dtypes and dtypes.complex64 not in element_dtypes:
+            fixed["narrow"] = True
     computed = _computation(xp, plan, operator, outline, geometries, references, fixed)
     laid = _layout(xp, plan)
     if outline.targets:
@@ -97,9 +100,8 @@ def _computation(
     """Return the kernel as a function of arrays and inputs. `fixed`: arguments that are no operands."""
     random = operator.spec.random
     fn, targets = _kernel(xp, operator), outline.targets
-    has_multiple = outline.arguments.get("alpha", 1) != 1 and not operator.name.startswith("rsub")
-    if outline.common is dtypes.complex32 and has_multiple:
-        fn = _with_rounded_multiple(fn)
+    if outline.common is dtypes.complex32:
+        fn = halves.rounding(schema.short_name(operator.base or operator.op), fn)
     if outline.fetches is None:
         outline.fetches = _fetches(outline, geometries, operator.spec.scalar_operand)
     positional, named = outline.fetches
@@ -123,15 +125,6 @@ def _computation(
         return out, [values for values, _ in pending]
 
     return computed
-
-
-def _with_rounded_multiple(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a kernel of complex32 `x + alpha * other` as CPU PyTorch computes it: the multiple is rounded, too."""
-
-    def kernel(xp: Backend, x: Array, other: Array, *, alpha: Any) -> Array:
-        return fn(xp, x, from_halves(xp, to_halves(xp, xp.multiply(other, alpha))))
-
-    return kernel
 
 
 def _kernel(xp: Backend, operator: Operator) -> Callable[..., Any]:
@@ -299,7 +292,7 @@ def promoted(xp: Backend, v: Any, common: np.dtype, compute: np.dtype) -> Array:
     if common == compute:
         return as_dtype(xp, v, compute)
     if common is dtypes.complex32:
-        return from_halves(xp, to_halves(xp, as_dtype(xp, v, compute)))
+        return halves.rounded(xp, as_dtype(xp, v, compute))
     if isinstance(v, int | float | complex | np.ndarray):
         rounded = np.asarray(v).astype(common)
         return as_dtype(xp, rounded if isinstance(v, np.ndarray) else rounded.astype(compute).item(), compute)
@@ -426,8 +419,8 @@ def _layer(xp: Backend, result: tuple[torch.dtype, tuple[int, ...], tuple[int, .
 
 
 def _layer_of_halves(xp: Backend, size: Shape, stride: Shape, nbytes: int, conjugate: bool) -> Callable[[Array], Array]:
-    halves = in_halves(Geometry(size, stride, 0, dtypes.complex32))
-    lay_halves_out = _layer(xp, (torch.float16, halves.shape, halves.strides, nbytes))
+    pairs = in_halves(Geometry(size, stride, 0, dtypes.complex32))
+    lay_halves_out = _layer(xp, (torch.float16, pairs.shape, pairs.strides, nbytes))
 
     def layer(array: Array) -> Array:
         array = xp.broadcast_to(xp.astype(array, dtypes.complex64), size)

@@ -12,6 +12,7 @@ from torch.fx import GraphModule
 from torch.fx.node import map_aggregate
 
 from tensorgraft.frontends.torch.graph.nodes import CONTROL_FLOW
+from tensorgraft.frontends.torch.sparse.parts import is_sparse
 
 
 def is_exported(program: Any) -> TypeGuard[torch.export.ExportedProgram | GraphModule]:
@@ -20,7 +21,13 @@ def is_exported(program: Any) -> TypeGuard[torch.export.ExportedProgram | GraphM
 
 
 def copied(module: torch.nn.Module, memo: dict[int, Any] | None = None) -> Any:
-    """Return a deep copy of a module. PyTorch warns of its own classes where it copies a graph."""
+    """Return a deep copy of a module. PyTorch warns of its own classes where it copies a graph, and has no deep copies
+    of compressed sparse tensors, and of sparse parameters."""
+    memo = {} if memo is None else memo
+    for t in itertools.chain(module.parameters(), module.buffers()):
+        if is_sparse(t) and id(t) not in memo:
+            clone = t.detach().clone()
+            memo[id(t)] = torch.nn.Parameter(clone, t.requires_grad) if isinstance(t, torch.nn.Parameter) else clone
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         return copy.deepcopy(module, memo)

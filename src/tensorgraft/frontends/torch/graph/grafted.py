@@ -14,7 +14,8 @@ import torch
 from tensorgraft.frontends.torch.core.devices import recording_slot, slot_named
 from tensorgraft.frontends.torch.graph import exported
 from tensorgraft.frontends.torch.graph.grafted_program import GraftedFunction
-from tensorgraft.frontends.torch.graph.pure_function import PureFunction, state_of
+from tensorgraft.frontends.torch.graph.module_state import ModuleState
+from tensorgraft.frontends.torch.graph.pure_function import PureFunction
 from tensorgraft.frontends.torch.quantized import tensors as quantized
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
@@ -51,7 +52,7 @@ def graft_module(module: Any, onto: str) -> Any:
     if xp.grafted_as == "program":
         return GraftedFunction(module, xp)
     with xp.scope():
-        params, buffers = state_of(module, xp)
+        params, buffers = ModuleState(module).arrays(xp)
     if xp.grafted_as == "function":
         return GraftedModule(PureFunction(module, xp), params, buffers)
     return _native_module(module, xp, params, buffers)
@@ -74,13 +75,12 @@ def _make_dense(module: torch.nn.Module, onto: str) -> None:
 
 def _native_module(module: torch.nn.Module, xp: Backend, params: dict[str, Array], buffers: dict[str, Array]) -> Any:
     function = PureFunction(module, xp, "seed=... (an int, or two integers)")
-    trainable = {name for name, p in module.named_parameters() if p.requires_grad}
 
     def call(values: Arrays, *args: Any, seed: Any = None, **kwargs: Any) -> tuple[Any, dict[str, Array]]:
         state = {name: values[name] for name in params}, {name: values[name] for name in buffers}
         with xp.scope():
             return function.call(*state, args, kwargs, seed)
 
-    trained = {name: a for name, a in params.items() if name in trainable}
-    fixed = {name: a for name, a in {**params, **buffers}.items() if name not in trainable}
+    trained = {name: a for name, a in params.items() if name in function.state.trained}
+    fixed = {name: a for name, a in {**params, **buffers}.items() if name not in function.state.trained}
     return xp.module(call, trained, fixed, stateful=True, name=type(module).__name__)

@@ -13,11 +13,13 @@ from torch.utils._pytree import SUPPORTED_NODES
 
 from tensorgraft.frontends.torch.compiled.guards.assumptions import surroundings
 from tensorgraft.frontends.torch.core.devices import recording_slot
-from tensorgraft.frontends.torch.graph.pure_function import PureFunction, state_of
+from tensorgraft.frontends.torch.graph.module_state import ModuleState
+from tensorgraft.frontends.torch.graph.pure_function import PureFunction
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.recorded.function import CallSignature, Recorded, RecordingFunction
 from tensorgraft.hub.recorded.tracing import program_backend
+from tensorgraft.hub.sparse_arrays import SparseArray
 
 
 class GraftedFunction(RecordingFunction):
@@ -30,7 +32,7 @@ class GraftedFunction(RecordingFunction):
     def __init__(self, module: torch.nn.Module, xp: Backend) -> None:
         recording_slot(program_backend())
         with xp.scope():
-            params, buffers = state_of(module, xp)
+            params, buffers = ModuleState(module).arrays(xp)
             weights = {name: np.array(xp.to_numpy(a)) for name, a in {**params, **buffers}.items()}
         super().__init__(xp, type(module).__name__, weights)
         self.module = module
@@ -56,6 +58,8 @@ class GraftedFunction(RecordingFunction):
 
 def _known(tree: Any) -> Any:
     """Replace containers of other classes that PyTorch registers, and saved files cannot have, by lists."""
+    if type(tree) is SparseArray:
+        return tree
     if isinstance(tree, tuple):
         return tuple(map(_known, tree))
     if isinstance(tree, dict):

@@ -31,11 +31,20 @@ from tensorgraft.frontends.torch.compiled.host.call_tensors import on_host
 from tensorgraft.frontends.torch.compiled.trace_contexts import HostWatch
 from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of_backend
-from tensorgraft.frontends.torch.core.tensors import cell_of, cpu_to_numpy, foreign_dtype, from_array, to_array
+from tensorgraft.frontends.torch.core.tensors import cell_of, foreign_dtype, from_array, to_array
+from tensorgraft.frontends.torch.graph.module_state import (
+    ModuleState,
+    is_written,
+    joined,
+    split_sparse,
+    with_sparse_parts,
+)
 from tensorgraft.frontends.torch.graph.pure import HostConstants, PureCapture
+from tensorgraft.frontends.torch.sparse.calls import current_device
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
+from tensorgraft.hub.sparse_arrays import SparseArray
 
 Tensor = torch.Tensor
 Arrays = Mapping[str, Array]
@@ -47,9 +56,11 @@ class PureFunction:
     def __init__(self, module: torch.nn.Module, xp: Backend, seeding: str = "key=jax.random.key(...)") -> None:
         """`seeding`: how its caller gives random numbers, in words."""
         self.module, self.xp, self.seeding = module, xp, seeding
-        self.parameters = {name: (foreign_dtype(p.dtype), p.requires_grad) for name, p in module.named_parameters()}
-        self.buffers = {name: foreign_dtype(b.dtype) for name, b in module.named_buffers()}
-        state = [*module.parameters(), *module.buffers()]
+        self.state = ModuleState(module)
+        state = [*self.state.parameters.values(), *self.state.buffers.values()]
+        trained = self.state.trained
+        self.parameters = {n: (foreign_dtype(p.dtype), n in trained) for n, p in self.state.parameters.items()}
+        self.buffers = {name: foreign_dtype(b.dtype) for name, b in self.state.buffers.items()}
         self.on_host = not any(t.device.type == TYPE for t in state) and not isinstance(module, torch.fx.GraphModule)
         # traced programs, each with the state of Python objects that it reads
         self._known: dict[Any, list[PureSignature]] = {}
@@ -73,7 +84,7 @@ class PureFunction:
                     f"{label} of {type(self.module).__name__} do not match: missing {missing}, unknown {unknown}"
                 )
         xp = self.xp
-        leaves, structure = pytrees.flatten((args, kwargs))
+        leaves, structure = with_sparse_parts(xp, *pytrees.flatten((args, kwargs)))
         positions, given_arrays = [], []
         for i, leaf in enumerate(leaves):
             array = leaf if isinstance(leaf, np.ndarray) else xp.operand(leaf)
@@ -170,7 +181,7 @@ class PureSignature:
         flat = list(run.flat)
         for i, array in zip(run.where, outputs[:n], strict=True):
             flat[i] = array
-        results = plain(pytrees.unflatten(run.objects.placed(flat), run.structure))
+        results = plain(pytrees.unflatten(run.objects.placed(flat), run.structure), self.owner.xp)
         return results, dict(zip(run.written, outputs[n:], strict=True))
 
     def _primal(self, *arrays: Array) -> list[Array]:
@@ -195,7 +206,7 @@ class PureSignature:
         capture = PureCapture(xp, None, self.owner.seeding)
         try:
             # functions that run again in the backward pass (checkpoints) read the parameters from the module
-            with active(capture), self.host_constants():
+            with active(capture), self.host_constants(), current_device(slot_of_backend(xp).device):
                 seeds = [from_array(a, slot_of_backend(xp)) for a in dy]
                 walk = functools.partial(run.tape.walk, capture, converted, seeds)
                 state = {f"module.{name}": t for name, t in run.state.items()}
@@ -268,7 +279,9 @@ def _run_once(call: PureSignature, arrays: Sequence[Array], taped: bool) -> tupl
         [*module.parameters(), *module.buffers()],
     )
     try:
-        with active(capture), HostWatch(capture), call.host_constants(), state.watched():
+        # autograd makes sparse tensors of empty ones on the current device
+        device = current_device(slot_of_backend(call.owner.xp).device)
+        with active(capture), HostWatch(capture), call.host_constants(), state.watched(), device:
             traced = _run(call, arrays, taped, capture)
     except BaseException as error:
         state.undo()
@@ -293,23 +306,25 @@ def _run(
     xp = owner.xp
     slot = slot_of_backend(xp)
     first_node = torch.autograd._get_sequence_nr()
-    state, args, kwargs, argument = _tensors(call, arrays, taped)
-    before = {name: (state[name], cell_of(state[name]).array) for name in owner.buffers}
+    parts, args, kwargs, argument = _tensors(call, arrays, taped)
+    before = {name: (parts[name], cell_of(parts[name]).array) for name in owner.buffers}
+    state = owner.state.joined(parts)
     with tracking_new_objects() as is_new:
-        flat, structure = pytrees.flatten(functional_call(owner.module, state, args, kwargs))
+        flat, structure = split_sparse(*pytrees.flatten(functional_call(owner.module, state, args, kwargs)))
         objects, flat = CopiedObjects.extract(flat, lambda x: isinstance(x, Tensor), lambda x: not is_new(x))
     # tensors that the module has created on the CPU
     flat = [o.to(slot.device) if on_host(o) else o for o in flat]
+    after = owner.state.split(state)
     seen_ids: set[int] = set()
     for i, o in enumerate(flat):  # a result that is a parameter, or another result, has a derivative of its own
         if isinstance(o, Tensor) and o.requires_grad and (o.is_leaf or id(o) in seen_ids):
             flat[i] = o.view_as(o)
         seen_ids.add(id(o))
-    written_names = [n for n, (t, array) in before.items() if state[n] is not t or cell_of(t).array is not array]
+    written_names = [n for n, (t, array) in before.items() if is_written(after[n], t, array)]
     where = [i for i, o in enumerate(flat) if isinstance(o, Tensor) and o.device.type == TYPE]
     no_names = [None] * len(flat)
     positions, tape = record(flat, no_names, no_names, first_node, capture) if taped else ([], None)
-    results = [to_array(flat[i].detach()) for i in where] + [to_array(state[n].detach()) for n in written_names]
+    results = [to_array(flat[i].detach()) for i in where] + [to_array(after[n].detach()) for n in written_names]
     # cotangents are given for results that have a derivative, in order
     smooth = [k for k, a in enumerate(results) if dtypes.is_inexact(xp.dtype_of(a))]
     residuals: list[Array] = []
@@ -337,7 +352,8 @@ def _run(
 def _tensors(
     call: PureSignature, arrays: Sequence[Array], taped: bool
 ) -> tuple[dict[str, Tensor], Any, Any, dict[int, int]]:
-    """Return (parameters and buffers, the arguments, which array each tensor is that has a gradient, by identity)."""
+    """Return (parameters and buffers, or their parts; the arguments; which array each tensor is that has a gradient,
+    by identity)."""
     owner = call.owner
     xp = owner.xp
     slot = slot_of_backend(xp)
@@ -362,19 +378,21 @@ def _tensors(
         narrow = widened and xp.dtype_of(arrays[k]) == dtypes.int32
         t = tensor(k, dtypes.int64 if narrow else None, True)
         leaves[i] = t.clone() if t.requires_grad else t  # the module may write it
-    args, kwargs = pytrees.unflatten(leaves, call.structure)
+    args, kwargs = joined(pytrees.unflatten(leaves, call.structure))
     return state, args, kwargs, argument
 
 
-def plain(o: Any) -> Any:
-    """Containers that every framework knows: of mappings of other classes, dictionaries."""
+def plain(o: Any, xp: Backend) -> Any:
+    """Return containers that every framework knows: of mappings of other classes, dictionaries."""
+    if type(o) is SparseArray:
+        return o if xp.grafted_as is None else xp.sparse_array(*o)
     if isinstance(o, Mapping):
-        return {name: plain(value) for name, value in o.items() if value is not None or type(o) is dict}
+        return {name: plain(value, xp) for name, value in o.items() if value is not None or type(o) is dict}
     if isinstance(o, tuple) and hasattr(o, "_fields"):
-        return type(o)(*map(plain, o))
+        return type(o)(*[plain(x, xp) for x in o])
     if type(o).__module__ == "torch.return_types":
-        return _named_tuple(o.__class__)(*map(plain, o))
-    return type(o)(map(plain, o)) if type(o) in (list, tuple) else o
+        return _named_tuple(o.__class__)(*[plain(x, xp) for x in o])
+    return type(o)(plain(x, xp) for x in o) if type(o) in (list, tuple) else o
 
 
 @functools.cache
@@ -397,19 +415,3 @@ def _is_hashable(x: Any) -> bool:
 
 def _conjugate(xp: Backend, a: Array) -> Array:
     return xp.conj(a) if dtypes.is_complex(xp.dtype_of(a)) else a
-
-
-def state_of(module: torch.nn.Module, xp: Backend) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Parameters and buffers as arrays of the backend, whose scope it is, in the user's configuration."""
-
-    def out_of(t: Tensor) -> Array:
-        dtype = xp.native_dtype(foreign_dtype(t.dtype))
-        with xp.scope():
-            if t.device.type == TYPE and cell_of(t).backend is xp:
-                return xp.astype(to_array(t.detach()), dtype)
-            return xp.astype(xp.asarray(cpu_to_numpy(t.detach().cpu())), dtype)
-
-    return (
-        {name: out_of(p) for name, p in module.named_parameters()},
-        {name: out_of(b) for name, b in module.named_buffers()},
-    )

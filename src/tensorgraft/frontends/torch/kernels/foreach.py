@@ -17,8 +17,9 @@ from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.core.promotion import PROMOTION, elementwise_dtypes
 from tensorgraft.frontends.torch.core.settings import settings
 from tensorgraft.frontends.torch.core.spec import SPECS, Spec, kernel
-from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, numpy_dtype
-from tensorgraft.frontends.torch.dispatch.program import Conversion
+from tensorgraft.frontends.torch.core.tensors import FROM_NUMPY, element_dtype, numpy_dtype
+from tensorgraft.frontends.torch.dispatch import halves
+from tensorgraft.frontends.torch.dispatch.program import Conversion, promoted
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import Array
 
@@ -37,36 +38,53 @@ OVERLOADS = {
 LEFT_OUT = {"_foreach_addcmul.Tensor", "_foreach_addcdiv.Tensor", "_foreach_copy", "_foreach_norm.Scalar"}
 
 
-def _kind(xp: Any, v: Any) -> Any:
-    """Return the properties on which promotion depends: the type of a number, or (dtype, has axes)."""
+def _kind(xp: Any, narrow: bool, v: Any) -> Any:
+    """Return the properties on which promotion depends: the type of a number, or (dtype, has axes). `narrow`: complex64
+    arrays are complex32 values."""
     if isinstance(v, bool | int | float | complex):
         return type(v)
     dtype = xp.dtype_of(v)
     if getattr(v, "weak_type", False):  # a weakly typed array represents a Python number
         return {"b": bool, "i": int, "u": int, "f": float, "c": complex}[dtype.kind]
+    if narrow and dtype == dtypes.complex64:
+        dtype = dtypes.complex32
     return dtype, bool(xp.shape(v))
 
 
 @functools.lru_cache(maxsize=4096)
 def _promoted(promotion: PROMOTION, kinds: tuple[Any, ...], settings: Any) -> tuple[np.dtype, np.dtype]:
     operands = [
-        kind(1) if isinstance(kind, type) else torch.empty((1,) * kind[1], dtype=FROM_NUMPY[kind[0]], device="meta")
+        kind(1) if isinstance(kind, type) else torch.empty((1,) * kind[1], dtype=_dtype(kind[0]), device="meta")
         for kind in kinds
     ]
     common, compute, _ = elementwise_dtypes(operands, promotion)
-    return numpy_dtype(common), numpy_dtype(compute)
+    return element_dtype(common), numpy_dtype(compute)
 
 
-def _applied(xp: Any, base: Spec, sig: schema.Signature, args: list[Any], kwargs: dict[str, Any]) -> Array:
-    """Apply the base operator's kernel to one element of each list, with promoted operands."""
+def _dtype(dtype: np.dtype) -> torch.dtype:
+    return torch.complex32 if dtype is dtypes.complex32 else FROM_NUMPY[dtype]
+
+
+def _applied(
+    xp: Any, name: str, base: Spec, sig: schema.Signature, args: list[Any], kwargs: dict[str, Any], narrow: bool
+) -> Array:
+    """Apply the base operator's kernel (`name`) to one element of each list, with promoted operands."""
     if base.promotion is None:
         return base.fn(xp, *args, **kwargs)
     bound = dict(zip(sig.names, args, strict=False))
     names = base.promote or tuple(n for n in bound if "Tensor" in sig.types[n] or n == "other")
     names = tuple(n for n in names if bound.get(n) is not None)
-    to = _promoted(base.promotion, tuple(_kind(xp, bound[n]) for n in names), settings())
-    bound.update({n: Conversion(*to, n == base.scalar_operand)(xp, bound[n]) for n in names})
-    return base.fn(xp, *bound.values(), **kwargs)
+    common, compute = _promoted(base.promotion, tuple(_kind(xp, narrow, bound[n]) for n in names), settings())
+    fn = base.fn
+    if common is dtypes.complex32:
+        if name in halves.ON_CPU:
+            fn = halves.rounding(name, fn)
+        else:
+            common = compute
+    bound.update({n: Conversion(common, compute, n == base.scalar_operand)(xp, bound[n]) for n in names})
+    if common != compute and "alpha" in kwargs:  # as the CPU's kernels for one tensor do
+        kwargs = {**kwargs, "alpha": promoted(xp, kwargs["alpha"], common, compute)}
+    return fn(xp, *bound.values(), **kwargs)
 
 
 def _argument_rows(args: tuple[Any, ...]) -> list[list[Any]]:
@@ -76,8 +94,11 @@ def _argument_rows(args: tuple[Any, ...]) -> list[list[Any]]:
     return [[a[i] if isinstance(a, list | tuple) else a for a in args] for i in range(n)]
 
 
-def _lifted(base: Spec, sig: schema.Signature) -> Callable[..., list[Array]]:
-    return lambda xp, *args, **kwargs: [_applied(xp, base, sig, operands, kwargs) for operands in _argument_rows(args)]
+def _lifted(name: str, base: Spec, sig: schema.Signature) -> Callable[..., list[Array]]:
+    def kernel(xp: Any, *args: Any, narrow: bool = False, **kwargs: Any) -> list[Array]:
+        return [_applied(xp, name, base, sig, operands, kwargs, narrow) for operands in _argument_rows(args)]
+
+    return kernel
 
 
 def _lifted_check(check: Callable[..., None]) -> Callable[..., None]:
@@ -103,7 +124,7 @@ def derive() -> None:
         base, sig, foreach_signature = SPECS[single], schema.signature(base_op), schema.signature(op)
         dynamic = {m for m, b in zip(foreach_signature.names, sig.names, strict=False) if b in base.dynamic}
         check = None if base.check is None or base.dynamic else _lifted_check(base.check)
-        kernel(name, dynamic=dynamic, check=check)(_lifted(base, sig))
+        kernel(name, dynamic=dynamic, check=check, narrow=True)(_lifted(single, base, sig))
 
 
 def _functional_names() -> list[str]:

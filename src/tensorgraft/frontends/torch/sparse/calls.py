@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._C._dynamo.eval_frame import set_eval_frame
 
 from tensorgraft.frontends.torch.core import devices, schema, state
 from tensorgraft.frontends.torch.core.devices import TYPE
@@ -31,7 +32,7 @@ def entry(
             _as_tensor(tensors[0], a) if signature.types[n] == "Tensor" and isinstance(a, int | float | complex) else a
             for n, a in zip(signature.positional, args, strict=False)
         )
-        with _current(device):
+        with current_device(device), not_traced_by_dynamo():
             if (capture := state.now.capture) is not None and capture.sparse is not None:
                 capture.sparse.note(tensors)
             result = None if kernel is None else kernel(*args, **kwargs)
@@ -55,16 +56,28 @@ def _check_devices(tensors: list[Tensor]) -> None:
 
 
 def _as_tensor(like: Tensor, number: complex) -> Tensor:
-    """Return a tensor on the CPU that promotes with `like` as the number does, and has all of its digits."""
+    """Return a tensor on the CPU that promotes with `like` as the number does. It has all of the number's digits if
+    `like` has dimensions."""
     dtype = torch.result_type(like, number)
-    if dtype.is_complex == like.is_complex() and dtype.is_floating_point == like.is_floating_point():
+    if like.dim() and dtype.is_complex == like.is_complex() and dtype.is_floating_point == like.is_floating_point():
         integer_dtype = dtype if dtype is torch.bool else torch.int64
         dtype = torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else integer_dtype
     return torch.tensor(number, dtype=dtype, device="cpu")
 
 
 @contextmanager
-def _current(device: torch.device | None) -> Iterator[None]:
+def not_traced_by_dynamo() -> Iterator[None]:
+    """Let no function that a kernel calls be compiled: Dynamo leaves functions of sparse tensors to Python, and would
+    compile each one that is called below."""
+    before = set_eval_frame(None)
+    try:
+        yield
+    finally:
+        set_eval_frame(before)
+
+
+@contextmanager
+def current_device(device: torch.device | None) -> Iterator[None]:
     """Make the device the current one: PyTorch creates a sparse tensor from empty ones there, and asserts that others
     are on the same device."""
     before, index = devices.current_index(), devices.slot_of(device).index

@@ -57,6 +57,8 @@ KERNELS: dict[str, Kernel] = {
     "_sparse_csr_sum.dim_dtype": functools.partial(arithmetic.reduced, "sum"),
     "_sparse_csr_prod.dim_dtype": functools.partial(arithmetic.reduced, "prod"),
 }
+# those that PyTorch has on CUDA only
+ON_CUDA: dict[str, Kernel] = {"bmm": products.bmm, "baddbmm": products.baddbmm}
 # between devices, and of sizes and counts alone
 BETWEEN_DEVICES = """
     _nnz ccol_indices clone col_indices copy_ crow_indices dense_dim empty.memory_format empty_like is_pinned resize_
@@ -81,7 +83,13 @@ def install() -> None:
         aten.impl(name, entry(op, None, _SPARSE_CPU), "SparsePrivateUse1")
     for key in (KEY, "SparsePrivateUse1"):
         aten.impl("linear_backward", products.linear_backward, key)
-    aten.impl("bmm", entry(schema.overload("bmm"), products.bmm, _SPARSE_CSR_CPU), KEY)
+    for name, kernel in ON_CUDA.items():
+        op = schema.overload(name)
+        assert op is not None, name
+        aten.impl(name, entry(op, kernel, _SPARSE_CSR_CPU), KEY)
+        for kind, other in schema.derived(op).items():
+            writing = _writing(other, kernel, kind == "inplace")
+            aten.impl(schema.short_name(other), entry(other, writing, _SPARSE_CSR_CPU), KEY)
     aten.impl("_validate_compressed_sparse_indices", _validate, "PrivateUse1")
 
 
@@ -107,9 +115,10 @@ def _checked(op: Any, kernel: Kernel) -> Kernel:
 
 def _writing(op: Any, kernel: Kernel, in_place: bool) -> Kernel:
     names = () if in_place else schema.signature(op).written
+    is_on_cpu = schema.has_kernel(op, "SparseCsrCPU")
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        spec = expected(op, args, kwargs)
+        spec = expected(op, args, kwargs) if is_on_cpu else None
         targets = args[:1] if in_place else [kwargs.pop(name) for name in names]
         result = _specified(kernel(*args, **kwargs), spec)
         results = result if isinstance(result, tuple) else (result,)

@@ -49,6 +49,7 @@ OTHERS = """
     pow.Tensor_Scalar_out sub.Tensor sub.out sub_.Tensor sum sum.dim_IntList threshold_backward
     threshold_backward.grad_input unsqueeze view_as_complex view_as_real
 """
+CONSTRUCTORS = ("sparse_coo_tensor.indices", "sparse_coo_tensor.indices_size", "_sparse_coo_tensor_unsafe")
 FROM_DENSE = ("_to_sparse", "_to_sparse.sparse_dim")
 # between devices, and of sizes and counts alone
 ANYWHERE = {*STRUCTURE.split()} - {"_sparse_coo_tensor_with_dims_and_tensors"}
@@ -77,6 +78,28 @@ def install() -> None:
         op = schema.overload(name)
         assert op is not None, name
         aten.impl(name, entry(op, None, _CPU), "PrivateUse1")
+    for key in ("AutogradPrivateUse1", "PrivateUse1", KEY):  # the last one where options tell of the layout
+        aten.impl("_validate_sparse_coo_tensor_args", _validate, key)
+        for name in CONSTRUCTORS:
+            aten.impl(name, functools.partial(_constructed, schema.overload(name)), key)
+
+
+def _validate(indices: Tensor, values: Tensor, size: Sequence[int], *flags: bool | None) -> None:
+    """Check indices by PyTorch's kernel for the CPU: whether they are valid is a question of the host."""
+    stand_in = torch.empty((), dtype=values.dtype, device="cpu").expand(values.size())
+    torch._validate_sparse_coo_tensor_args(indices.cpu(), stand_in, list(size), *flags)
+
+
+def _constructed(
+    op: Any, indices: Tensor, values: Tensor, *size: Sequence[int], is_coalesced: bool | None = None, **options: Any
+) -> Tensor:
+    """Return a sparse tensor. PyTorch's check of sorted indices reads the memory of the CPU."""
+    composite = functools.partial(op._op_dk, torch.DispatchKey.CompositeImplicitAutograd, indices, values, *size)
+    if not is_coalesced or not torch.sparse.check_sparse_tensor_invariants.is_enabled():
+        return composite(is_coalesced=is_coalesced, **options)
+    _validate(indices, values, composite(**options).size(), is_coalesced)
+    with torch.sparse.check_sparse_tensor_invariants(False):
+        return composite(is_coalesced=is_coalesced, **options)
 
 
 def _spdiags(diagonals: Tensor, offsets: Tensor, shape: Sequence[int], layout: torch.layout | None = None) -> Tensor:

@@ -204,6 +204,8 @@ def sspaddmm_out(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: flo
 
 @kernel("addmm")
 def addmm(x: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    if not (x.is_floating_point() or x.is_complex()):  # as the CPU's kernel converts them
+        beta, alpha = int(beta), int(alpha)
     rows, columns = mat1._indices()
     if mat1.is_coalesced() and mat2.dtype is not torch.bool:  # rows are in order
         starts = torch.searchsorted(rows.contiguous(), torch.arange(mat1.size(0) + 1, device=rows.device))
@@ -324,8 +326,9 @@ def permute(x: Tensor, dims: Sequence[int]) -> Tensor:
     order = [d % x.dim() for d in dims]
     indices = x._indices()[order[:n]] if n else x._indices()
     values = x._values().permute(0, *(d - n + 1 for d in order[n:]))
-    coalesced = x.is_coalesced() and order[:n] == list(range(n))
-    return coo(indices, values, [x.size(d) for d in order], coalesced)
+    # PyTorch compares the first dimension as it is written: a negative one counts as moved
+    coalesced = x.is_coalesced() and order[:n] == list(range(n)) and (not dims or dims[0] == 0)
+    return coordinate_tensor(indices, values, [x.size(d) for d in order], coalesced)
 
 
 @kernel("index_select")

@@ -90,6 +90,18 @@ def bmm(x: Tensor, y: Tensor) -> Tensor:
     return product.reshape(n, height, y.size(2))
 
 
+def baddbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """Return `beta * x + alpha * bmm(a, b)`; `x` broadcasts, and is not read if `beta` is 0."""
+    if not x.dtype == a.dtype == b.dtype:
+        raise RuntimeError(f"Input dtypes must be the same, got: input {x.dtype}, batch1: {a.dtype}, batch2: {b.dtype}")
+    if x.layout is not torch.strided:
+        raise RuntimeError(f"baddbmm: expected a strided input, got {_kind(x)}")
+    product = bmm(a, b)
+    x = x.expand(product.size())
+    product = product if alpha == 1 else product * alpha
+    return product if beta == 0 else product + (x if beta == 1 else x * beta)
+
+
 def _kind(x: Tensor) -> str:
     return f"{list(x.size())} ({x.layout})"
 
@@ -112,10 +124,12 @@ def linear_backward(
     x: Tensor, grad: Tensor, weight: Tensor, output_mask: list[bool]
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of a linear layer of which the input or the weight is sparse."""
-    columns = grad.reshape(-1, grad.size(-1))
-    rows = x if x.layout is not torch.strided else x.reshape(-1, x.size(-1))
-    of_x = torch.mm(columns, weight.conj()).reshape(x.size()) if output_mask[0] else None
-    of_weight = torch.mm(rows.t().conj(), columns).t() if output_mask[1] else None
+    count = math.prod(x.shape[:-1])
+    columns = grad.reshape(count, 1 if weight.dim() == 1 else weight.size(0))
+    rows = x if x.layout is not torch.strided else x.reshape(count, x.size(-1))
+    matrix = weight.unsqueeze(0) if weight.dim() == 1 else weight
+    of_x = torch.mm(columns, matrix.conj()).reshape(x.size()) if output_mask[0] else None
+    of_weight = torch.mm(rows.t().conj(), columns).t().reshape(weight.shape) if output_mask[1] else None
     return of_x, of_weight, columns.sum(0) if output_mask[2] else None
 
 

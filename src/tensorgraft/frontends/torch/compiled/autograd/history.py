@@ -14,6 +14,7 @@ from tensorgraft.frontends.torch.compiled.capture import Capture
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.metadata import Metadata
 from tensorgraft.frontends.torch.core.tensors import cell_of
+from tensorgraft.frontends.torch.sparse.parts import is_sparse
 
 Tensor = torch.Tensor
 
@@ -62,6 +63,7 @@ def result_finders(
     bases = {id(b): functools.partial(_base_of, i) for i, t in arguments if (b := _base(t)) is not None}
     argument_storages = {id(cell_of(t)) for _, t in arguments}
     new_storages = set(map(id, capture.survivors()))
+    part_finders = [(cell_of(t), operator.itemgetter(i)) for i, t in arguments]
 
     def finder_of(t: Any) -> Finder | None:
         try:
@@ -80,6 +82,11 @@ def result_finders(
         if capture.from_outside(t):
             return lambda leaves: t
         base = t._base
+        if base is not None and is_sparse(base):  # a part of it, which is an argument of its own
+            part = next((find for i, find in part_finders if i is cell), None)
+            return (
+                None if part is None or t.requires_grad else functools.partial(_view, part, Metadata.of_lazy(t), False)
+            )
         leaf = t.grad_fn is None and t.requires_grad and not ungraded_view(t)
         if (
             t.grad_fn is None

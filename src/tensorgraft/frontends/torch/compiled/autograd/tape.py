@@ -40,6 +40,7 @@ from tensorgraft.frontends.torch.core.metadata import Metadata
 from tensorgraft.frontends.torch.core.modes import OwnMode
 from tensorgraft.frontends.torch.core.state import RandomState
 from tensorgraft.frontends.torch.core.tensors import cell_of, from_array, to_array
+from tensorgraft.frontends.torch.sparse.calls import current_device
 from tensorgraft.frontends.torch.sparse.parts import form_of, is_sparse, parts_of
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
@@ -420,7 +421,9 @@ def taped(roots: list[Tensor], first_node: int, capture: Capture, before: Tape |
         for name in dir(node):
             if name.startswith("_raw_saved_"):
                 try:
-                    with _disable_current_modes():  # modes would see Python numbers in place of autograd's 0-d tensors
+                    # modes would see Python numbers in place of autograd's 0-d tensors; of a sparse tensor, PyTorch
+                    # makes an empty one on the current device
+                    with _disable_current_modes(), current_device(slot_of_backend(capture.backend).device):
                         for saved, value in saved_of_node(node, name):
                             saved.register_hooks(*tape.hooks())
                             saving.setdefault(node, set()).update(tape.packed)

@@ -43,6 +43,7 @@ from tensorgraft.frontends.torch.core import pytrees
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.located_errors import refused
 from tensorgraft.frontends.torch.core.modes import OwnMode
+from tensorgraft.frontends.torch.sparse.parts import is_sparse
 
 Tensor = torch.Tensor
 LARGEST = 1 << 14  # elements that a guard compares
@@ -146,6 +147,11 @@ class HostWatch(OwnMode):
         """Return the same for a tensor that no operator has made: one from outside, or another view of a known one."""
         if (alias := self._alias(t)) is not None:
             return alias[0]
+        if is_sparse(t):
+            raise RunsUncompiled(
+                f"uses a sparse tensor of shape {tuple(t.shape)} that is on the CPU (register it as a buffer of the"
+                " module, or move it to the device)"
+            )
         self.guards.append(GeometryGuard(t))
         return self._feed(t, Outside(t))
 

@@ -23,14 +23,18 @@ def _points(xp: Any, x: Array, dim: Sequence[int]) -> int:
     return math.prod(xp.shape(x)[d] for d in dim)
 
 
-def _refuse_narrow(xp: Any, x: Array) -> None:
+def _widened(xp: Any, x: Array) -> Array:
+    """Return float16 as float32, others as they are. Raises NotImplementedError for dtypes that CUDA lacks, too."""
+    if xp.dtype_of(x) == dtypes.float16:
+        return xp.astype(x, dtypes.float32)
     if dtypes.real_dtype(xp.dtype_of(x)) not in (dtypes.float32, dtypes.float64):
         raise NotImplementedError(f"Fourier transforms of {xp.dtype_of(x)}")
+    return x
 
 
 @kernel("_fft_c2c")
 def _c2c(xp: Any, x: Array, dim: list[int], normalization: int, forward: bool) -> Array:
-    _refuse_narrow(xp, x)
+    x = _widened(xp, x)
     for d in dim:
         x = (xp.fft if forward else xp.ifft)(x, axis=d % xp.ndim(x))
     return _scaled(xp, x, _points(xp, x, dim), normalization, not forward)
@@ -38,7 +42,7 @@ def _c2c(xp: Any, x: Array, dim: list[int], normalization: int, forward: bool) -
 
 @kernel("_fft_r2c")
 def _r2c(xp: Any, x: Array, dim: list[int], normalization: int, onesided: bool) -> Array:
-    _refuse_narrow(xp, x)
+    x = _widened(xp, x)
     if not onesided:
         return _c2c(xp, xp.astype(x, dtypes.complex_dtype(xp.dtype_of(x))), dim, normalization, True)
     n = _points(xp, x, dim)
@@ -48,7 +52,7 @@ def _r2c(xp: Any, x: Array, dim: list[int], normalization: int, onesided: bool) 
 
 @kernel("_fft_c2r")
 def _c2r(xp: Any, x: Array, dim: list[int], normalization: int, last_dim_size: int) -> Array:
-    _refuse_narrow(xp, x)
+    x = _widened(xp, x)
     last, n = dim[-1] % xp.ndim(x), last_dim_size
     x = _c2c(xp, x, dim[:-1], BY_N, False)
     length, expected = xp.shape(x)[last], n // 2 + 1
