@@ -62,10 +62,10 @@ def _saved_model(path: str) -> Call:
     import tensorflow as tf
 
     loaded = tf.saved_model.load(path)
-    function = loaded if callable(loaded) else loaded.serve
 
     def call(names: Any, arrays: Any, args: Any, kwargs: Any) -> list[np.ndarray]:
         args, kwargs = tf.nest.map_structure(lambda x: tf.constant(as_numpy(x)), (args, kwargs))
+        function = loaded if callable(loaded) else loaded.serve  # `loaded` owns the variables of its functions
         return [x.numpy() for x in tf.nest.flatten(function(*args, **kwargs))]
 
     return call

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,8 +26,15 @@ def page(rows: Sequence[Row]) -> str:
     """Return the page."""
     names = [p.name for p in all_programs()]
     known = {row.key: row for row in rows if row.program in names}
-    parts = [HEAD, _summary(known), _programs(names, known), _failures(names, known)]
+    parts = [HEAD + _states(known), _summary(known), _programs(names, known), _failures(names, known)]
     return "\n".join(parts)
+
+
+def _states(known: dict[tuple[str, str, str], Row]) -> str:
+    """Return the commits at which rows were made: a row is kept until it is run again."""
+    counts = Counter(row.state or "earlier ones" for row in known.values())
+    states = ", ".join(f"{state} ({count})" for state, count in counts.most_common())
+    return f"Commits of tensorgraft at which the rows were made, and how many at each: {states}.\n"
 
 
 def _summary(known: dict[tuple[str, str, str], Row]) -> str:

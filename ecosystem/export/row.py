@@ -42,6 +42,7 @@ class Row:
     size: int = 0
     seconds: float = 0.0  # of the CPU
     reason: str = ""
+    state: str = ""  # the commit of tensorgraft
 
     @property
     def equal(self) -> bool:

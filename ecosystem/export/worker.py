@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import warnings
 from typing import Any
 
 from ecosystem.export.judge import LOADERS, apart
-from ecosystem.export.packages import provide
+from ecosystem.export.packages import ROOT, provide
 from ecosystem.export.peers import WRITERS, as_numpy, size_of
 from ecosystem.export.programs import Arguments, Program, all_programs
 from ecosystem.export.row import OURS, Row
@@ -43,7 +45,7 @@ class _Rows:
         ]
 
     def run(self, form: str, exporter: str) -> Row:
-        row = Row(self.program.name, self.program.library, form, exporter)
+        row = Row(self.program.name, self.program.library, form, exporter, state=_commit())
         symbols = self.symbols(self.arguments)
         row.asked = sorted({n for s in symbols for n in s if isinstance(n, str)})
         with tempfile.TemporaryDirectory() as folder:
@@ -140,6 +142,12 @@ def _open(symbols: list[list[Any]], shapes: list[list[Any]]) -> list[str]:
 def _reason(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:300]}"
+
+
+@functools.cache
+def _commit() -> str:
+    command = ["git", "-C", str(ROOT), "rev-parse", "--short=8", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
 
 def _cpu() -> float:
