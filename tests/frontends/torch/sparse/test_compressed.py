@@ -330,6 +330,15 @@ def test_batches_of_products():
         torch.bmm(batch.to_sparse_csr().to(device), dense.transpose(1, 2).to(device))
 
 
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc])
+def test_sums_of_sparse_products_have_each_element_once(layout):
+    device = tg.device("numpy")
+    x, a, b = (y.to_sparse(layout=layout).to(device) for y in (torch.ones(4, 4), DENSE, DENSE.T))
+    result = torch.addmm(x, a, b, beta=2)
+    expected = torch.addmm(torch.ones(4, 4), DENSE, DENSE.T, beta=2)
+    assert torch.equal(result.to_dense().cpu(), expected) and result._nnz() == 16
+
+
 def test_sums_of_batches_of_products():
     device = tg.device("numpy")
     batch, dense = torch.stack([DENSE, DENSE.T]), torch.arange(24.0).reshape(2, 4, 3)

@@ -64,7 +64,8 @@ def addmm(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1)
         return product + (x if beta == 1 else x * beta)
     if product.layout is torch.strided:
         return product + x.to_dense() * beta
-    return product + (x.to_sparse() if beta == 1 else x.to_sparse() * beta)
+    x = x.to_sparse().coalesce()  # CSC is not in the order of rows
+    return product + (x if beta == 1 else x * beta)
 
 
 def addmv(x: Tensor, a: Tensor, v: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
