@@ -3,8 +3,8 @@ device.
 
 PyTorch dispatches them under the key `SparsePrivateUse1`. Most of its kernels for sparse tensors of the CPU consist of
 operators on indices and values and read no memory: calls are redispatched to these. Those that read memory are replaced
-(`coo_kernels`), and other operators raise an error (`dispatch.absent_layouts`). Traces have no sparse tensors, because
-the number of nonzeros depends on values.
+(`coo_kernels`), and other operators raise an error (`dispatch.absent_layouts`). In a trace the parts of a sparse tensor
+from outside are inputs, and its number of elements is a shape (`compiled.sparse_tensors`).
 """
 
 from __future__ import annotations
