@@ -292,7 +292,8 @@ def is_iterator(value: Any) -> bool:
     return isinstance(value, Iterator) and not is_python_class(type(value)) and not hasattr(value, "fileno")
 
 
-def is_mock(value: Any) -> bool:
-    """Return whether it is an object of `unittest.mock`, which counts its calls and makes attributes when asked."""
+def differs_at_each_call(value: Any) -> bool:
+    """Return whether a use of it may give another result at each call: a refused function, an iterator, or an object of
+    `unittest.mock`, which counts its calls and makes attributes when asked."""
     mocks = sys.modules.get("unittest.mock")
-    return mocks is not None and isinstance(value, mocks.NonCallableMock)
+    return is_outside(value) or is_iterator(value) or (mocks is not None and isinstance(value, mocks.NonCallableMock))

@@ -52,9 +52,8 @@ from tensorgraft.compiled.outside_calls import (
     SIGNAL_METHODS,
     SIGNALS,
     STREAM_METHODS,
+    differs_at_each_call,
     has_hidden_state,
-    is_iterator,
-    is_mock,
     is_outside,
 )
 from tensorgraft.compiled.packages import Packages
@@ -221,9 +220,7 @@ class Reachable:
         if isinstance(value, type | types.ModuleType):
             self._one_time_objects += [(f"{name}.{clock}", clock) for clock in _CLOCKS.get(value.__name__, ())]
             yield from self._space(name, value)
-        elif any(is_such(value) for is_such in (is_outside, is_iterator, is_mock)) or (
-            is_bound_builtin(value) and has_hidden_state(value.__self__)
-        ):
+        elif differs_at_each_call(value) or (is_bound_builtin(value) and has_hidden_state(value.__self__)):
             _, dot, attribute = name.rpartition(".")
             self._one_time_objects.append((name, attribute if dot else None))
         elif isinstance(value, io.IOBase):

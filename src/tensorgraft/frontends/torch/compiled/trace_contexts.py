@@ -138,7 +138,7 @@ def _gradients(capture: Capture) -> Iterator[None]:
         del torch.Tensor.grad
 
 
-OF_HISTORIES = ("grad_fn", "retains_grad", "output_nr", "_backward_hooks", "_base")
+_OF_HISTORIES = ("grad_fn", "retains_grad", "output_nr", "_backward_hooks", "_base")
 
 
 @contextlib.contextmanager
@@ -157,7 +157,7 @@ def _histories(capture: Capture) -> Iterator[None]:
     def has_history(t: torch.Tensor) -> bool:
         return id(t) in capture.detached
 
-    outsides = {**dict.fromkeys(OF_HISTORIES, has_history), "_version": capture.from_outside}
+    outsides = {**dict.fromkeys(_OF_HISTORIES, has_history), "_version": capture.from_outside}
     for name, outside in outsides.items():
         setattr(torch.Tensor, name, noting(name, getattr(torch.Tensor, name), outside))
     try:

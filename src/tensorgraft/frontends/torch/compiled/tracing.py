@@ -261,10 +261,10 @@ class Tracing:
         self.roots, self.tape = record(flat, self.identical, self.result_finders, first_node, capture)
         if self.tape is not None and self.tape.python:
             self.tape.surroundings = Surrounded(self._fn)
+        first = {id(o): j for j, o in reversed(list(enumerate(flat)))}
+        self.same_as = [first[id(o)] for o in flat]
         self.classes = [*self._classes(flat)]
         self.attributes = [*self._new_attributes(flat)]
-        self.same_as = [next(j for j, p in enumerate(flat) if p is o) for o in flat]
-        first = {id(o): j for j, o in reversed(list(enumerate(flat)))}
         left = {key: raw_gradient(leaf.tensor) for key, leaf in capture.leaves.items() if leaf.alive}
         self.returned = {key: first[id(g)] for key, g in left.items() if g is not None and id(g) in first}
         return [o.detach() if isinstance(o, Tensor) and o.device.type == TYPE else o for o in flat]
@@ -329,9 +329,8 @@ class Tracing:
         """Yield the new results that are leaves of autograd, or of another class, each once. Raises RunsUncompiled for
         those that have a gradient, or are in the history of another result."""
         ends = set() if self.tape is None else set(map(id, self.tape.leaves))
-        first = {id(t): i for i, t in reversed(list(enumerate(flat)))}
         for i, (t, known, finder) in enumerate(zip(flat, self.identical, self.result_finders, strict=True)):
-            if first[id(t)] == i and known is None and is_plain_tensor(t) and id(t) not in self.world.visited:
+            if self.same_as[i] == i and known is None and is_plain_tensor(t) and id(t) not in self.world.visited:
                 required = finder is None and is_leaf(t) and t.requires_grad
                 if required and ungraded_view(t):
                     raise RunsUncompiled("returns or keeps a view from no_grad of a tensor that requires gradients")

@@ -63,7 +63,6 @@ def result_finders(
     bases = {id(b): functools.partial(_base_of, i) for i, t in arguments if (b := _base(t)) is not None}
     argument_storages = {id(cell_of(t)) for _, t in arguments}
     new_storages = set(map(id, capture.survivors()))
-    part_finders = [(cell_of(t), operator.itemgetter(i)) for i, t in arguments]
 
     def finder_of(t: Any) -> Finder | None:
         try:
@@ -83,7 +82,7 @@ def result_finders(
             return lambda leaves: t
         base = t._base
         if base is not None and is_sparse(base):  # a part of it, which is an argument of its own
-            part = next((find for i, find in part_finders if i is cell), None)
+            part = next((argument_finders[id(p)] for _, p in arguments if cell_of(p) is cell), None)
             return (
                 None if part is None or t.requires_grad else functools.partial(_view, part, Metadata.of_lazy(t), False)
             )
