@@ -304,7 +304,7 @@ def test_what_the_cpu_forgets_to_write(device: torch.device) -> None:
 
 @of_host_memory
 def test_modes(device: torch.device) -> None:
-    x = torch.ones(3, 5, device=device)
+    x = torch.ones(3, 1, 5, 1, 7, device=device)  # a shape that no other test has a plan of
     before = plans()
     x * 5
     assert plans() == before
