@@ -48,6 +48,7 @@ from tensorgraft.frontends.torch.dispatch.memory import (
 from tensorgraft.frontends.torch.dispatch.meta_results import has_room
 from tensorgraft.frontends.torch.dispatch.plan import Plan
 from tensorgraft.frontends.torch.dispatch.planning import device_error, make_plan
+from tensorgraft.frontends.torch.dispatch.program import convert, random_key
 from tensorgraft.frontends.torch.dispatch.refusals import NO_KERNEL, NO_TRANSFORM
 from tensorgraft.frontends.torch.dispatch.results import conjugated
 from tensorgraft.hub import host_copies, tiers
@@ -66,8 +67,9 @@ _PLAIN = frozenset({int, float, bool, complex, str, type(None), torch.dtype, tor
 _PROGRAMMED = frozenset({"_standard_gamma_grad", "_dirichlet_grad", "_grouped_mm", "gelu.out"})
 _autocast = torch._C._is_any_autocast_enabled  # half a microsecond less than to ask for a device's
 # operators whose only result is a new tensor, in addition to elementwise ones
-_FRESH = frozenset({"addmm", "arange.start_step", "argmax", "argmin", "bmm", "cat", "clone", "cumsum", "embedding",
-                    "full", "linear", "max", "mean.dim", "min", "mm", "silu", "sum.dim_IntList"})  # fmt: skip
+_FRESH = frozenset({"_softmax", "addmm", "all", "any", "arange.start_step", "argmax", "argmin", "bmm", "cat", "clone",
+                    "cumsum", "embedding", "full", "gather", "index.Tensor", "index_select", "linear", "max",
+                    "mean.dim", "min", "mm", "scalar_tensor", "silu", "sum.dim_IntList"})  # fmt: skip
 # {operator without a CPU kernel, or (zeros without memory) with one of another kind: the function to call instead}
 _INSTEAD: dict[str, Callable[..., Any]] = {
     "linear_backward": linear_backward,
@@ -130,6 +132,8 @@ class ColdOperator:
         self._signatures: dict[Any, ColdSignature] = {}
         substitute, meta = _INSTEAD.get(operator.name), operator.spec.meta
         self._run = _with_layout(substitute, meta) if substitute and callable(meta) else substitute or operator.op._op
+        # for calls that CPU PyTorch checks whole: the function of PyTorch's Python parses arguments in half the time
+        self._function = self._run if substitute else schema.python_function(operator.op) or self._run
         self._out = schema.is_out(operator.op)
         self._writes = bool(operator.writes)
         sig = operator.signature
@@ -137,6 +141,10 @@ class ColdOperator:
         # True for an operator that only writes arguments
         writes = returned is not None and not self._out and len(written_positions) == len(operator.writes)
         self.written_positions = tuple(written_positions) if writes and not operator.spec.random else ()
+        self._writes_first = self.written_positions == (0,)
+        tensors = [name for name, kind in sig.types.items() if "Tensor" in kind]
+        # True for an operator that fills its one tensor with random numbers
+        self._fills = operator.spec.random and operator.kind == "kernel" and sig.written == tuple(tensors) == ("self",)
         self._creates = "device" in sig.names and not any("Tensor" in kind for kind in sig.types.values())
         # True for an operator whose result is one new tensor that fills its memory
         self._is_fresh = operator.elementwise or operator.name in _FRESH
@@ -186,8 +194,10 @@ class ColdOperator:
         arguments (at `written_positions`). CPU PyTorch itself checks everything that the key contains."""
         lowered: list[Any] = []
         named = kwargs
+        backend: Backend | None = None
         try:
-            backend = self._to_be_written(args) if self.written_positions else None
+            if self.written_positions and not (self._writes_first and _is_owned(args[0])):
+                backend = self._to_be_written(args)
             for a in args:
                 kind = a.__class__
                 if kind is Tensor or kind is Parameter:
@@ -217,13 +227,17 @@ class ColdOperator:
             return MISS
         if backend is None or not self._on_cpu:
             return MISS
-        if _autocast() or self._writes:
+        if _autocast():
             out = self._run_on_cpu(lowered, named)
         else:
             try:
-                out = self._run(*lowered, **named) if named else self._run(*lowered)
+                out = self._function(*lowered, **named) if named else self._function(*lowered)
+                self.wrote = self._writes
+            except TypeError:  # arguments that PyTorch's C++ alone passes, such as a number for a tensor
+                self._function = self._run
+                out = self._run_on_cpu(lowered, named)
             except RuntimeError as error:
-                if not _is_missing(error):
+                if not self._is_missing(error):
                     raise
                 return MISS
         if out is MISS:
@@ -318,10 +332,16 @@ class ColdOperator:
             self.wrote = self._writes
             return out
         except RuntimeError as error:
-            if _is_missing(error):
-                return MISS
-            self.wrote = self._writes and self.name.startswith("_foreach_")  # perhaps tensors before the one at fault
-            raise
+            if not self._is_missing(error):
+                raise
+            return MISS
+
+    def _is_missing(self, error: RuntimeError) -> bool:
+        """Return whether an error of CPU PyTorch says that it lacks a kernel, which the backend may have."""
+        if isinstance(error, NotImplementedError) or any(words in str(error) for words in (NO_KERNEL, NO_TRANSFORM)):
+            return True
+        self.wrote = self._writes and self.name.startswith("_foreach_")  # perhaps tensors before the one at fault
+        return False
 
     def _written_storages(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
         names = self._operator.writes
@@ -392,6 +412,10 @@ class ColdOperator:
         except NotLent:
             return MISS
         words = [self._draw(cells, args, kwargs)] if operator.spec.random else []
+        if self._fills and _is_whole(args[0], cells[0].cold):
+            assert backend.cold is not None
+            self._fill(backend.cold, arrays[0].reshape(args[0].size()), args[1:], words[0])
+            return args[0]
         new = plan.run(*arrays, *inputs, *words)
         if plan.verifiers:
             assert backend.cold is not None
@@ -405,10 +429,34 @@ class ColdOperator:
         ]
         return results[0] if plan.structure is None else plan.structure(results)
 
+    def _fill(self, host: Backend, array: Any, numbers: tuple[Any, ...], words: Any) -> None:
+        """Draw the numbers of a whole tensor in place, without the reads and writes of a plan."""
+        with host.scope():
+            values = self._operator.spec.fn(host, array, *numbers, key=random_key(host, words))
+            values = convert(host, values, array.dtype)
+            self.wrote = True
+            array[...] = values
+            self.wrote = False
+
+
+def _is_whole(t: Tensor, memory: Tensor) -> bool:
+    """Return True if the elements of a tensor are all those of its memory, row by row."""
+    if t.dtype is not memory.dtype or t.dtype is torch.complex32 or t.is_conj() or t.is_neg():
+        return False
+    return t.is_contiguous() and memory.is_contiguous() and t.numel() == memory.numel()
+
 
 def _without_offsets(name: str, key: Any) -> tuple[Any, ...]:
     """Return the key of a call without the offsets of its tensors in their storages."""
     return name, *[p[:3] if p.__class__ is tuple and len(p) == 4 else p for p in key]
+
+
+def _is_owned(t: Any) -> bool:
+    """Return True for a tensor whose storage has memory of its own, which may be written in any mode."""
+    if t.__class__ is not Tensor and t.__class__ is not Parameter:
+        return False
+    cell = t.untyped_storage().cell
+    return cell.__class__ is ColdStorage and not cell.cold.is_inference()
 
 
 def _cpu_operand(t: Tensor) -> Tensor:
@@ -454,12 +502,11 @@ def _lower_list(values: list[Any], backend: Backend | None) -> list[Any]:
 
 def _lower_named(kwargs: dict[str, Any], backend: Backend | None) -> dict[str, Any]:
     """Return keyword arguments for CPU PyTorch, which has no pinned memory."""
-    return {n: a if a.__class__ in _PLAIN else _lower(a, backend) for n, a in kwargs.items() if n != "pin_memory"}
-
-
-def _is_missing(error: Exception) -> bool:
-    """Return whether an error of CPU PyTorch says that it lacks a kernel, which the backend may have."""
-    return isinstance(error, NotImplementedError) or any(words in str(error) for words in (NO_KERNEL, NO_TRANSFORM))
+    return {
+        n: a if a.__class__ in _PLAIN else _CPU if a.__class__ is torch.device else _lower(a, backend)
+        for n, a in kwargs.items()
+        if n != "pin_memory"
+    }
 
 
 def _lending(backend: Backend, other: Backend | None) -> Backend:
