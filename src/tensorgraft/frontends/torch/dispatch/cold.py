@@ -31,7 +31,7 @@ from tensorgraft.frontends.torch.core.new_tensors import (
 )
 from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator, keep
 from tensorgraft.frontends.torch.core.scalars import SYMBOLIC
-from tensorgraft.frontends.torch.core.tensors import attach, cell_of, numpy_dtype, numpy_to_cpu, set_storage
+from tensorgraft.frontends.torch.core.tensors import MOST_AXES, attach, cell_of, numpy_dtype, numpy_to_cpu, set_storage
 from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.autograd import linear_backward
 from tensorgraft.frontends.torch.dispatch.host_work import elements, host_work
@@ -75,7 +75,7 @@ _INSTEAD: dict[str, Callable[..., Any]] = {
     "linear_backward": linear_backward,
     "_efficientzerotensor": torch.zeros,
     "convert": lambda x, dtype, memory_format: x.to(dtype, memory_format=memory_format, copy=True),
-    "assign": torch.ops.aten.copy_.default._op,
+    "assign": torch._C.TensorBase.copy_,
 }
 
 plans: Counter[str] = Counter()  # made for backends that compile
@@ -132,8 +132,6 @@ class ColdOperator:
         self._signatures: dict[Any, ColdSignature] = {}
         substitute, meta = _INSTEAD.get(operator.name), operator.spec.meta
         self._run = _with_layout(substitute, meta) if substitute and callable(meta) else substitute or operator.op._op
-        # for calls that CPU PyTorch checks whole: the function of PyTorch's Python parses arguments in half the time
-        self._function = self._run if substitute else schema.python_function(operator.op) or self._run
         self._out = schema.is_out(operator.op)
         self._writes = bool(operator.writes)
         sig = operator.signature
@@ -148,6 +146,10 @@ class ColdOperator:
         self._creates = "device" in sig.names and not any("Tensor" in kind for kind in sig.types.values())
         # True for an operator whose result is one new tensor that fills its memory
         self._is_fresh = operator.elementwise or operator.name in _FRESH
+        # the function of PyTorch's Python parses arguments in half the time; its defaults are not always the schema's
+        # (`reduction`), but those of operators of these kinds are
+        plain = self._is_fresh or self._writes_first and torch.Tag.pointwise in operator.op.tags
+        self._function = (not substitute and plain and schema.python_function(operator.op)) or self._run
         self.is_direct = bool(self.written_positions) or not (self._writes or operator.spec.random)
         self._host = frozenset(i for i, n in enumerate(sig.positional) if n in operator.spec.host)
         _operators.append(self)
@@ -441,7 +443,7 @@ class ColdOperator:
 
 def _is_whole(t: Tensor, memory: Tensor) -> bool:
     """Return True if the elements of a tensor are all those of its memory, row by row."""
-    if t.dtype is not memory.dtype or t.dtype is torch.complex32 or t.is_conj() or t.is_neg():
+    if t.dtype is not memory.dtype or t.dtype is torch.complex32 or t.dim() > MOST_AXES or t.is_conj() or t.is_neg():
         return False
     return t.is_contiguous() and memory.is_contiguous() and t.numel() == memory.numel()
 
