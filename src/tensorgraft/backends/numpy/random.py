@@ -118,3 +118,13 @@ class NumpyRandom:
         z *= wide.type(2.0)
         z += wide.type((2.0**-53 if wide == dtypes.float64 else 2.0**-24) - 1.0)
         return self.astype(_erf_inv(z) * wide.type(math.sqrt(2.0)), dtype)
+
+    def permutation(self, key: Array, n: int) -> Array:
+        """Return a random order of 0 ... n - 1, as `Random.permutation` does, in fewer calls."""
+        last_bits = (1 << max(n - 1, 0).bit_length()) - 1
+        order = (self.random_uint64(key, (n,)) >> np.uint64(1)).view(np.int64)
+        order &= ~last_bits
+        order |= np.arange(n)
+        order.sort()
+        order &= last_bits
+        return order

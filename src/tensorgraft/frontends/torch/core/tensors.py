@@ -231,8 +231,8 @@ def cpu_to_numpy(t: torch.Tensor) -> np.ndarray:
     if t.dtype is torch.complex32:
         t = t.to(torch.complex64)
     dtype = numpy_dtype(t.dtype)
-    if dtype.kind in "biufc" and dtype.type.__module__ == "numpy":
-        return t.numpy()
+    if dtype.isbuiltin == 1:
+        return torch._C.TensorBase.numpy(t) if t.__class__ is torch.Tensor else t.numpy()
     carrier = {1: torch.uint8, 2: torch.int16}[dtype.itemsize]
     return t.view(carrier).numpy().view(dtype)
 

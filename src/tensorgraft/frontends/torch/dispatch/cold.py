@@ -31,7 +31,7 @@ from tensorgraft.frontends.torch.core.new_tensors import (
 )
 from tensorgraft.frontends.torch.core.operator import OUT_OF_BOUNDS, Operator, keep
 from tensorgraft.frontends.torch.core.scalars import SYMBOLIC
-from tensorgraft.frontends.torch.core.tensors import MOST_AXES, attach, cell_of, numpy_dtype, numpy_to_cpu, set_storage
+from tensorgraft.frontends.torch.core.tensors import attach, cell_of, numpy_dtype, numpy_to_cpu, set_storage
 from tensorgraft.frontends.torch.dispatch import checks
 from tensorgraft.frontends.torch.dispatch.autograd import linear_backward
 from tensorgraft.frontends.torch.dispatch.host_work import elements, host_work
@@ -42,6 +42,8 @@ from tensorgraft.frontends.torch.dispatch.memory import (
     ensure_owned,
     geometric_view,
     hosted,
+    is_owned,
+    is_whole,
     memory,
     rows,
 )
@@ -148,7 +150,7 @@ class ColdOperator:
         self._is_fresh = operator.elementwise or operator.name in _FRESH
         # the function of PyTorch's Python parses arguments in half the time; its defaults are not always the schema's
         # (`reduction`), but those of operators of these kinds are
-        plain = self._is_fresh or self._writes_first and torch.Tag.pointwise in operator.op.tags
+        plain = self._is_fresh or (self._writes_first and torch.Tag.pointwise in operator.op.tags)
         self._function = (not substitute and plain and schema.python_function(operator.op)) or self._run
         self.is_direct = bool(self.written_positions) or not (self._writes or operator.spec.random)
         self._host = frozenset(i for i, n in enumerate(sig.positional) if n in operator.spec.host)
@@ -196,10 +198,9 @@ class ColdOperator:
         arguments (at `written_positions`). CPU PyTorch itself checks everything that the key contains."""
         lowered: list[Any] = []
         named = kwargs
-        backend: Backend | None = None
         try:
-            if self.written_positions and not (self._writes_first and _is_owned(args[0])):
-                backend = self._to_be_written(args)
+            is_ready = not self.written_positions or (self._writes_first and is_owned(args[0]))
+            backend = None if is_ready else self._to_be_written(args)
             for a in args:
                 kind = a.__class__
                 if kind is Tensor or kind is Parameter:
@@ -216,9 +217,8 @@ class ColdOperator:
                 elif kind in _PLAIN:
                     lowered.append(a)
                 elif kind is list and a and (a[0].__class__ is Tensor or a[0].__class__ is int):
-                    if backend is None and a[0].__class__ is Tensor:
-                        backend = _lending(cell_of(a[0]).backend, None)
-                    lowered.append(_lower_list(a, backend))
+                    values, backend = _lower_list(a, backend)
+                    lowered.append(values)
                 else:
                     lowered.append(_lower(a, backend, len(lowered) in self._host))
             if kwargs:
@@ -414,7 +414,7 @@ class ColdOperator:
         except NotLent:
             return MISS
         words = [self._draw(cells, args, kwargs)] if operator.spec.random else []
-        if self._fills and _is_whole(args[0], cells[0].cold):
+        if self._fills and is_whole(args[0], cells[0].cold):
             assert backend.cold is not None
             self._fill(backend.cold, arrays[0].reshape(args[0].size()), args[1:], words[0])
             return args[0]
@@ -441,24 +441,9 @@ class ColdOperator:
             self.wrote = False
 
 
-def _is_whole(t: Tensor, memory: Tensor) -> bool:
-    """Return True if the elements of a tensor are all those of its memory, row by row."""
-    if t.dtype is not memory.dtype or t.dtype is torch.complex32 or t.dim() > MOST_AXES or t.is_conj() or t.is_neg():
-        return False
-    return t.is_contiguous() and memory.is_contiguous() and t.numel() == memory.numel()
-
-
 def _without_offsets(name: str, key: Any) -> tuple[Any, ...]:
     """Return the key of a call without the offsets of its tensors in their storages."""
     return name, *[p[:3] if p.__class__ is tuple and len(p) == 4 else p for p in key]
-
-
-def _is_owned(t: Any) -> bool:
-    """Return True for a tensor whose storage has memory of its own, which may be written in any mode."""
-    if t.__class__ is not Tensor and t.__class__ is not Parameter:
-        return False
-    cell = t.untyped_storage().cell
-    return cell.__class__ is ColdStorage and not cell.cold.is_inference()
 
 
 def _cpu_operand(t: Tensor) -> Tensor:
@@ -487,9 +472,11 @@ def _lower(a: Any, backend: Backend | None = None, host: bool = False) -> Any:
     return _CPU if isinstance(a, torch.device) else a
 
 
-def _lower_list(values: list[Any], backend: Backend | None) -> list[Any]:
-    """Return the elements of a list of tensors or numbers for CPU PyTorch, as `_lower` does."""
+def _lower_list(values: list[Any], backend: Backend | None) -> tuple[list[Any], Backend | None]:
+    """Return the elements of a list of tensors or numbers for CPU PyTorch, as `_lower` does, and their backend."""
     lowered: list[Any] = []
+    if backend is None and values[0].__class__ is Tensor:
+        backend = _lending(cell_of(values[0]).backend, None)
     for x in values:
         if x.__class__ is Tensor:
             cell = x.untyped_storage().cell  # type: ignore[attr-defined]
@@ -499,7 +486,7 @@ def _lower_list(values: list[Any], backend: Backend | None) -> list[Any]:
             lowered.append(geometric_view(base, x))
         else:
             lowered.append(x if x.__class__ is int else _lower(x, backend))
-    return lowered
+    return lowered, backend
 
 
 def _lower_named(kwargs: dict[str, Any], backend: Backend | None) -> dict[str, Any]:

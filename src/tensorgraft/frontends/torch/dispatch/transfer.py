@@ -216,7 +216,7 @@ def _moved(x: Tensor, device: torch.device) -> Tensor | None:
     if not x.is_cpu or x.is_conj() or x.is_neg() or device.type != TYPE or x.dtype not in TO_NUMPY:
         return None
     slot = slot_of(device)
-    return hosted(slot, x.detach().clone()) if tier(slot.backend, x.numel()) else None
+    return hosted(slot, (x.detach() if x.requires_grad else x).clone()) if tier(slot.backend, x.numel()) else None
 
 
 @direct("_local_scalar_dense")

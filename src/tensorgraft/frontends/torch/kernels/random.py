@@ -221,8 +221,14 @@ def _random_to(xp: Any, x: Array, high: Any, *, key: Array) -> Array:
 
 
 @kernel("random_.from", random=True, check=_as_cpu("random_"), dynamic=("from", "to"))
+def _random_from(xp: Any, x: Array, low: Any, high: Any = None, *, key: Array) -> Array:
+    if low.__class__ is high.__class__ is int and dtypes.is_integer(xp.dtype_of(x)):
+        return _integers(xp, key, x, low, xp.full((), high - low, dtypes.uint64))
+    return _random_between(xp, x, low, high, key)
+
+
 @with_operators
-def _random_from(xp: Any, x: Value, low: Any, high: Any = None, *, key: Value) -> Value:
+def _random_between(xp: Any, x: Value, low: Any, high: Any, key: Value) -> Value:
     low = _inner_bound(xp, x, low, 1)
     if high is not None:
         high = _inner_bound(xp, x, high, -1)
