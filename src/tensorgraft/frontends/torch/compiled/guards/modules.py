@@ -87,31 +87,8 @@ class Modules:
         attributes that the function uses, by modules' identity."""
         modules = scripted.with_parts({id(m): m for m in modules}.values())
         used = used or {}
-        tables: list[dict[Any, Any]] = []
-        self._empty: list[dict[Any, Any]] = []
-        named: set[int] = set()  # tables in which names count, too
-        for m in modules:
-            parts = m._parameters, m._buffers, m._modules
-            tables += parts
-            named.update(map(id, parts))
-            for hooks in _hooks_of(m, used.get(id(m), ())):
-                (tables if hooks else self._empty).append(hooks)
-        excluded_of: dict[int, set[Any]] = {}
-        for table_id, key in rebound:
-            excluded_of.setdefault(table_id, set()).add(key)
-        self._full: list[Any] = []
-        self._named: list[Any] = []
-        for table in tables:
-            if excluded := excluded_of.get(id(table)):
-                self._full.append(without := _ValuesWithout(table, excluded))
-                self._named.append(without.keys)
-            elif table:
-                self._full.append(scripted.values_of(table))
-                if id(table) in named:
-                    self._named.append(table.keys)
+        self._take_tables(modules, rebound, used)
         self._names = self._names_now()
-        tables = [table for table in tables if id(table) not in excluded_of]
-        self._empty += [table for table in tables if not table]
         self._expected = list(chain.from_iterable(self._full))
         self._until_end = [*self._expected, _END]
         self._modules = modules
@@ -145,6 +122,38 @@ class Modules:
             cell_of(t)  # raises for those without one
         self._storages = storages_of(self._device_tensors)
         self.rebindings = state.rebindings
+
+    def _take_tables(
+        self,
+        modules: Iterable[torch.nn.Module],
+        rebound: Collection[tuple[int, Any]],
+        used: Mapping[int, Collection[str]],
+    ) -> None:
+        """Take the tables of parts and hooks whose values are compared, and those that have to stay empty."""
+        tables: list[dict[Any, Any]] = []
+        self._empty: list[dict[Any, Any]] = []
+        named: set[int] = set()  # tables in which names count, too
+        for m in modules:
+            parts = m._parameters, m._buffers, m._modules
+            tables += parts
+            named.update(map(id, parts))
+            for hooks in _hooks_of(m, used.get(id(m), ())):
+                (tables if hooks else self._empty).append(hooks)
+        excluded_of: dict[int, set[Any]] = {}
+        for table_id, key in rebound:
+            excluded_of.setdefault(table_id, set()).add(key)
+        self._full: list[Any] = []
+        self._named: list[Any] = []
+        for table in tables:
+            if excluded := excluded_of.get(id(table)):
+                self._full.append(without := _ValuesWithout(table, excluded))
+                self._named.append(without.keys)
+            elif table:
+                self._full.append(scripted.values_of(table))
+                if id(table) in named:
+                    self._named.append(table.keys)
+        tables = [table for table in tables if id(table) not in excluded_of]
+        self._empty += [table for table in tables if not table]
 
     @property
     def tensors(self) -> set[int]:
