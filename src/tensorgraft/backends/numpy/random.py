@@ -14,7 +14,7 @@ import numpy as np
 from tensorgraft.backends.numpy import special
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.array import NativeArray as Array
-from tensorgraft.hub.operations.random import _PARITY, _ROTATIONS, Random
+from tensorgraft.hub.operations.random import _PARITY, _ROTATIONS
 
 _erf_inv = special.function("erf_inv")
 
@@ -105,11 +105,11 @@ class NumpyRandom:
 
     def uniform(self, key: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
         """Return uniform random numbers in [0, 1), as `Random.uniform` does, in fewer calls."""
-        if dtype == dtypes.float32:
-            return (self.random_bits(key, shape)[0] >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
         if dtype == dtypes.float64:
             return (self.random_uint64(key, shape) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        return Random.uniform(self, key, shape, dtype)
+        digits = {dtypes.float16: 11, dtypes.bfloat16: 8, dtypes.float32: 24}[dtype]
+        numbers = (self.random_bits(key, shape)[0] >> np.uint32(32 - digits)).astype(np.float32)
+        return (numbers * np.float32(2.0**-digits)).astype(dtype, copy=False)
 
     def normal(self, key: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
         """Return standard normal numbers, as `Random.normal` does, in fewer calls."""
@@ -117,7 +117,7 @@ class NumpyRandom:
         z = self.uniform(key, shape, wide)
         z *= wide.type(2.0)
         z += wide.type((2.0**-53 if wide == dtypes.float64 else 2.0**-24) - 1.0)
-        return self.astype(_erf_inv(z) * wide.type(math.sqrt(2.0)), dtype)
+        return (_erf_inv(z) * wide.type(math.sqrt(2.0))).astype(dtype, copy=False)
 
     def permutation(self, key: Array, n: int) -> Array:
         """Return a random order of 0 ... n - 1, as `Random.permutation` does, in fewer calls."""

@@ -197,7 +197,6 @@ class ColdOperator:
         """Compute a call without its key: one that makes new tensors of those of one backend, or that only writes its
         arguments (at `written_positions`). CPU PyTorch itself checks everything that the key contains."""
         lowered: list[Any] = []
-        named = kwargs
         try:
             is_ready = not self.written_positions or (self._writes_first and is_owned(args[0]))
             backend = None if is_ready else self._to_be_written(args)
@@ -221,8 +220,7 @@ class ColdOperator:
                     lowered.append(values)
                 else:
                     lowered.append(_lower(a, backend, len(lowered) in self._host))
-            if kwargs:
-                named = _lower_named(kwargs, backend)
+            named = _lower_named(kwargs, backend) if kwargs else kwargs
             if backend is None and self._creates:
                 backend = _lending(slot_of(kwargs.get("device")).backend, None)
         except (NotLent, AttributeError, IndexError, TypeError):  # no tensor, or one that is not on this device
