@@ -193,7 +193,9 @@ def elements(d: Any) -> list[Any]:
     z[0] = x[0, 0, :2]
     parts = [row.sum() for row in z]
     copies = (
-        [y.to("cpu").to(d), y.t().to("cpu").to(d), y[:, ::2].to("cpu").to(d)] if d != "cpu" else [y, y.t(), y[:, ::2]]
+        [y.to("cpu").to(d), y[0].t().to("cpu").to(d), y[:, ::2].to("cpu").to(d)]
+        if d != "cpu"
+        else [y, y[0].t(), y[:, ::2]]
     )
     copies = [c.contiguous() for c in copies]
     return [x, z, *parts, *copies, torch.tensor(x.tolist()).to(d)]
