@@ -142,8 +142,8 @@ class Modules:
         excluded_of: dict[int, set[Any]] = {}
         for table_id, key in rebound:
             excluded_of.setdefault(table_id, set()).add(key)
-        asked = [m for m in modules if "_non_persistent_buffers_set" in used.get(id(m), ())]
-        self._unsaved: list[set[str]] = [m._non_persistent_buffers_set for m in asked]  # for `state_dict`
+        saving = [m for m in modules if "_non_persistent_buffers_set" in used.get(id(m), ())]
+        self._unsaved: list[set[str]] = [m._non_persistent_buffers_set for m in saving]  # for `state_dict`
         self._unsaved_before = [*map(set, self._unsaved)]
         self._full: list[Any] = []
         self._named: list[Any] = []
