@@ -416,9 +416,6 @@ class _QuantizedLayer(RecurrentLayer):
     def sizes(self) -> tuple[int, int]:
         return self.r[0].shape[0], self.r[0].shape[1]
 
-    def weights_in_out(self, weights: Any) -> Any:
-        return weights
-
     def product(self, x: Any, weight: Any, bias: Any) -> Any:
         codes, scale, zero = weight
         return dynamic_quantize_matmul(self.xp, x, codes, scale, zero, bias)
