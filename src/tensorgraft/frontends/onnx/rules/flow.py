@@ -39,13 +39,9 @@ def if_(xp: Any, condition: Any, *, then_branch: Any, else_branch: Any) -> Any:
 @rule("Loop", known=("trips",))
 def loop(xp: Any, trips: Any, condition: Any = None, *carried: Any, body: Any) -> Any:
     most = None if trips is None else int(np.reshape(trips, ()))
-    count, states = len(carried), list(carried)
-    if _value(xp, condition) is False and condition is not None:
+    if condition is not None and _value(xp, condition) is False:
         most = 0
-    return _turns(xp, most, condition, states, body, count)
-
-
-def _turns(xp: Any, most: int | None, condition: Any, states: list[Any], body: Any, count: int) -> list[Any]:
+    count, states = len(carried), list(carried)
     collected: list[list[Any]] = [[] for _ in range(body.outputs - 1 - count)]
     turn, running = 0, condition
     while most is None or turn < most:

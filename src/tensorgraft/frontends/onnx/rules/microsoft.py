@@ -84,13 +84,12 @@ def fused_matmul(
     return activated(xp, y, activation, (activation_alpha, activation_beta))
 
 
-@rule("FusedGemm", domain=DOMAIN)
+@rule("FusedGemm", domain=DOMAIN, like=[("", "Gemm")])
 def fused_gemm(
-    xp: Any, a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,
-    activation: str = "", activation_alpha: float | None = None, activation_beta: float | None = None,
+    xp: Any, a: Any, b: Any, c: Any = None, *, activation: str = "", activation_alpha: float | None = None,
+    activation_beta: float | None = None, **attributes: Any,
 ) -> Any:  # fmt: skip
-    y = gemm(xp, a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
-    return activated(xp, y, activation, (activation_alpha, activation_beta))
+    return activated(xp, gemm(xp, a, b, c, **attributes), activation, (activation_alpha, activation_beta))
 
 
 def _channels_first(xp: Any, x: Any, is_last: bool = True) -> Any:

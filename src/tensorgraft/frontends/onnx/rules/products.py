@@ -13,7 +13,7 @@ rule("Einsum")(lambda xp, *inputs, equation: contraction.einsum(xp, equation, *i
 
 @rule("Gemm")
 def gemm(
-    xp: Any, a: Any, b: Any, c: Any = None, *, alpha: float, beta: float, transA: int, transB: int,
+    xp: Any, a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,
     broadcast: int = 1,
 ) -> Any:  # fmt: skip
     a = xp.matrix_transpose(a) if transA else a

@@ -185,6 +185,23 @@ def _outside(n: int, low: int, high: int, mode: str) -> np.ndarray:
     return np.minimum(at, period - at) if n > 1 else np.zeros_like(at)
 
 
+@rule("DepthToSpace", moves=True)
+def depth_to_space(xp: Any, x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
+    n, c, h, w = x.shape
+    b, depth = blocksize, c // blocksize**2
+    parts, order = ((b, b, depth), (0, 3, 4, 1, 5, 2)) if mode == "DCR" else ((depth, b, b), (0, 1, 4, 2, 5, 3))
+    return xp.reshape(xp.permute_dims(xp.reshape(x, (n, *parts, h, w)), order), (n, depth, h * b, w * b))
+
+
+@rule("SpaceToDepth", moves=True)
+def space_to_depth(xp: Any, x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
+    n, c, h, w = x.shape
+    b = blocksize
+    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    parts = xp.permute_dims(xp.reshape(x, (n, c, h // b, b, w // b, b)), order)
+    return xp.reshape(parts, (n, c * b**2, h // b, w // b))
+
+
 # ---- creation --------------------------------------------------------------------------------------------------------
 
 
