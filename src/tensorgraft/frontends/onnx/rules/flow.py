@@ -190,12 +190,17 @@ def _place(sequence: Sequence[Any], position: Any, last: int) -> int:
 
 
 rules_of({
-    "SequenceEmpty": lambda xp, *, dtype=1: (dtype_of(dtype), ())[1],
     "SequenceConstruct": lambda xp, *inputs: inputs,
     "SequenceLength": lambda xp, sequence: np.asarray(len(sequence), np.int64),
     "Optional": lambda xp, x=None: x,
     "OptionalHasElement": lambda xp, x=None: np.asarray(x is not None),
 })  # fmt: skip
+
+
+@rule("SequenceEmpty")
+def sequence_empty(xp: Any, *, dtype: int = 1) -> Any:
+    dtype_of(dtype)  # raises for a type that there is not
+    return ()
 
 
 @rule("SequenceAt", known=("position",))

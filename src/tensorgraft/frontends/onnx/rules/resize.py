@@ -20,6 +20,7 @@ from tensorgraft.hub.value import Value, with_operators
 
 @rule("Upsample", known=("scales",))
 def upsample(xp: Any, x: Any, scales: Any, *, mode: str = "nearest") -> Any:
+    """Resize as `Resize` did before opset 11."""
     return _resized(xp, x, None, scales, None, {"mode": mode, "coordinates": "asymmetric", "nearest": "floor"})
 
 
@@ -31,8 +32,7 @@ def resize(
     mode: str = "nearest", nearest_mode: str = "round_prefer_floor", opset: int,
 ) -> Any:  # fmt: skip
     if opset < 11:  # inputs are x and scales
-        old: dict[str, Any] = {"mode": mode, "coordinates": "asymmetric", "nearest": "floor"}
-        return _resized(xp, x, None, roi, None, old)
+        return upsample(xp, x, roi, mode=mode)
     settings: dict[str, Any] = {
         "mode": mode, "coordinates": coordinate_transformation_mode, "nearest": nearest_mode, "a": cubic_coeff_a,
         "outside": extrapolation_value, "exclude": bool(exclude_outside), "antialias": bool(antialias),

@@ -15,7 +15,7 @@ COMPARISONS = {
     "BRANCH_LEQ": "less_equal", "BRANCH_LT": "less", "BRANCH_GTE": "greater_equal", "BRANCH_GT": "greater",
     "BRANCH_EQ": "equal", "BRANCH_NEQ": "not_equal",
 }  # fmt: skip
-MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
+MODES = (*COMPARISONS, "BRANCH_MEMBER")
 
 
 @dataclass
