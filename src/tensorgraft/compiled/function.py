@@ -18,7 +18,7 @@ from tensorgraft.compiled.captured_objects import Call, DirectCaptures
 from tensorgraft.compiled.straight_calls import StraightCall
 from tensorgraft.compiled.values import keys_of
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.straight_line import MISSED, NotStraight
+from tensorgraft.hub.straight_line import MISSED, NotStraight, is_over
 
 Structure = Any  # hashable; of a call without containers its number of arguments
 Flattened = tuple[list[Any], Structure]
@@ -129,7 +129,8 @@ class KnownCalls:
         """Return the call in straight line that was written for a trace; None where it is to be written."""
         if self.hits in _WRITTEN_AGAIN:
             return None
-        return next((line for known, line in self.lines if known is trace), None)
+        line = next((line for known, line in self.lines if known is trace), None)
+        return None if line is None or is_over(line) else line
 
     def keep(self, trace: Any, line: Callable[..., Any]) -> None:
         others = [
