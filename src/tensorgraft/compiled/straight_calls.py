@@ -248,4 +248,4 @@ class StraightCall(StraightLine):
         return f"{self.name(structure)}.unflatten([{flat}])"
 
     def written(self) -> Any:
-        return self.function("args, kwargs", often=True)
+        return self.function("args, kwargs", counted=True)

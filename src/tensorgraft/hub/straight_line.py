@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from operator import is_, length_hint
 from typing import Any, NamedTuple
 
@@ -149,14 +149,14 @@ class StraightLine:
             self.do(f"{outputs} = [*{self.name(program)}(*{arrays})]")
             self.put(cells, outputs)
 
-    def function(self, parameters: str, often: bool = False) -> Callable[..., Any]:
-        """Return the function with these parameters. `often`: it may be called so often that it pays to watch the
-        objects that conditions read. Until that is possible, a number of calls is counted, after which the function is
-        `over`."""
+    def function(self, parameters: str, counted: bool = False) -> Callable[..., Any]:
+        """Return the function with these parameters. `counted`: it may be called so many times that it pays to watch
+        the objects that conditions read. Until that is possible, calls are counted, and MISSED after a number of them
+        (`is_over`)."""
         countdown, checks = None, [line for check in self._checks for line in check.lines]
-        if often and watched.library.watch is not None:
+        if counted and watched.library.watch is not None:
             checks = self._watched_checks(watched.library.watch)
-        elif often and watched.library.possible:
+        elif counted and watched.library.possible:
             countdown = watched.library.countdown()
             checks.insert(0, f"{self.name(countdown.__next__)}()")
         lines = [f"def call({parameters}):", "  try:"]
@@ -164,9 +164,9 @@ class StraightLine:
         lines += ["  except Exception:", "    return MISSED"]
         lines += [f"  {line}" for line in self._statements]
         exec(compile("\n".join(lines), _FILE, "exec"), self._space)
-        call: Any = self._space.pop("call")  # the namespace would refer to itself
-        call.countdown = countdown
-        return call  # type: ignore[no-any-return]
+        call: Callable[..., Any] = self._space.pop("call")  # the namespace would refer to itself
+        call.countdown = countdown  # type: ignore[attr-defined]
+        return call
 
     def _watched_checks(self, watch: watched.Watch) -> list[str]:
         """Return the lines of the conditions, of which some are skipped while the objects that they read are
@@ -175,7 +175,7 @@ class StraightLine:
         always: list[str] = []
         skipped: list[str] = []
         start = 0
-        for check in (part for check in self._checks for part in check.parts()):
+        for check in chain.from_iterable(map(_Check.parts, self._checks)):
             found = None if check.reads is None else watched.objects_read(check.reads, self._space)
             if found is None:
                 always += check.lines

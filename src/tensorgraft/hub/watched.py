@@ -61,8 +61,9 @@ def objects_read(expression: str, space: Mapping[str, Any]) -> list[Any] | None:
 def conjuncts(condition: str) -> list[str]:
     """Return the conditions that are combined by `and`."""
     body = ast.parse(condition, mode="eval").body
-    is_and = isinstance(body, ast.BoolOp) and isinstance(body.op, ast.And)
-    return list(map(ast.unparse, body.values)) if is_and else [condition]  # type: ignore[attr-defined]
+    if isinstance(body, ast.BoolOp) and isinstance(body.op, ast.And):
+        return list(map(ast.unparse, body.values))
+    return [condition]
 
 
 class _Reader:
@@ -157,7 +158,8 @@ class _Library:
         self._lock = threading.Lock()
         self._started = False
         self.watch: Watch | None = None
-        is_known = sys.implementation.name == "cpython" and (3, 11) <= sys.version_info[:2] <= (3, 13)
+        # since 3.13 a dictionary keeps its version where an attribute of its object is set
+        is_known = sys.implementation.name == "cpython" and (3, 11) <= sys.version_info[:2] <= (3, 12)
         # False: there is none
         self.possible = is_known and Path(sysconfig.get_path("include"), "Python.h").exists()
 
@@ -206,11 +208,16 @@ def _notices(watch: Watch) -> bool:
     def function(x: int = 0) -> Any:
         return lambda: content
 
+    def store(x: Any, value: int) -> None:
+        x.a = value
+
     content, instance, table = 0, Kind(), OrderedDict(a=1)
-    instance.__dict__["a"] = 1
+    for k in range(100):  # the interpreter specialises it
+        store(instance, k)
     attributes, cell = vars(instance), function().__closure__[0]
     modifications: list[Callable[[], object]] = [
-        lambda: setattr(instance, "a", 2),
+        lambda: setattr(instance, "a", -1),
+        lambda: store(instance, -2),
         lambda: setattr(instance, "b", 2),
         lambda: delattr(instance, "b"),
         lambda: operator.setitem(table, "a", 2),
