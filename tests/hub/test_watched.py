@@ -62,7 +62,7 @@ class Things:
         self.function = types.FunctionType(default.__code__, {}, "f", (0,))
         self.kind = type("Local", (Kind,), {})
 
-    def line(self):
+    def line(self, is_frequent=True):
         code = StraightLine()
         name = code.name
         code.require("x")
@@ -78,7 +78,7 @@ class Things:
         code.require(f"{name(self.module)}.a is {name(self.module.a)}")
         code.require(f"{name(self.kind)}.run is {name(self.kind.run)} and 'run' not in {name(vars(self.kind))}")
         code.do("return x")
-        return code.function("x", counted=True)
+        return code.function("x", is_frequent)
 
 
 CHANGES = {
@@ -212,7 +212,7 @@ def test_lines_are_counted_until_there_is_a_function(monkeypatch):
     made.possible = True
     monkeypatch.setattr(watched, "library", made)
     monkeypatch.setattr(watched, "CALLS", 10)
-    line = Things().line()
+    line = Things().line(is_frequent=False)
     for _ in range(9):
         assert line(5) == 5 and not is_over(line)
     assert line(5) == 5 and line(5) is MISSED and is_over(line) and started

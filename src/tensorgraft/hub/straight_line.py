@@ -149,15 +149,15 @@ class StraightLine:
             self.do(f"{outputs} = [*{self.name(program)}(*{arrays})]")
             self.put(cells, outputs)
 
-    def function(self, parameters: str, counted: bool = False) -> Callable[..., Any]:
-        """Return the function with these parameters. `counted`: it may be called so many times that it pays to watch
-        the objects that conditions read. Until that is possible, calls are counted, and MISSED after a number of them
-        (`is_over`)."""
+    def function(self, parameters: str, is_frequent: bool | None = None) -> Callable[..., Any]:
+        """Return the function with these parameters. `is_frequent`: it is called so many times that it pays to watch
+        the objects that conditions read. If False, or where that is not possible yet, calls are counted, and MISSED
+        after a number of them (`is_over`)."""
         countdown, checks = None, [line for check in self._checks for line in check.lines]
-        if counted and watched.library.watch is not None:
+        if is_frequent and watched.library.watch is not None:
             checks = self._watched_checks(watched.library.watch)
-        elif counted and watched.library.possible:
-            countdown = watched.library.countdown()
+        elif is_frequent is not None and watched.library.possible:
+            countdown = watched.library.countdown(is_frequent)
             checks.insert(0, f"{self.name(countdown.__next__)}()")
         lines = [f"def call({parameters}):", "  try:"]
         lines += [f"    {line}" for line in checks]

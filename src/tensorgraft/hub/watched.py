@@ -163,9 +163,9 @@ class _Library:
         # False: there is none
         self.possible = is_known and Path(sysconfig.get_path("include"), "Python.h").exists()
 
-    def countdown(self) -> repeat[None]:
-        """Return an iterator over the calls of a signature after which to ask for the function again."""
-        return repeat(None, _CALLS_WHILE_COMPILING if self._started else CALLS)
+    def countdown(self, is_frequent: bool) -> repeat[None]:
+        """Return an iterator over the calls of a signature after which to ask for the function (again)."""
+        return repeat(None, _CALLS_WHILE_COMPILING if is_frequent else CALLS)
 
     def start(self) -> None:
         """Compile in another thread."""
