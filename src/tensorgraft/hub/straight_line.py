@@ -165,7 +165,7 @@ class StraightLine:
         lines += [f"  {line}" for line in self._statements]
         exec(compile("\n".join(lines), _FILE, "exec"), self._space)
         call: Callable[..., Any] = self._space.pop("call")  # the namespace would refer to itself
-        call.countdown = countdown  # type: ignore[attr-defined]
+        call.countdown = countdown
         return call
 
     def _watched_checks(self, watch: watched.Watch) -> list[str]:
