@@ -26,6 +26,7 @@ AREAS = {
     "first_calls": "First calls",
     "positions": "Positions and numbers that change",
     "eager": "Eager operations",
+    "small_calls": "Eager calls on single elements and tiny tensors",
     "array_api": "Array API",
     "writes": "Writes into an array",
     "autocast": "Autocast",

@@ -24,9 +24,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-AREAS = ("import_time", "unmodified", "first_calls", "positions", "eager", "new_shapes", "array_api", "writes",
-         "autocast", "training_step", "models", "decoding", "lazy", "call_overhead", "convolution", "growth", "grafted",
-         "loops", "operators", "tensorflow_programs", "onnx_models",
+AREAS = ("import_time", "unmodified", "first_calls", "positions", "eager", "small_calls", "new_shapes", "array_api",
+         "writes", "autocast", "training_step", "models", "decoding", "lazy", "call_overhead", "convolution", "growth",
+         "grafted", "loops", "operators", "tensorflow_programs", "onnx_models",
          "source", "quantized", "sparse", "optimizers", "trace", "parallel",
          "collectives")  # fmt: skip
 
@@ -36,6 +36,7 @@ TIERED = (
     "first_calls",
     "decoding",
     "positions",
+    "small_calls",
     "operators",
     "tensorflow_programs",
     "sparse",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -159,3 +160,17 @@ def test_few_numbers_are_the_first_of_many(n: int) -> None:
         np.testing.assert_array_equal(a, b[:n])
     words = np.array(7, np.uint32), np.array(2**32 - 1, np.uint32)
     np.testing.assert_array_equal(xp.fold_in(KEY, *words), Random.fold_in(xp, KEY, *words))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 4), (257,), (20000,)])
+def test_numpy_draws_in_fewer_calls_the_same_bits(shape: tuple[int, ...]) -> None:
+    numpy = backend("numpy")
+    key = np.array([7, 9], np.uint32)
+    for dtype in (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64):
+        for name in ("uniform", "normal"):
+            found, wanted = (np.asarray(getattr(c, name)(numpy, key, shape, dtype)) for c in (type(numpy), Random))
+            assert found.dtype == wanted.dtype and found.shape == wanted.shape
+            np.testing.assert_array_equal(found, wanted)
+    n = math.prod(shape)
+    np.testing.assert_array_equal(numpy.permutation(key, n), Random.permutation(numpy, key, n))
+    np.testing.assert_array_equal(numpy.random_uint64(key, shape), Random.random_uint64(numpy, key, shape))

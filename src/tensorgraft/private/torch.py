@@ -45,13 +45,14 @@ NAMES = Names(
               _safe_softmax
             torch.Tensor: _backward_hooks _is_view _make_wrapper_subclass _post_accumulate_grad_hooks _use_count
             torch.UntypedStorage: _cdata _set_from_file _write_file
-            torch._C: _ExcludeDispatchKeyGuard _construct_storage_from_data_pointer _current_autograd_node
-              _from_dlpack _get_dispatch_stack_at
+            torch._C: TensorBase _ExcludeDispatchKeyGuard _VariableFunctions _construct_storage_from_data_pointer
+              _current_autograd_node _from_dlpack _get_dispatch_stack_at _nn
               _get_function_stack_at _get_tracing_state _has_storage _increment_version _is_any_autocast_enabled
               _jit_get_all_schemas
               _is_torch_function_mode_enabled _EnableTorchFunction _is_torch_function_enabled
               _len_torch_dispatch_stack _len_torch_function_stack _set_conj _set_neg _set_throw_on_mutable_data_ptr
               _swap_tensor_impl _vmapmode_decrement_nesting _vmapmode_increment_nesting
+            torch._C.TensorBase: copy_ numpy
             torch._C._acc: create_empty_tensor
             torch._C._functorch: is_functorch_wrapped_tensor peek_interpreter_stack
             torch._decomp: decomposition_table

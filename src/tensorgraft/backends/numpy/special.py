@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from typing import Any
@@ -28,9 +29,10 @@ _NAMES |= {"igamma": "gammainc", "igammac": "gammaincc"}
 
 def function(name: str) -> Callable[..., Any]:
     """SciPy's special function, which is imported when it is called."""
+    function = functools.cache(lambda: getattr(scipy("special", name), _NAMES.get(name, name)))
 
     def fn(*operands: Any) -> Any:
-        return getattr(scipy("special", name), _NAMES.get(name, name))(*operands)
+        return function()(*operands)
 
     return fn
 

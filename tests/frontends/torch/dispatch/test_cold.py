@@ -14,6 +14,7 @@ from torch.nn import functional as F
 import tensorgraft as tg
 from tensorgraft.frontends.torch.core.devices import slot_of
 from tensorgraft.frontends.torch.core.tensors import cell_of
+from tensorgraft.frontends.torch.dispatch import cold
 from tensorgraft.hub import tiers
 from tensorgraft.hub.deferred import start
 
@@ -175,6 +176,77 @@ def test_as_on_the_cpu(program: Callable[[Any], list[Tensor]], device: torch.dev
     assert plans() == before  # nothing was compiled
 
 
+def elements(d: Any) -> list[Any]:
+    """Loops over single elements, as PyTorch's own tests have."""
+    torch.manual_seed(0)
+    x, y = torch.zeros(2, 3, 4).to(d), torch.arange(24.0).reshape(2, 3, 4).to(d)
+    at = torch.tensor([1, 0, 2]).to(d)
+    for i in range(2):
+        for j in range(3):
+            x[i, j, at[j]] = y[i, j, 0]
+            x[i, j, 3] = 5
+            x[i, j, at[j]] += y[i, j, 1]
+            x[i][j].t()[0] = float(y[i, j, 2]) + int(at[j]) + y[i, j, 3].item()
+    x[1] = 7
+    x[0, 1] = torch.arange(4)
+    z = torch.zeros(2, 2, dtype=torch.float64, device=d)
+    z[0] = x[0, 0, :2]
+    parts = [row.sum() for row in z]
+    copies = (
+        [y.to("cpu").to(d), y[0].t().to("cpu").to(d), y[:, ::2].to("cpu").to(d)]
+        if d != "cpu"
+        else [y, y[0].t(), y[:, ::2]]
+    )
+    copies = [c.contiguous() for c in copies]
+    return [x, z, *parts, *copies, torch.tensor(x.tolist()).to(d)]
+
+
+def test_single_elements(device: torch.device) -> None:
+    for a, b in zip(elements(device), elements("cpu"), strict=True):
+        assert (a.dtype, a.shape, a.stride()) == (b.dtype, b.shape, b.stride())
+        assert torch.equal(a.cpu(), b)
+
+
+def test_moves_are_copies(device: torch.device) -> None:
+    x = torch.ones(2, 3)
+    y = x.to(device)
+    z = y.to("cpu")
+    x.zero_()
+    y[0, 0] = 5
+    assert y[1].tolist() == [1, 1, 1] and z.tolist() == [[1, 1, 1], [1, 1, 1]]
+    w = nn.Parameter(torch.ones(2)).to(device)
+    w.sum().backward()  # recorded
+    assert w.requires_grad and not w.is_leaf
+
+
+def example(kind: str) -> Any:
+    options = {"Tensor": torch.rand(3, 4) + 0.1, "number": 0.5, "int": 1, "float": 0.5, "bool": False, "List[int]": [1]}
+    return options.get(kind)
+
+
+@pytest.mark.parametrize("name", sorted(o.name for o in cold._operators if o._function is not o._run))
+def test_functions_of_python_have_the_defaults_of_schemas(name: str) -> None:
+    operator = next(o for o in cold._operators if o.name == name)
+    signature = operator._operator.signature
+    named = {"rounding_mode": None} if "rounding_mode" in signature.names else {}
+
+    def call(function: Callable[..., Any]) -> Any:
+        torch.manual_seed(0)
+        args = [example(signature.types[n]) for n in signature.positional if n not in signature.defaults]
+        try:
+            out = function(*args, **named)
+        except (RuntimeError, IndexError) as error:  # of the example's dtype or shape
+            return [str(error)]
+        return [a for a in (out, *args) if isinstance(a, Tensor)]
+
+    if "List[Tensor]" not in signature.types.values():
+        found, wanted = call(operator._function), call(operator._run)
+        if isinstance(wanted[0], str):
+            assert found == wanted
+        else:
+            torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+
+
 def test_random_numbers_are_those_of_the_device(device: torch.device) -> None:
     def draws() -> list[Tensor]:
         torch.manual_seed(7)
@@ -188,9 +260,9 @@ def test_random_numbers_are_those_of_the_device(device: torch.device) -> None:
         ]
         return [t.cpu() for t in made]
 
-    cold = draws()
+    uncompiled = draws()
     tiers.set_mode("compiled")
-    *exact, normal = zip(cold, draws(), strict=True)
+    *exact, normal = zip(uncompiled, draws(), strict=True)
     assert all(torch.equal(a, b) for a, b in exact)
     torch.testing.assert_close(*normal)
 

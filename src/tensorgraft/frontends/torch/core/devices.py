@@ -168,6 +168,8 @@ def slot_at(index: int | None) -> Slot:
 
 def slot_of(device: torch.device | str | int | None) -> Slot:
     """Return the slot that a torch device means."""
+    if device.__class__ is torch.device:
+        return slot_at(device.index)
     if device is None:
         return slot_at(None)
     if isinstance(device, int):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +30,16 @@ def short_name(op: Overload) -> str:
 def has_kernel(op: Overload, key: str) -> bool:
     """Return True if the dispatcher has a kernel of an operator for a key."""
     return bool(op.has_kernel_for_dispatch_key(key))  # type: ignore[arg-type]  # it takes names, too
+
+
+def python_function(op: Overload) -> Callable[..., Any] | None:
+    """Return the function or method of PyTorch's Python interface that calls an operator: of the overload that its
+    arguments have. None if there is none."""
+    packet = short_name(op).partition(".")[0]
+    for functions in (torch._C._VariableFunctions, torch._C._nn, torch._C.TensorBase):
+        if (function := getattr(functions, packet, None)) is not None:
+            return function
+    return None
 
 
 def runs_on_cpu(op: Overload) -> bool:

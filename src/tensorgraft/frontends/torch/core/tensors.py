@@ -226,12 +226,13 @@ def to_array(t: torch.Tensor, codes: bool = False) -> Array:
 def cpu_to_numpy(t: torch.Tensor) -> np.ndarray:
     """Return a CPU tensor as a NumPy array over the same memory, also for dtypes that NumPy lacks; but a copy of
     complex32, whose values are complex64."""
-    t = t.detach().resolve_conj().resolve_neg()
+    if t.requires_grad or t.is_conj() or t.is_neg():
+        t = t.detach().resolve_conj().resolve_neg()
     if t.dtype is torch.complex32:
         t = t.to(torch.complex64)
     dtype = numpy_dtype(t.dtype)
-    if dtype.kind in "biufc" and dtype.type.__module__ == "numpy":
-        return t.numpy()
+    if dtype.isbuiltin == 1:
+        return torch._C.TensorBase.numpy(t) if t.__class__ is torch.Tensor else t.numpy()
     carrier = {1: torch.uint8, 2: torch.int16}[dtype.itemsize]
     return t.view(carrier).numpy().view(dtype)
 

@@ -42,12 +42,15 @@ from tensorgraft.frontends.torch.dispatch.memory import (
     ensure_owned,
     geometric_view,
     hosted,
+    is_owned,
+    is_whole,
     memory,
     rows,
 )
 from tensorgraft.frontends.torch.dispatch.meta_results import has_room
 from tensorgraft.frontends.torch.dispatch.plan import Plan
 from tensorgraft.frontends.torch.dispatch.planning import device_error, make_plan
+from tensorgraft.frontends.torch.dispatch.program import convert, random_key
 from tensorgraft.frontends.torch.dispatch.refusals import NO_KERNEL, NO_TRANSFORM
 from tensorgraft.frontends.torch.dispatch.results import conjugated
 from tensorgraft.hub import host_copies, tiers
@@ -66,14 +69,15 @@ _PLAIN = frozenset({int, float, bool, complex, str, type(None), torch.dtype, tor
 _PROGRAMMED = frozenset({"_standard_gamma_grad", "_dirichlet_grad", "_grouped_mm", "gelu.out"})
 _autocast = torch._C._is_any_autocast_enabled  # half a microsecond less than to ask for a device's
 # operators whose only result is a new tensor, in addition to elementwise ones
-_FRESH = frozenset({"addmm", "arange.start_step", "argmax", "argmin", "bmm", "cat", "clone", "cumsum", "embedding",
-                    "full", "linear", "max", "mean.dim", "min", "mm", "silu", "sum.dim_IntList"})  # fmt: skip
+_FRESH = frozenset({"_softmax", "addmm", "all", "any", "arange.start_step", "argmax", "argmin", "bmm", "cat", "clone",
+                    "cumsum", "embedding", "full", "gather", "index.Tensor", "index_select", "linear", "max",
+                    "mean.dim", "min", "mm", "scalar_tensor", "silu", "sum.dim_IntList"})  # fmt: skip
 # {operator without a CPU kernel, or (zeros without memory) with one of another kind: the function to call instead}
 _INSTEAD: dict[str, Callable[..., Any]] = {
     "linear_backward": linear_backward,
     "_efficientzerotensor": torch.zeros,
     "convert": lambda x, dtype, memory_format: x.to(dtype, memory_format=memory_format, copy=True),
-    "assign": torch.ops.aten.copy_.default._op,
+    "assign": torch._C.TensorBase.copy_,
 }
 
 plans: Counter[str] = Counter()  # made for backends that compile
@@ -137,9 +141,17 @@ class ColdOperator:
         # True for an operator that only writes arguments
         writes = returned is not None and not self._out and len(written_positions) == len(operator.writes)
         self.written_positions = tuple(written_positions) if writes and not operator.spec.random else ()
+        self._writes_first = self.written_positions == (0,)
+        tensors = [name for name, kind in sig.types.items() if "Tensor" in kind]
+        # True for an operator that fills its one tensor with random numbers
+        self._fills = operator.spec.random and operator.kind == "kernel" and sig.written == tuple(tensors) == ("self",)
         self._creates = "device" in sig.names and not any("Tensor" in kind for kind in sig.types.values())
         # True for an operator whose result is one new tensor that fills its memory
         self._is_fresh = operator.elementwise or operator.name in _FRESH
+        # the function of PyTorch's Python parses arguments in half the time; its defaults are not always the schema's
+        # (`reduction`), but those of operators of these kinds are
+        plain = self._is_fresh or (self._writes_first and torch.Tag.pointwise in operator.op.tags)
+        self._function = (not substitute and plain and schema.python_function(operator.op)) or self._run
         self.is_direct = bool(self.written_positions) or not (self._writes or operator.spec.random)
         self._host = frozenset(i for i, n in enumerate(sig.positional) if n in operator.spec.host)
         _operators.append(self)
@@ -185,9 +197,9 @@ class ColdOperator:
         """Compute a call without its key: one that makes new tensors of those of one backend, or that only writes its
         arguments (at `written_positions`). CPU PyTorch itself checks everything that the key contains."""
         lowered: list[Any] = []
-        named = kwargs
         try:
-            backend = self._to_be_written(args) if self.written_positions else None
+            is_ready = not self.written_positions or (self._writes_first and is_owned(args[0]))
+            backend = None if is_ready else self._to_be_written(args)
             for a in args:
                 kind = a.__class__
                 if kind is Tensor or kind is Parameter:
@@ -204,26 +216,28 @@ class ColdOperator:
                 elif kind in _PLAIN:
                     lowered.append(a)
                 elif kind is list and a and (a[0].__class__ is Tensor or a[0].__class__ is int):
-                    if backend is None and a[0].__class__ is Tensor:
-                        backend = _lending(cell_of(a[0]).backend, None)
-                    lowered.append(_lower_list(a, backend))
+                    values, backend = _lower_list(a, backend)
+                    lowered.append(values)
                 else:
                     lowered.append(_lower(a, backend, len(lowered) in self._host))
-            if kwargs:
-                named = _lower_named(kwargs, backend)
+            named = _lower_named(kwargs, backend) if kwargs else kwargs
             if backend is None and self._creates:
                 backend = _lending(slot_of(kwargs.get("device")).backend, None)
         except (NotLent, AttributeError, IndexError, TypeError):  # no tensor, or one that is not on this device
             return MISS
         if backend is None or not self._on_cpu:
             return MISS
-        if _autocast() or self._writes:
+        if _autocast():
             out = self._run_on_cpu(lowered, named)
         else:
             try:
-                out = self._run(*lowered, **named) if named else self._run(*lowered)
+                out = self._function(*lowered, **named) if named else self._function(*lowered)
+                self.wrote = self._writes
+            except TypeError:  # arguments that PyTorch's C++ alone passes, such as a number for a tensor
+                self._function = self._run
+                out = self._run_on_cpu(lowered, named)
             except RuntimeError as error:
-                if not _is_missing(error):
+                if not self._is_missing(error):
                     raise
                 return MISS
         if out is MISS:
@@ -318,10 +332,16 @@ class ColdOperator:
             self.wrote = self._writes
             return out
         except RuntimeError as error:
-            if _is_missing(error):
-                return MISS
-            self.wrote = self._writes and self.name.startswith("_foreach_")  # perhaps tensors before the one at fault
-            raise
+            if not self._is_missing(error):
+                raise
+            return MISS
+
+    def _is_missing(self, error: RuntimeError) -> bool:
+        """Return whether an error of CPU PyTorch says that it lacks a kernel, which the backend may have."""
+        if isinstance(error, NotImplementedError) or any(words in str(error) for words in (NO_KERNEL, NO_TRANSFORM)):
+            return True
+        self.wrote = self._writes and self.name.startswith("_foreach_")  # perhaps tensors before the one at fault
+        return False
 
     def _written_storages(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
         names = self._operator.writes
@@ -392,6 +412,10 @@ class ColdOperator:
         except NotLent:
             return MISS
         words = [self._draw(cells, args, kwargs)] if operator.spec.random else []
+        if self._fills and is_whole(args[0], cells[0].cold):
+            assert backend.cold is not None
+            self._fill(backend.cold, arrays[0].reshape(args[0].size()), args[1:], words[0])
+            return args[0]
         new = plan.run(*arrays, *inputs, *words)
         if plan.verifiers:
             assert backend.cold is not None
@@ -404,6 +428,15 @@ class ColdOperator:
             for meta in plan.results or ()
         ]
         return results[0] if plan.structure is None else plan.structure(results)
+
+    def _fill(self, host: Backend, array: Any, numbers: tuple[Any, ...], words: Any) -> None:
+        """Draw the numbers of a whole tensor in place, without the reads and writes of a plan."""
+        with host.scope():
+            values = self._operator.spec.fn(host, array, *numbers, key=random_key(host, words))
+            values = convert(host, values, array.dtype)
+            self.wrote = True
+            array[...] = values
+            self.wrote = False
 
 
 def _without_offsets(name: str, key: Any) -> tuple[Any, ...]:
@@ -437,9 +470,11 @@ def _lower(a: Any, backend: Backend | None = None, host: bool = False) -> Any:
     return _CPU if isinstance(a, torch.device) else a
 
 
-def _lower_list(values: list[Any], backend: Backend | None) -> list[Any]:
-    """Return the elements of a list of tensors or numbers for CPU PyTorch, as `_lower` does."""
+def _lower_list(values: list[Any], backend: Backend | None) -> tuple[list[Any], Backend | None]:
+    """Return the elements of a list of tensors or numbers for CPU PyTorch, as `_lower` does, and their backend."""
     lowered: list[Any] = []
+    if backend is None and values[0].__class__ is Tensor:
+        backend = _lending(cell_of(values[0]).backend, None)
     for x in values:
         if x.__class__ is Tensor:
             cell = x.untyped_storage().cell  # type: ignore[attr-defined]
@@ -449,17 +484,16 @@ def _lower_list(values: list[Any], backend: Backend | None) -> list[Any]:
             lowered.append(geometric_view(base, x))
         else:
             lowered.append(x if x.__class__ is int else _lower(x, backend))
-    return lowered
+    return lowered, backend
 
 
 def _lower_named(kwargs: dict[str, Any], backend: Backend | None) -> dict[str, Any]:
     """Return keyword arguments for CPU PyTorch, which has no pinned memory."""
-    return {n: a if a.__class__ in _PLAIN else _lower(a, backend) for n, a in kwargs.items() if n != "pin_memory"}
-
-
-def _is_missing(error: Exception) -> bool:
-    """Return whether an error of CPU PyTorch says that it lacks a kernel, which the backend may have."""
-    return isinstance(error, NotImplementedError) or any(words in str(error) for words in (NO_KERNEL, NO_TRANSFORM))
+    return {
+        n: a if a.__class__ in _PLAIN else _CPU if a.__class__ is torch.device else _lower(a, backend)
+        for n, a in kwargs.items()
+        if n != "pin_memory"
+    }
 
 
 def _lending(backend: Backend, other: Backend | None) -> Backend:

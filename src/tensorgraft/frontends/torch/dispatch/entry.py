@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from tensorgraft.frontends.torch.core import generator, state
 from tensorgraft.frontends.torch.core.devices import TYPE, slot_of
 from tensorgraft.frontends.torch.core.modes import below_modes, function_mode, suspended, tracing
@@ -115,6 +117,8 @@ def _returned(operator: Operator) -> Callable[..., Any] | None:
 def _random_index(cells: list[Storage], args: Sequence[Any], kwargs: dict[str, Any]) -> int:
     """Return the index of the device whose random state a call uses."""
     if cells:
+        if args[0].__class__ is torch.Tensor and not args[0].is_cpu:
+            return args[0].get_device()
         first = next(t for t in tensors_in(args, kwargs) if t.device.type == TYPE)
         return first.device.index
     return slot_of(kwargs.get("device")).index

@@ -30,6 +30,7 @@ from tensorgraft.hub.host_copies import MOST_ELEMENTS
 from tensorgraft.storage import ColdStorage, Storage, contiguous_strides, host_view, is_dense
 
 Tensor = torch.Tensor
+Parameter = torch.nn.Parameter
 
 _CPU = torch.device("cpu")
 _MOST_AXES = 64  # the limit of NumPy's arrays
@@ -86,6 +87,21 @@ def ensure_owned(cell: Storage) -> None:
             cell.cold = _alias(base, base.dtype, base.shape, base.stride(), 0)
         return
     cell.cool(memory(cell).clone())
+
+
+def is_whole(t: Tensor, base: Tensor) -> bool:
+    """Return True if the elements of a tensor are all those of its memory, row by row."""
+    if t.dtype is not base.dtype or t.dtype is torch.complex32 or t.dim() > MOST_AXES or t.is_conj() or t.is_neg():
+        return False
+    return t.is_contiguous() and base.is_contiguous() and t.numel() == base.numel()
+
+
+def is_owned(t: Any) -> bool:
+    """Return True for a tensor whose storage has memory of its own, which may be written in any mode."""
+    if t.__class__ is not Tensor and t.__class__ is not Parameter:
+        return False
+    cell = t.untyped_storage().cell  # type: ignore[attr-defined]
+    return cell.__class__ is ColdStorage and not cell.cold.is_inference()
 
 
 def _alias(base: Tensor, dtype: torch.dtype, shape: Any, strides: Any, offset: Any) -> Tensor:

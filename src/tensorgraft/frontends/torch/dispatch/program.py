@@ -114,7 +114,7 @@ def _computation(
         """Return the kernel's results, and the arrays that wait for a check."""
         options = {n: part(xp, references, arrays, inputs) for n, part in named} | fixed if named or fixed else {}
         if random:
-            options["key"] = _key(xp, inputs[-1])
+            options["key"] = random_key(xp, inputs[-1])
         if into is not None and options.get("dtype") is None:
             options["dtype"] = into
         with checks.collected() as pending:
@@ -349,9 +349,12 @@ def convert(xp: Backend, x: Array, dtype: np.dtype) -> Array:
     return xp.astype(xp.clip(wide, -_MOST_OF_E4M3, _MOST_OF_E4M3), dtype)
 
 
-def _key(xp: Backend, words: Any) -> Array:
+def random_key(xp: Backend, words: Any) -> Array:
     """Return the Threefry key of a draw: its seed, with its number folded in."""
-    words = xp.asarray(words) if isinstance(words, np.ndarray) else words
+    if isinstance(words, np.ndarray):
+        if xp.is_array(words):
+            return words if words.shape == (2,) else xp.fold_in(words[:2], words[2], words[3])
+        words = xp.asarray(words)
     if xp.shape(words) == (2,):  # it is one
         return words
     high, low = (xp.reshape(xp.slice(words, (i,), (i + 1,), (1,)), ()) for i in (2, 3))

@@ -15,6 +15,7 @@ from tensorgraft.frontends.torch.core.schema import Signature
 from tensorgraft.frontends.torch.core.settings import fills
 from tensorgraft.frontends.torch.core.tensors import (
     MOST_AXES,
+    TO_NUMPY,
     attach,
     cell_of,
     from_array,
@@ -24,11 +25,15 @@ from tensorgraft.frontends.torch.core.tensors import (
 )
 from tensorgraft.frontends.torch.core.traced_values import asked_for_value, unraised
 from tensorgraft.frontends.torch.core.values import concrete_array, looked_up
-from tensorgraft.frontends.torch.dispatch.memory import computed, from_cpu, tier, to_cpu
+from tensorgraft.frontends.torch.dispatch.memory import computed, from_cpu, hosted, tier, to_cpu
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import ColdStorage, Storage, contiguous_strides, is_dense
 
 Tensor = torch.Tensor
+Parameter = torch.nn.Parameter
+_CPU = torch.device("cpu")
+_CHANNELS_LAST = (torch.channels_last, torch.channels_last_3d)
+_contiguous_strides = functools.lru_cache(maxsize=4096)(contiguous_strides)
 DIRECT: dict[str, Callable[..., Any]] = {}  # registered without a plan
 # kernels of tensorgraft's operators, for calls below all other dispatch keys
 kernels: dict[str, Callable[..., Any]] = {}
@@ -172,6 +177,10 @@ def _to_copy(
     memory_format: torch.memory_format | None = None,
 ) -> Tensor:
     """`.to(...)`: a new tensor, on `device`, of `dtype`."""
+    if dtype in (None, x.dtype) and memory_format in (None, torch.preserve_format) and device is not None:
+        moved = _moved(x, device)
+        if moved is not None:
+            return moved
     device = x.device if device is None else torch.device(device)
     dtype = dtype or x.dtype
     if device.type == "meta":
@@ -195,6 +204,19 @@ def _to_copy(
     if dtype == x.dtype and memory_format in (None, torch.preserve_format):
         return moved
     return torch.ops.graft.convert(moved, dtype, memory_format or torch.preserve_format)
+
+
+def _moved(x: Tensor, device: torch.device) -> Tensor | None:
+    """Return a contiguous tensor that moves between the host's memory and a device that shares it; None for others."""
+    if x.__class__ not in (Tensor, Parameter) or x.layout is not torch.strided or not x.is_contiguous():
+        return None
+    if device == _CPU:
+        host = None if x.is_cpu else computed(x)
+        return None if host is None else host.clone()
+    if not x.is_cpu or x.is_conj() or x.is_neg() or device.type != TYPE or x.dtype not in TO_NUMPY:
+        return None
+    slot = slot_of(device)
+    return hosted(slot, (x.detach() if x.requires_grad else x).clone()) if tier(slot.backend, x.numel()) else None
 
 
 @direct("_local_scalar_dense")
@@ -245,7 +267,7 @@ def resize_(x: Tensor, size: list[int], *, memory_format: torch.memory_format | 
     if shape == x.shape and memory_format is None:
         return x
     stride = contiguous_strides(shape)
-    if memory_format in (torch.channels_last, torch.channels_last_3d):
+    if memory_format in _CHANNELS_LAST:
         stride = torch.empty(shape, device="meta", memory_format=memory_format).stride()
     storage = x.untyped_storage()
     offset = int(x.storage_offset())
@@ -283,14 +305,13 @@ def new_empty(
     memory under deterministic algorithms."""
     slot = slot_of(device)
     xp = slot.backend
-    n = 1 + sum((d - 1) * s for d, s in zip(size, stride, strict=True)) if 0 not in size else 0
-    rows = _rows(size, stride, n)
+    n, rows = _rows(size, stride)
     # in a decomposition, zeros of the host would be a constant of the program
     if tier(xp, n) and not xp.is_tracing():
         numpy_dtype(dtype)  # raises for dtypes that no backend has
         make = torch.empty if filled else torch.zeros
         return attach(
-            ColdStorage(None, xp, make(rows, dtype=dtype, device="cpu")), slot, dtype, size, stride, n * dtype.itemsize
+            ColdStorage(None, xp, make(rows, dtype=dtype, device=_CPU)), slot, dtype, size, stride, n * dtype.itemsize
         )
     if filled:
         with xp.scope():
@@ -302,15 +323,17 @@ def new_empty(
     return attach(cell, slot, dtype, size, stride, n * dtype.itemsize)
 
 
-def _rows(size: tuple[int, ...], stride: tuple[int, ...], n: int) -> tuple[int, ...]:
-    """Return the shape of an array of `n` elements for a storage on which a tensor has this geometry: the tensor's
-    shape, with axes in the order of memory. Writes then need no reshape; between two shapes XLA computes a value
-    twice."""
+@functools.lru_cache(maxsize=4096)
+def _rows(size: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+    """Return the number of elements and the shape of an array for a storage on which a tensor has this geometry: the
+    tensor's shape, with axes in the order of memory. Writes then need no reshape; between two shapes XLA computes a
+    value twice."""
+    n = 1 + sum((d - 1) * s for d, s in zip(size, stride, strict=True)) if 0 not in size else 0
     if not n or len(size) > MOST_AXES or not is_dense(size, stride):
-        return (n,)
+        return n, (n,)
     if stride == contiguous_strides(size):
-        return size
-    return tuple(size[d] for d in sorted(range(len(size)), key=lambda d: (-stride[d], d)))
+        return n, size
+    return n, tuple(size[d] for d in sorted(range(len(size)), key=lambda d: (-stride[d], d)))
 
 
 def zeros_array(xp: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
@@ -343,10 +366,10 @@ def empty(
     memory_format: torch.memory_format | None = None,
 ) -> Tensor:
     shape = tuple(size)
-    if any(n < 0 for n in shape) or memory_format in (torch.channels_last, torch.channels_last_3d):
+    if memory_format in _CHANNELS_LAST or (shape and min(shape) < 0):
         stride = torch.empty(shape, device="meta", memory_format=memory_format).stride()
     else:
-        stride = contiguous_strides(shape)
+        stride = _contiguous_strides(shape)
     return new_empty(shape, stride, dtype or torch.get_default_dtype(), device, fills())
 
 
@@ -406,7 +429,7 @@ def zeros(
     device: torch.device | None = None,
     pin_memory: bool | None = None,
 ) -> Tensor:
-    if any(n < 0 for n in size):
+    if size and min(size) < 0:
         raise RuntimeError("zeros: Dimension size must be non-negative.")
     return _zeroed(empty(size, dtype=dtype, device=device))
 

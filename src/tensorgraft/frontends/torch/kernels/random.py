@@ -41,6 +41,16 @@ def _normals(xp: Any, key: AnyArray, shape: tuple[int, ...], dtype: np.dtype) ->
     return xp.normal(key, shape, _inner(dtype))
 
 
+def _is(value: Any, number: int) -> bool:
+    """Return True for a Python number that is `number`."""
+    return value.__class__ in (int, float) and value == number
+
+
+def _scaled(xp: Any, x: Array, scale: Any, offset: Any) -> Array:
+    dtype = xp.dtype_of(x)
+    return xp.add(xp.multiply(x, _number(xp, scale, dtype)), _number(xp, offset, dtype))
+
+
 # ---- what PyTorch refuses --------------------------------------------------------------------------------------------
 
 
@@ -50,15 +60,26 @@ def _refuse(condition: bool, message: str) -> None:
 
 
 _modes = torch._C._len_torch_dispatch_stack
+_MOST_ACCEPTED = 1024
 
 
 def _as_cpu(name: str) -> Callable[..., None]:
     """Return a check that raises and warns like the CPU, which checks its parameters even if nothing is drawn."""
 
+    accepted: set[Any] = set()
+
     def check(x: Any, *args: Any, **kwargs: Any) -> None:
         kwargs.pop("generator", None)
+        key = x.dtype, args, tuple(kwargs.items())
+        if key in accepted:
+            return
         with disable_current_modes() if _modes() else contextlib.nullcontext():  # a trace watches the CPU
             getattr(torch.empty(0, dtype=x.dtype, device="cpu"), name)(*args, **kwargs)
+        # `random_` of floats gives a warning at each call
+        if all(a.__class__ in (int, float) for a in (*args, *kwargs.values())) and name != "random_":
+            if len(accepted) >= _MOST_ACCEPTED:
+                accepted.clear()
+            accepted.add(key)
 
     return check
 
@@ -79,24 +100,24 @@ def _check_multinomial(weights: Any, num_samples: int, replacement: bool = False
 
 
 @kernel("normal_", random=True, check=_as_cpu("normal_"), dynamic=("mean", "std"))
-@with_operators
-def _normal(xp: Any, x: Value, mean: Any = 0.0, std: Any = 1.0, *, key: Value) -> Value:
-    z = _normals(xp, key, x.shape, x.dtype)
-    dtype = z.dtype
-    return z * _number(xp, std, dtype) + _number(xp, mean, dtype)
+def _normal(xp: Any, x: Array, mean: Any = 0.0, std: Any = 1.0, *, key: Array) -> Array:
+    z = _normals(xp, key, xp.shape(x), xp.dtype_of(x))
+    return z if _is(std, 1) and _is(mean, 0) else _scaled(xp, z, std, mean)
 
 
 @kernel("uniform_", random=True, check=_as_cpu("uniform_"), dynamic=("from", "to"))
-@with_operators
-def _uniform(xp: Any, x: Value, low: Any = 0.0, high: Any = 1.0, *, key: Value) -> Value:
-    dtype = x.dtype
+def _uniform(xp: Any, x: Array, low: Any = 0.0, high: Any = 1.0, *, key: Array) -> Array:
+    shape, dtype = xp.shape(x), xp.dtype_of(x)
     if dtypes.is_complex(dtype):  # both parts
-        parts = xp.zeros((2, *x.shape), dtypes.real_dtype(dtype))
+        parts = xp.zeros((2, *shape), dtypes.real_dtype(dtype))
         parts = xp.split(_uniform(xp, parts, low, high, key=key), [1, 1], 0)
         return xp.complex(*(xp.squeeze(part, 0) for part in parts))
     inner = _inner(dtype)
+    u = xp.astype(xp.uniform(key, shape, dtype), inner)
+    if _is(low, 0) and _is(high, 1):
+        return u
     low, high = _number(xp, low, inner), _number(xp, high, inner)
-    return xp.astype(xp.uniform(key, x.shape, dtype), inner) * (high - low) + low
+    return _scaled(xp, u, xp.subtract(high, low), low)
 
 
 @kernel("exponential_", random=True, check=_as_cpu("exponential_"), dynamic=("lambd",))
@@ -200,8 +221,14 @@ def _random_to(xp: Any, x: Array, high: Any, *, key: Array) -> Array:
 
 
 @kernel("random_.from", random=True, check=_as_cpu("random_"), dynamic=("from", "to"))
+def _random_from(xp: Any, x: Array, low: Any, high: Any = None, *, key: Array) -> Array:
+    if low.__class__ is high.__class__ is int and dtypes.is_integer(xp.dtype_of(x)):
+        return _integers(xp, key, x, low, xp.full((), high - low, dtypes.uint64))
+    return _random_between(xp, x, low, high, key)
+
+
 @with_operators
-def _random_from(xp: Any, x: Value, low: Any, high: Any = None, *, key: Value) -> Value:
+def _random_between(xp: Any, x: Value, low: Any, high: Any, key: Value) -> Value:
     low = _inner_bound(xp, x, low, 1)
     if high is not None:
         high = _inner_bound(xp, x, high, -1)
