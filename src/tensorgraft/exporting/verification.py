@@ -112,7 +112,7 @@ def _write_job(
         "state_results": converted.state_results,
     }
     if converted.state:
-        job["state"] = True
+        job["state"], job["state_arguments"] = True, sorted(converted.state_arguments, key=converted.state_arguments.get)
         write_arrays(os.path.join(folder, "state.npz"), state_leaves(converted.state))
     elif written:
         job["stateful"] = True
