@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,10 @@ def test_state_is_an_argument_and_a_result(tmp_path: Path) -> None:
     report = tg.export(_Counting().train(), X[:, :3], to="litert", path=path)
     assert report.ok and report.inputs[0].shape == ["batch", 3]
     assert {row.what for row in report.rows} == {"results", "state"}
-    signature = tf.lite.Interpreter(model_path=str(path)).get_signature_runner()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"\s*Warning: tf.lite.Interpreter is deprecated", UserWarning)
+        interpreter = tf.lite.Interpreter(model_path=str(path))
+    signature = interpreter.get_signature_runner()
     assert {"norm_running_mean", "norm_running_var", "x"} <= set(signature.get_input_details())
     assert {"norm_running_mean_new", "norm_running_var_new"} <= set(signature.get_output_details())
     assert (tmp_path / "f.state.safetensors").exists()
