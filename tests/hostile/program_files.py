@@ -163,10 +163,10 @@ class Served:
 
 def serve_modules() -> None:
     """Let one process parse the modules of all files."""
-    from tensorgraft.frontends.jax import stablehlo_parser
+    from tensorgraft.frontends.jax.stablehlo import parser
 
-    if not isinstance(stablehlo_parser.subprocess, Served):
-        stablehlo_parser.subprocess = Served(stablehlo_parser.SCRIPT.format(seconds=3))  # type: ignore[misc,assignment]
+    if not isinstance(parser.subprocess, Served):
+        parser.subprocess = Served(parser.SCRIPT.format(seconds=3))  # type: ignore[misc,assignment]
 
 
 def load_stablehlo(folder: Path) -> Any:

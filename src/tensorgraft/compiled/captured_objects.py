@@ -19,7 +19,7 @@ from typing import Any
 from weakref import ReferenceType, WeakSet
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.instructions import global_names, imported_modules
+from tensorgraft.compiled.instructions import asked_modules, global_names, imported_modules
 from tensorgraft.compiled.lookups import Lookups, content_of
 from tensorgraft.compiled.source_location import OURS
 from tensorgraft.compiled.values import SameObject, exact, is_plain, is_same_value, is_scalar
@@ -267,6 +267,17 @@ def _contents_of(name: str, value: Any, library: Callable[[str], bool]) -> Conta
     return None
 
 
+def objects_in(array: Any) -> list[Any]:
+    """Return Python's objects in an array of NumPy, also those in fields of its elements."""
+    dtype: Any = getattr(array, "dtype", None)
+    if not getattr(dtype, "hasobject", False):
+        return []
+    found = array.ravel().tolist()
+    while dtype.names is not None and any(isinstance(x, tuple | list) for x in found):
+        found = [y for x in found for y in (x if isinstance(x, tuple | list) else [x])]
+    return list(found)
+
+
 def functions_held(value: Any) -> dict[str, Any]:
     """Return the functions in the attributes of an object that a framework has made of some (`jax.custom_vjp`,
     `torch.library.custom_op`)."""
@@ -372,6 +383,7 @@ def _variables_around(fn: types.FunctionType) -> ContainerContents:
     names += sorted(global_names(fn.__code__) & vars(builtins).keys() - fn.__globals__.keys())
     run_with = [n for n in _RUN_WITH if getattr(fn, n) is not None]
     imported = [n for n in imported_modules(fn.__code__) if n in sys.modules]
+    imported += sorted(asked_modules(fn.__code__) - {*imported})
     entries = [*((fn.__globals__, n) for n in names), *((sys.modules, n) for n in imported)]
     lookups = Lookups(entries, fn.__closure__ or (), [(fn, n) for n in run_with])
     attributes = [vars(fn)] if has_attributes(fn) else []
@@ -435,13 +447,18 @@ def is_program_class(kind: type) -> bool:
 
 
 def object_key(value: Any) -> Any:
-    """Return a key of a hashable object. If its class defines equality, the key includes the attributes, which may
-    differ between equal objects."""
+    """Return a key of a hashable object. If its class defines equality, the key includes what may differ between equal
+    objects: attributes, and the text of a value (`Decimal("1.0")` and `Decimal("1.00")`)."""
     cls = type(value)
-    if not isinstance(cls.__eq__, types.FunctionType) or not is_of_program(value):
+    if cls.__eq__ is object.__eq__:
         return cls, value
+    if not is_of_program(value):
+        return (cls, value, repr(value)) if cls.__module__ in _VALUES or cls is range else (cls, value)
     fields = {**getattr(value, "__dict__", {}), **{n: getattr(value, n) for n in slots_of(cls) if hasattr(value, n)}}
     return cls, value, *((n, exact(v) if is_plain(v) else SameObject(v)) for n, v in fields.items())
+
+
+_VALUES = {"decimal", "datetime", "fractions", "numpy"}
 
 
 def slots_of(kind: type) -> list[str]:

@@ -40,11 +40,14 @@ def is_dotted_name(text: str) -> bool:
     return text.replace(".", "_").isidentifier()
 
 
+_ASKING = {"getattr", "hasattr", "vars", "__dict__"}
+
+
 @functools.lru_cache(maxsize=4096)
 def asked_attributes(code: types.CodeType) -> frozenset[str]:
     """Return the strings with which code, including nested functions, may read attributes that do not exist (`hasattr`,
-    `getattr` with a default)."""
-    asking = (nested for nested in codes_of(code) if not {"getattr", "hasattr"}.isdisjoint(nested.co_names))
+    `getattr` with a default, `vars(cls).get`)."""
+    asking = (nested for nested in codes_of(code) if not _ASKING.isdisjoint(nested.co_names))
     strings = (text for nested in asking for text in nested.co_consts if isinstance(text, str))
     return frozenset(text for text in strings if text.isidentifier())
 
@@ -75,6 +78,20 @@ def stored_names(code: types.CodeType) -> frozenset[str]:
 def imported_modules(code: types.CodeType) -> frozenset[str]:
     """Return the names of the modules that code imports, functions inside it included."""
     return frozenset(i.argval for one in codes_of(code) for i in _instructions(one) if i.opname == "IMPORT_NAME")
+
+
+@functools.lru_cache(maxsize=4096)
+def asked_modules(code: types.CodeType) -> frozenset[str]:
+    """Return the strings with which code may ask `sys.modules` for modules, be they loaded or not."""
+    asking = (one for one in codes_of(code) if "modules" in one.co_names)
+    return frozenset(text for one in asking for text in one.co_consts if isinstance(text, str) and is_dotted_name(text))
+
+
+@functools.lru_cache(maxsize=4096)
+def asks_for_classes(code: types.CodeType) -> bool:
+    """Return whether code asks objects for their classes, functions inside it included."""
+    matches = any(i.opname == "MATCH_CLASS" for nested in codes_of(code) for i in _instructions(nested))
+    return matches or not {"isinstance", "type", "issubclass"}.isdisjoint(global_names(code))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -61,6 +61,8 @@ _ASKED = (
     ("logging", ("getLogger",)),
     ("numpy", ("geterr", "get_printoptions")),
     ("torch", ("get_float32_matmul_precision", "get_num_threads", "get_num_interop_threads", "is_warn_always_enabled")),
+    ("torch", ("get_autocast_dtype", "get_autocast_cpu_dtype", "get_autocast_gpu_dtype")),
+    ("torch", ("is_autocast_enabled", "is_autocast_cpu_enabled")),
 )
 # of an object that a setting is part of, what is compared
 _PARTS: dict[str, Callable[[Any], Any]] = {

@@ -33,6 +33,7 @@ from tensorgraft.compiled.captured_objects import (
     is_of_program,
     is_python_class,
     is_tensor_with_attributes,
+    objects_in,
     slots_of,
 )
 from tensorgraft.compiled.changes import Change, change_of
@@ -97,8 +98,8 @@ def with_hooks(
     _HOOKS.append((kind, hooks, own_attributes))
 
 
-# names by which functions read all attributes of an object; Pydantic's methods do so outside of Python
-_READS_ALL = {"vars", "__dict__", "model_dump", "model_dump_json", "model_copy"}
+# names by which functions read attributes of an object that no trace notes; Pydantic's methods do so outside of Python
+_READS_ALL = {"vars", "__dict__", "__getattribute__", "getattr_static", "model_dump", "model_dump_json", "model_copy"}
 _IMPORTING = ("import_module", "__import__", "modules")
 _DYNAMIC = {"globals", "eval", "exec", "dir"}  # names that can reach objects which the code does not mention
 
@@ -242,6 +243,8 @@ class Reachable:
             yield from self._of_opaque(name, value, find)
         elif framework_of(value) is None:
             yield from self._children(name, value, find)
+        else:
+            yield from ((f"{name}[...]", element, None) for element in objects_in(value))
 
     def _of_tensor(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, None]]:
         """Note the attributes of a tensor (those of an argument are part of the call's key), and yield them and its

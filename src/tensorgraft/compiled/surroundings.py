@@ -29,17 +29,24 @@ from tensorgraft.compiled.captured_objects import (
     has_attributes,
     is_namespace,
     is_of_program,
+    objects_in,
     roots,
     walk,
 )
 from tensorgraft.compiled.changes import Change
-from tensorgraft.compiled.instructions import global_names, imported_modules, names_of
+from tensorgraft.compiled.instructions import (
+    asked_modules,
+    asks_for_classes,
+    global_names,
+    imported_modules,
+    names_of,
+)
 from tensorgraft.compiled.lookups import ABSENT, Lookups
 from tensorgraft.compiled.packages import Namespaces, entries_of
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.tables import ContextValue, Environment, Namespace, Slots, Table, Variables
 from tensorgraft.compiled.uncompiled import RunsUncompiled
-from tensorgraft.compiled.values import Replaceable, is_plain, is_same_value
+from tensorgraft.compiled.values import Replaceable, SameObject, exact, is_plain, is_same_value
 from tensorgraft.errors import TracedValueError
 from tensorgraft.hub.straight_line import NotStraight, StraightLine
 
@@ -64,7 +71,7 @@ class Contents:
             )
         self._keeps_values = keep
         self._values = self._current(host)
-        self._objects = list(host.ravel()) if host.dtype.hasobject else []
+        self._objects = host.ravel().tolist() if host.dtype.hasobject else []
         self._mask = np.array(np.ma.getmask(host))
 
     def _current(self, host: np.ndarray) -> Any:
@@ -84,8 +91,9 @@ class Contents:
                 )
             dtype, shape, kept_values, _ = self._values
             if isinstance(kept_values, tuple):  # objects
-                before = np.empty(len(kept_values), object)
-                before[:] = self._objects
+                before = np.empty(len(self._objects), dtype)
+                for k, value in enumerate(self._objects):  # at once, lists would be taken for rows
+                    before[k] = value
             else:
                 before = np.frombuffer(kept_values, dtype)
             _write(self.of, self._framework, before.reshape(shape))
@@ -128,8 +136,8 @@ class Surroundings:
         if isinstance(fn, types.FunctionType):
             self._visited[id(fn)] = fn
         if (code := getattr(fn, "__code__", None)) is not None:
-            loaded = [(sys.modules, name) for name in imported_modules(code) if name in sys.modules]
-            self.look_up("sys.modules", Lookups(loaded))
+            loaded = {name for name in imported_modules(code) if name in sys.modules}
+            self.look_up("sys.modules", Lookups((sys.modules, name) for name in sorted(loaded | asked_modules(code))))
         for name, value in roots(fn):
             self.add(name, value)
 
@@ -140,6 +148,8 @@ class Surroundings:
             if framework is not None:
                 if not self._is_own(x, framework) and _is_mutable(x, framework):
                     self._take(its_name, x, framework)
+                for element in objects_in(x):
+                    self.add(f"{its_name}[...]", element)
             elif contents is not None:
                 grows = isinstance(x, _GROWING) or is_of_program(x) or is_namespace(x)
                 if (contents.before or grows) and (is_of_program(x) or not isinstance(x, _FIXED)):
@@ -230,6 +240,7 @@ class Surroundings:
                 below = functools.partial(type.__subclasses__, cls)
                 self._containers.append(ContainerContents(f"{cls.__name__}.__subclasses__()", table.of, below))
         self._guard_virtual_subclasses(world)
+        self._guard_classes(world)
         for owner in world.owners if world.reads_vars else ():  # not by their names alone
             if id(owner) not in world.finders and isinstance(getattr(owner, "__dict__", None), dict):
                 self._add_all(owner)
@@ -347,6 +358,13 @@ class Surroundings:
         if asks and any(isinstance(cls, abc.ABCMeta) for cls in classes):
             self.ask([("abc.get_cache_token()", abc.get_cache_token)])
 
+    def _guard_classes(self, world: Reachable) -> None:
+        """Guard the classes of the program's objects, if the functions ask for them."""
+        owners = [owner for owner in world.owners if id(owner) not in world.finders]
+        if owners and any(map(asks_for_classes, world.codes)):
+            classes = functools.partial(_classes_of, owners)
+            self._containers.append(ContainerContents("the class of an object", owners, classes, [""] * len(owners)))
+
     def hold(self) -> bool:
         if any(self._bare) or not self._namespaces.hold():
             return False
@@ -436,6 +454,10 @@ def _is_plain_result(result: Any, key: Any) -> bool:
     if type(result).__name__ == "_lru_list_elem":
         return all(is_plain(of) for of in gc.get_referents(result) if of is not key and not isinstance(of, type))
     return is_plain(result)
+
+
+def _classes_of(objects: Iterable[Any]) -> list[type]:
+    return [*map(type, objects)]
 
 
 def _items(table: dict[str, Any]) -> list[Any]:
@@ -542,5 +564,6 @@ def _write(x: Any, framework: str, values: np.ndarray) -> None:
 def bits_of(x: np.ndarray) -> Collection[Any]:
     """Equal for equal values, and masks of them, alone."""
     data, mask = np.asarray(x), np.ma.getmask(x)
-    values = tuple(map(id, data.ravel())) if data.dtype.hasobject else data.tobytes()
+    objects = objects_in(data) if data.dtype.hasobject else None
+    values = data.tobytes() if objects is None else tuple(exact(v) if is_plain(v) else SameObject(v) for v in objects)
     return data.dtype, data.shape, values, None if mask is np.ma.nomask else mask.tobytes()

@@ -100,7 +100,7 @@ class Namespace:
         self.names = [n for n in public if n in requested or any(n in space for space in above)]
         if isinstance(of, type):
             specials = {n: v for n, v in vars(of).items() if is_special(n)}
-            self.names += [n for n, v in specials.items() if isinstance(v, types.FunctionType)]  # called by Python
+            self.names += [n for n, v in specials.items() if _is_called(v)]  # by Python
             self.names += [n for n in names if isinstance(specials.get(n), _VALUES)]  # `cls.__annotations__`
         self._all = [*self.names, *(n for n in public if n in stored and n not in self.names)]
 
@@ -113,6 +113,12 @@ class Namespace:
 
     def drop(self, key: str) -> None:
         delattr(self.of, key)
+
+
+def _is_called(member: Any) -> bool:
+    """Return True for an entry of a class that a call of a special method uses: a function, or a descriptor around
+    one."""
+    return callable(member) or (hasattr(type(member), "__get__") and not isinstance(member, types.GetSetDescriptorType))
 
 
 _VALUES = dict | list | tuple | str

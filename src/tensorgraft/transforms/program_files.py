@@ -31,7 +31,7 @@ def exported_function(path: str) -> Any:
     from jax import export
 
     from tensorgraft.frontends.jax.stablehlo import naming
-    from tensorgraft.frontends.jax.stablehlo_parser import check_module
+    from tensorgraft.frontends.jax.stablehlo.parser import check_module
 
     with open(path, "rb") as file:
         data = bytearray(file.read())

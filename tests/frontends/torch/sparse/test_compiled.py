@@ -174,6 +174,35 @@ def test_what_changes_the_number_of_values_is_an_error():
     with pytest.raises(TracedValueError):
         for _ in range(3):
             tg.jit(lambda x: x.to_sparse() @ x.t(), compile="first")(X.to(device))
+    a = DENSE.to_sparse_csr().to(device)
+    with pytest.raises(TracedValueError, match=r"number of elements depends on values(.|\n)*same indices"):
+        tg.jit(lambda a, b: a + b, compile="first")(a, DENSE.flip(0).to_sparse_csr().to(device))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_operands_with_the_same_indices_have_one_structure(compiled):
+    a = DENSE.to_sparse_csr()
+    for fn in (
+        lambda a: a + a * 2,
+        lambda a: torch.add(a * 2, a, alpha=0.5),
+        lambda a: (a * 3).add_(a, alpha=-1),
+        lambda a: a * (a * 2),
+        lambda a: a + a.detach(),
+    ):
+        got = (tg.jit(fn, compile="first") if compiled else fn)(a.to(tg.device("jax")))
+        assert got.layout is a.layout and got._nnz() == fn(a)._nnz()
+        close(got, fn(a))
+
+
+def test_elements_that_cancel_are_kept():
+    a = DENSE.to_sparse().to(tg.device("jax"))
+    assert (a - a)._nnz() == 5 and not (a - a).to_dense().any()
+
+
+def test_detached_on_a_device_that_is_not_the_current_one():
+    assert torch.graft.current_device() != tg.device("tensorflow").index
+    a = DENSE.to_sparse().to(tg.device("tensorflow"))
+    close(tg.jit(lambda a: a.detach() * 2, compile="first")(a), DENSE * 2)
 
 
 # ---- training --------------------------------------------------------------------------------------------------------

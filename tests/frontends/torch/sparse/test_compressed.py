@@ -452,3 +452,12 @@ def test_operators_as_programs_of_xla():
         for name in ("csr", "csc", "bsr", "coo"):
             x = layouts(DENSE)[name]
             torch.testing.assert_close((x.to(device) @ y.to(device)).cpu(), DENSE @ y)
+
+
+def test_a_sum_of_blocks_of_one_element_has_blocks():
+    """PyTorch 2.13's has values without the dimensions of blocks, which its own operators refuse."""
+    a = torch.tensor([[1.0, 0, 2], [0, 3, 0]])
+    x = a.to_sparse_bsr((1, 1)).to(tg.device("jax"))
+    for total in (x + x.clone(), x + x * 2):
+        assert total.values().shape == (3, 1, 1)
+    assert total.to_dense().cpu().equal(3 * a)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -184,6 +185,8 @@ class Capture:
     def created(self, cell: Storage, location: Place | None = None) -> None:
         """Kernels call this for each storage that they make, with the program's place where it is known."""
         if cell.backend is not self.backend and not (cell.backend.compound and cell.backend.inner is self.backend):
+            if not math.prod(cell.backend.shape(cell.array)):
+                return  # PyTorch makes a sparse tensor from empty ones of the current device
             raise self._device_error("makes", cell, "pass a tensor on the intended device, or create this one outside")
         cell.capture = self
         self.new_storages.append(weakref.ref(cell))

@@ -92,7 +92,7 @@ def add_keys(keys: list[Any], leaves: Sequence[Any]) -> None:
             except RuntimeError:  # a view from `no_grad` that was written since
                 leaf = False
             keys += (kind, cell.backend, t.dtype, t.shape, t.stride(), t.storage_offset(), t.requires_grad, leaf)
-            keys += (t.is_conj(), t.is_neg(), a.shape, a.dtype, cell.placement)
+            keys += (t.is_conj(), t.is_neg(), t.is_inference(), a.shape, a.dtype, cell.placement)
             cells.append(cell)
         else:
             if isinstance(t, Tensor) and _overrides(t):

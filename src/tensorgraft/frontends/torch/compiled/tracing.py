@@ -22,7 +22,15 @@ from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.surroundings import Surroundings
 from tensorgraft.compiled.uncompiled import RunsUncompiled, call_traced, results_flattened
 from tensorgraft.compiled.values import is_plain
-from tensorgraft.frontends.torch.compiled.autograd.history import Finder, is_leaf, record, result_finders, ungraded_view
+from tensorgraft.frontends.torch.compiled.autograd.history import (
+    Finder,
+    forget_history,
+    has_history,
+    is_leaf,
+    record,
+    result_finders,
+    ungraded_view,
+)
 from tensorgraft.frontends.torch.compiled.autograd.replay import usable
 from tensorgraft.frontends.torch.compiled.autograd.tape import Surrounded, Tape
 from tensorgraft.frontends.torch.compiled.capture import Capture, GradientLeaf, active
@@ -128,6 +136,7 @@ class Tracing:
             id(t): t for t in (*(t for _, t in self.device_arguments), *self.world.visited.values()) if _has_version(t)
         }
         self.versions = [(t, t._version) for t in outside.values()]
+        self._without_history = [t for t in outside.values() if not has_history(t)]
         self._look_around(fixed)
 
     def _cut_histories(self, call: Call) -> None:
@@ -207,6 +216,8 @@ class Tracing:
             raise RunsUncompiled(self.capture.uncompiled)
         if self.capture.leaves_hooks():
             raise RunsUncompiled("registers a hook on a tensor from outside")
+        if any(map(has_history, self._without_history)):
+            raise RunsUncompiled("writes a tensor from outside in place, which requires gradients from then on")
         if modes() != before or settings.flags() != flags:
             raise RunsUncompiled("changes a setting of PyTorch beyond its end")
         if groups.changed() and not (self.schedule.before or self.schedule.after):
@@ -389,6 +400,8 @@ class Tracing:
         """Give the storages their arrays, and arguments their `requires_grad`, as they were."""
         self.capture.restore()
         self._put_back_required()
+        for t in filter(has_history, self._without_history):
+            forget_history(t)
 
     def _put_back_required(self) -> None:
         for _, t, before in self._settable:

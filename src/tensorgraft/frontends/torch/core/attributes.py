@@ -14,7 +14,7 @@ import functools
 import sys
 import threading
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter, is_
 from typing import Any
@@ -32,7 +32,7 @@ from tensorgraft.compiled.captured_objects import (
 from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.instructions import is_counted_up
 from tensorgraft.compiled.libraries import PATCHED
-from tensorgraft.compiled.lookups import ABSENT, Lookups
+from tensorgraft.compiled.lookups import Lookups
 from tensorgraft.compiled.side_effects import Reachable, function_of, opaque, with_hooks
 from tensorgraft.compiled.source_location import OURS
 from tensorgraft.compiled.surroundings import Surroundings
@@ -132,7 +132,8 @@ class Reads:
             value = before
         if is_plain(value):
             member = None if name in getattr(owner, "__dict__", ()) else _entry_of_class(owner, name)
-            if not _is_computing(member):
+            found = name in own_names or member is not None
+            if not _is_computing(member) and (found or not _finds_itself(type(owner))):
                 known[name] = value
             elif not hasattr(type(member), "__set__"):  # an entry of the object would take its place
                 self.note_absent(owner, name)
@@ -140,7 +141,12 @@ class Reads:
             self.note_absent(owner, name)
         elif isinstance(value, torch.Tensor):
             known[name] = value
-        elif is_of_program(owner) or id(owner) in self.standard or is_called_back(value):
+        elif (
+            isinstance(owner, torch.nn.Module)
+            or is_of_program(owner)
+            or id(owner) in self.standard
+            or is_called_back(value)
+        ):
             known[name] = value
             self._surroundings.add(f"{type(owner).__name__}.{name}", value)
             for obj in self._surroundings.new_objects():
@@ -165,10 +171,6 @@ class Reads:
         trace were undone."""
         spaces: dict[type, Any] = {}  # the same object for all, so that none is looked up twice
         for (_, name), owner in self.absent.items():
-            if _finds_itself(type(owner)) and (now := getattr(owner, name, ABSENT)) is getattr(owner, name, ABSENT):
-                self._surroundings.look_up(type(owner).__name__, Lookups(attributes=[(owner, name)]))
-                self._surroundings.add(f"{type(owner).__name__}.{name}", now)
-                continue
             classes = [spaces.setdefault(cls, vars(cls)) for cls in type(owner).__mro__ if is_python_class(cls)]
             found = next((k for k, table in enumerate(classes) if name in table), None)
             above = [*_parts_of(owner), *classes] if found is None else classes[:found]
@@ -234,9 +236,10 @@ def _entry_of_class(owner: Any, name: str) -> Any:
     return next((vars(cls)[name] for cls in type(owner).__mro__ if name in vars(cls)), None)
 
 
-def _finds_itself(cls: type) -> bool:
-    """Return True for a class of the program that looks up attributes itself (`__getattr__`)."""
-    members = (vars(base).get(name) for base in cls.__mro__ for name in ("__getattr__", "__getattribute__"))
+def _finds_itself(cls: type, names: Sequence[str] = ("__getattr__", "__getattribute__")) -> bool:
+    """Return True for a class of the program that looks up attributes itself. A guard reads none of these: that may
+    have effects, and what the class looks at is guarded."""
+    members = (vars(base).get(name) for base in cls.__mro__ for name in names)
     return any(isinstance(fn, types.FunctionType) and not in_library(fn.__code__.co_filename) for fn in members)
 
 
@@ -248,6 +251,10 @@ def _parts_of(owner: Any) -> tuple[Any, ...]:
 def _is_computing(member: Any) -> bool:
     """Return whether an entry of a class is a property or the like, which computes an attribute."""
     return hasattr(type(member), "__get__") and not isinstance(member, types.MemberDescriptorType | Flag)
+
+
+def _class_of(owner: Any) -> tuple[type]:
+    return (type(owner),)
 
 
 class _Active(threading.local):
@@ -385,6 +392,11 @@ class Attributes:
             for name, value in guarded.items():
                 if (own_id, name) in changed or (id(owner), name) in changed:
                     guarded[name] = slot(value) or value
+            if _finds_itself(type(owner), ("__getattribute__",)):
+                self._groups.append((_class_of, owner))
+                self._names.append((owner, "__class__"))
+                self._expected.append(type(owner))
+                continue
             if not isinstance(owner, torch.nn.Module):  # the guard of modules includes their classes
                 guarded["__class__"] = owner.__class__
             if guarded:
@@ -419,7 +431,9 @@ class Attributes:
             for (owner, name), value in zip(self._names, self._expected, strict=True)
         }
         for owner, name, value in places.values():
-            code.require(f"{code.name(owner)}.{name} is {code.name(value)}")
+            is_class = name == "__class__" and value is type(owner)
+            read = f"type({code.name(owner)})" if is_class else f"{code.name(owner)}.{name}"
+            code.require(f"{read} is {code.name(value)}")
 
     def failure(self) -> str | None:
         """Describe the first attribute whose value has changed; None if none has."""

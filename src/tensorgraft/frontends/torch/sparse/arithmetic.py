@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from tensorgraft.frontends.torch.sparse.bounded import check_countable
 from tensorgraft.frontends.torch.sparse.conversions import at_keys, collected, elements_of
 from tensorgraft.frontends.torch.sparse.coo_kernels import matches
 from tensorgraft.frontends.torch.sparse.operators import csr_sampled_matmul
@@ -19,6 +20,7 @@ from tensorgraft.frontends.torch.sparse.structure import (
     is_compressed,
     keys_of,
     plain_indices,
+    same_structure,
     spec_of,
     with_values,
 )
@@ -32,8 +34,10 @@ def add(x: Tensor, y: Tensor, *, alpha: float = 1) -> Tensor | Elements:
         return torch.add(x, y.to_dense(), alpha=alpha)
     if y.layout is torch.strided:  # PyTorch multiplies the sparse tensor by alpha, although it is not the second one
         return torch.add(y, x.to_dense(), alpha=alpha)
-    first, second = elements_of(x), elements_of(y)
     dtype = torch.result_type(x, y)
+    if same_structure(x, y):
+        return with_values(x, torch.add(x.values().to(dtype), y.values().to(dtype), alpha=alpha))
+    first, second = elements_of(x), elements_of(y)
     added = second.values.to(dtype) if alpha == 1 else second.values.to(dtype) * alpha
     both = Elements(
         torch.cat([first.batch, second.batch]),
@@ -50,6 +54,8 @@ def mul(x: Tensor, y: Tensor) -> Tensor | Elements:
         x, y = y, x
     if y.layout is torch.strided and not y.dim():
         return with_values(x, x.values() * y)
+    if same_structure(x, y):
+        return with_values(x, x.values() * y.values())
     spec = spec_of(x)
     is_ordered = y.layout in (x.layout, torch.strided) or (y.layout is torch.sparse_coo and y.is_coalesced())
     if not is_ordered and x._nnz():
@@ -62,6 +68,7 @@ def mul(x: Tensor, y: Tensor) -> Tensor | Elements:
     other = elements_of(y)
     keys, order = torch.sort(_keys(other, spec))
     at, is_found = matches(keys, _keys(found, spec))
+    check_countable(keys)
     common = is_found.nonzero().squeeze(1)
     values = found.values[common] * other.values[order[at[common]]]
     return Elements(found.batch[common], found.rows[common], found.columns[common], values)
@@ -109,7 +116,9 @@ def reduced(reduce: str, x: Tensor, dim: Sequence[int], keepdim: bool = False, d
     values = found.values if dtype is None else found.values.to(dtype)
     if dtype is None and not values.is_floating_point() and not values.is_complex():
         values = values.long()
-    keys, group = torch.unique(rows * x.size(1) + columns, return_inverse=True)
+    all_keys = rows * x.size(1) + columns
+    check_countable(all_keys)
+    keys, group = torch.unique(all_keys, return_inverse=True)
     total = values.new_full((keys.numel(),), 0 if reduce == "sum" else 1)
     total = total.index_add(0, group, values) if reduce == "sum" else total.scatter_reduce(0, group, values, "prod")
     return at_keys(keys, total, spec_of(x))

@@ -43,8 +43,8 @@ def bounds() -> Bounds | None:
 def coalesced_parts(x: Tensor, keys: Tensor, size: torch.Size, indices_of: Callable[..., Tensor]) -> Any:
     """Return (indices, values), as many as those of `x`, in a trace; None outside of one, or where the indices are
     known. Raises an error outside of an optimizer's step."""
-    known, cell = bounds(), cell_of(keys)
-    if known is None or not cell.backend.is_traced(cell.array):
+    known = bounds()
+    if known is None or not _is_traced(keys):
         return None
     if not known.in_step:
         raise refused(
@@ -62,6 +62,23 @@ def coalesced_parts(x: Tensor, keys: Tensor, size: torch.Size, indices_of: Calla
     indices = indices_of(distinct, size)
     known.add(indices)
     return indices, values
+
+
+def check_countable(keys: Tensor) -> None:
+    """Raises TracedValueError if the number of distinct keys, which is that of a result's elements, depends on traced
+    values."""
+    if bounds() is not None and _is_traced(keys):
+        raise refused(
+            "gives a sparse tensor whose number of elements depends on values.",
+            ("one structure", "operands with the same indices (x * 2, x.detach()) are combined element by element"),
+            ("do it outside", "before the call, and pass the result"),
+            ("make it dense", "x.to_dense()"),
+        )
+
+
+def _is_traced(x: Tensor) -> bool:
+    cell = cell_of(x)
+    return cell.backend.is_traced(cell.array)
 
 
 def within_size(x: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from tensorgraft.frontends.torch.sparse.bounded import check_countable
 from tensorgraft.frontends.torch.sparse.structure import (
     Elements,
     TensorMetadata,
@@ -57,7 +58,9 @@ def dense(found: Elements, spec: TensorMetadata) -> Tensor:
 
 def collected(found: Elements, spec: TensorMetadata) -> Elements:
     """Return elements with those in one place summed, in the order of rows."""
-    keys, group = torch.unique(keys_of(found, spec._replace(layout=torch.sparse_csr)), return_inverse=True)
+    all_keys = keys_of(found, spec._replace(layout=torch.sparse_csr))
+    check_countable(all_keys)
+    keys, group = torch.unique(all_keys, return_inverse=True)
     total = found.values.new_zeros((keys.numel(), *found.values.shape[1:])).index_add(0, group, found.values)
     return at_keys(keys, total, spec)
 

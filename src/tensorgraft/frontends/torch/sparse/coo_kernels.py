@@ -15,9 +15,10 @@ from typing import Any
 
 import torch
 
-from tensorgraft.frontends.torch.sparse.bounded import coalesced_parts, masked, within_size
+from tensorgraft.frontends.torch.sparse.bounded import check_countable, coalesced_parts, masked, within_size
 from tensorgraft.frontends.torch.sparse.operators import csr_matmul
 from tensorgraft.frontends.torch.sparse.parts import coordinate_tensor
+from tensorgraft.frontends.torch.sparse.structure import same_structure
 
 Tensor = torch.Tensor
 # {operator: kernel}; a kernel that returns None leaves the call to PyTorch's
@@ -133,6 +134,8 @@ def add_out(x: Tensor, y: Tensor, *, alpha: float = 1, out: Tensor) -> Tensor:
         dense_size = y.size()[y.sparse_dim() :]
         rows = x.to(dtype).reshape(math.prod(_sparse_size(y)), *dense_size)
         return write(out, _summed(rows, *within_size(y, _keys(y), added)).reshape(x.size()))
+    if same_structure(x, y):
+        return write(out, coo(x._indices(), x._values().to(dtype) + added, x.size(), coalesced=True))
     indices = torch.cat([x._indices(), y._indices()], 1)
     total = coo(indices, torch.cat([x._values().to(dtype), added]), x.size())
     return write(out, total.coalesce() if x.is_coalesced() and y.is_coalesced() else total)
@@ -142,10 +145,13 @@ def add_out(x: Tensor, y: Tensor, *, alpha: float = 1, out: Tensor) -> Tensor:
 def mul_out(x: Tensor, y: Tensor, *, out: Tensor) -> Tensor | None:
     if not (x.is_sparse and y.is_sparse and x.dim() and y.dim()):
         return None
+    if same_structure(x, y):
+        return write(out, coo(x._indices(), x._values() * y._values(), x.size(), coalesced=True))
     if x.is_coalesced() and not y.is_coalesced():
         x, y = y, x
     y = y.coalesce()
     at, is_found = matches(_keys(y), _keys(x))
+    check_countable(is_found)
     common = is_found.nonzero().squeeze(1)
     values = x._values()[common] * y._values()[at[common]]
     return write(out, coo(x._indices()[:, common], values, x.size(), x.is_coalesced()))

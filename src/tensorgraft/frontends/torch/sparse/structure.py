@@ -13,6 +13,9 @@ from typing import NamedTuple
 
 import torch
 
+from tensorgraft.frontends.torch.core import state
+from tensorgraft.frontends.torch.core.tensors import cell_of
+
 Tensor = torch.Tensor
 
 BY_ROW = frozenset({torch.sparse_csr, torch.sparse_bsr})
@@ -95,6 +98,24 @@ def compressed(compressed_part: Tensor, plain_part: Tensor, values: Tensor, spec
 def with_values(x: Tensor, values: Tensor) -> Tensor:
     """Return a compressed tensor with the structure of `x` and other values."""
     return compressed(compressed_indices(x), plain_indices(x), values, spec_of(x))
+
+
+def same_structure(x: Tensor, y: Tensor) -> bool:
+    """Return True if two compressed tensors of one layout, or two coalesced ones, have the same indices in memory."""
+    if x.layout is not y.layout or x.size() != y.size() or x.layout is torch.strided or x._nnz() != y._nnz():
+        return False
+    if x.layout is torch.sparse_coo:
+        return x.is_coalesced() and y.is_coalesced() and _same_memory(x._indices(), y._indices())
+    parts = [(part(x), part(y)) for part in (compressed_indices, plain_indices)]
+    return all(_same_memory(a, b) for a, b in parts) and spec_of(x).blocksize == spec_of(y).blocksize
+
+
+def _same_memory(x: Tensor, y: Tensor) -> bool:
+    """Return True if two tensors are views alike of one storage, or of storages that hold one array of a trace."""
+    if x.storage_offset() != y.storage_offset() or x.shape != y.shape or x.stride() != y.stride():
+        return False
+    first, second = cell_of(x), cell_of(y)
+    return first is second or (state.now.capture is not None and first.array is second.array)
 
 
 def resized(x: Tensor, size: tuple[int, ...]) -> Tensor:

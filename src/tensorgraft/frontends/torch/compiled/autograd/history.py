@@ -159,3 +159,14 @@ def is_leaf(t: Tensor) -> bool:
         return t.is_leaf
     except RuntimeError:
         return False
+
+
+def forget_history(t: Tensor) -> None:
+    """Take the history from a tensor that had none before a function has written it."""
+    base = _base(t)
+    if base is None:
+        t.detach_()
+        return
+    base.detach_()
+    with torch.enable_grad():  # a view from `no_grad` may not be written under autograd
+        torch._C._swap_tensor_impl(t, Metadata.of_lazy(t).view(base))

@@ -67,7 +67,7 @@ def leaf_key(leaf: Any) -> Any:
             return leaf.device.type, *geometry
         cell = cell_of(leaf)
         array = cell.array.kind if cell.backend.compound else (cell.array.shape, cell.array.dtype)
-        return TYPE, *geometry, leaf.is_conj(), leaf.is_neg(), array, cell.placement
+        return TYPE, *geometry, leaf.is_conj(), leaf.is_neg(), leaf.is_inference(), array, cell.placement
     if is_plain(leaf):
         return exact(leaf)
     if leaf.__class__ is Boxed:
@@ -117,6 +117,7 @@ def modes_around() -> tuple[Any, ...]:
 
 
 _autocast, _grad, _inference = torch._C._is_any_autocast_enabled, torch.is_grad_enabled, torch.is_inference_mode_enabled
+_autocast_dtype = torch.get_autocast_dtype
 
 
 def modes() -> tuple[Any, ...]:
@@ -126,6 +127,7 @@ def modes() -> tuple[Any, ...]:
         _grad(),
         _inference(),
         cast and (torch.get_autocast_dtype(TYPE), torch.is_autocast_cache_enabled()),
+        _autocast_dtype(TYPE),  # also of a region that the function enters
         policy(),
         settings.current(),
         sharded_tensors.moves,

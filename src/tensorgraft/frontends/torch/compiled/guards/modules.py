@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.nn.utils import parametrize
 
+from tensorgraft.compiled.captured_objects import is_program_class
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.tensors import cell_of, storages_of
@@ -32,6 +33,9 @@ class _ValuesWithout:
     def __iter__(self) -> Iterator[Any]:
         return (value for key, value in self._table.items() if key not in self._excluded)
 
+    def keys(self) -> Iterator[Any]:
+        return (key for key in self._table if key not in self._excluded)
+
 
 _GLOBAL_HOOKS = [
     table
@@ -43,6 +47,24 @@ _GLOBAL_HOOKS = [
 def global_hooks() -> list[Any]:
     """Return the hooks of all modules."""
     return [hook for table in _GLOBAL_HOOKS for hook in table.values()]
+
+
+_METHODS = {name for name, value in vars(torch.nn.Module).items() if callable(value)}
+
+# tables of hooks, and of the identities of those that are called in another way
+_MARKS = (
+    ("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs"),
+    ("_forward_hooks", "_forward_hooks_with_kwargs"),
+    ("_forward_hooks", "_forward_hooks_always_called"),
+)
+
+
+def _marks_of(holder: Any, prefix: str = "") -> list[Any]:
+    """Return how the hooks of a module are called (with keyword arguments, also after an exception), or those of all
+    modules, whose names have a prefix."""
+    marked = ((getattr(holder, prefix + hooks), getattr(holder, prefix + marks, ())) for hooks, marks in _MARKS)
+    calls = [key in marks for hooks, marks in marked for key in hooks]
+    return [*calls, getattr(holder, f"{prefix}_is_full_backward_hook")]
 
 
 def _hooks_of(m: torch.nn.Module, used: Collection[str] = ()) -> list[dict[int, Any]]:
@@ -65,34 +87,29 @@ class Modules:
         attributes that the function uses, by modules' identity."""
         modules = scripted.with_parts({id(m): m for m in modules}.values())
         used = used or {}
-        tables: list[dict[Any, Any]] = []
-        self._empty: list[dict[Any, Any]] = []
-        for m in modules:
-            tables += (m._parameters, m._buffers, m._modules)
-            for hooks in _hooks_of(m, used.get(id(m), ())):
-                (tables if hooks else self._empty).append(hooks)
-        excluded_of: dict[int, set[Any]] = {}
-        for table_id, key in rebound:
-            excluded_of.setdefault(table_id, set()).add(key)
-        self._full = [
-            _ValuesWithout(table, excluded_of[id(table)]) if id(table) in excluded_of else scripted.values_of(table)
-            for table in tables
-            if table or id(table) in excluded_of
-        ]
-        tables = [table for table in tables if id(table) not in excluded_of]
-        self._empty += [table for table in tables if not table]
+        self._take_tables(modules, rebound, used)
+        self._names = self._names_now()
         self._expected = list(chain.from_iterable(self._full))
         self._until_end = [*self._expected, _END]
         self._modules = modules
         self._training = [scripted.attributes_of(m) for m in modules]
         self._modes = [d.get("training") for d in self._training]
         self._hooks = global_hooks()
-        # a `forward` of its own makes one entry more; one that the function itself adds may come
-        self._forwards = [(d, d.get("forward")) for d in self._training if isinstance(d, dict)]
-        self._dicts = [d for d, _ in self._forwards]
-        self._lengths = list(map(len, self._dicts))
+        self._hooked: list[Any] = [(m,) for m in modules if any(_hooks_of(m))]
+        if self._hooks:
+            self._hooked.append((torch.nn.modules.module, "_global"))
+        self._marks = self._marks_now()
         self._kinds = list(map(type, modules))
         self.classes = list(dict.fromkeys(self._kinds))
+        # a method of its own makes one entry more; others that the function itself adds may come
+        derived = dict.fromkeys(cls for kind in self.classes for cls in kind.__mro__ if is_program_class(cls))
+        instance_dicts = [d for d in self._training if isinstance(d, dict)]
+        self._dicts: list[Any] = [*instance_dicts]
+        self._dicts += [vars(cls) for cls in derived if issubclass(cls, torch.nn.Module)]
+        self._lengths = list(map(len, self._dicts))
+        self._methods = self._methods_now()
+        own_methods = zip(instance_dicts, self._methods, strict=False)  # those of classes are guarded by their names
+        self._overrides = [(d, *entry) for d, own in own_methods for entry in own.items()]
         hook_tables = [*chain.from_iterable(_hooks_of(m, used.get(id(m), ())) for m in modules), *_GLOBAL_HOOKS]
         self.hooks = [hook for table in hook_tables for hook in table.values()]
         self._scripted = [d for d in self._training if isinstance(d, scripted.ScriptAttributes)]
@@ -106,23 +123,69 @@ class Modules:
         self._storages = storages_of(self._device_tensors)
         self.rebindings = state.rebindings
 
+    def _take_tables(
+        self,
+        modules: Iterable[torch.nn.Module],
+        rebound: Collection[tuple[int, Any]],
+        used: Mapping[int, Collection[str]],
+    ) -> None:
+        """Take the tables of parts and hooks whose values are compared, and those that have to stay empty."""
+        tables: list[dict[Any, Any]] = []
+        self._empty: list[dict[Any, Any]] = []
+        named: set[int] = set()  # tables in which names count, too
+        for m in modules:
+            parts = m._parameters, m._buffers, m._modules
+            tables += parts
+            named.update(map(id, parts))
+            for hooks in _hooks_of(m, used.get(id(m), ())):
+                (tables if hooks else self._empty).append(hooks)
+        excluded_of: dict[int, set[Any]] = {}
+        for table_id, key in rebound:
+            excluded_of.setdefault(table_id, set()).add(key)
+        self._full: list[Any] = []
+        self._named: list[Any] = []
+        for table in tables:
+            if excluded := excluded_of.get(id(table)):
+                self._full.append(without := _ValuesWithout(table, excluded))
+                self._named.append(without.keys)
+            elif table:
+                self._full.append(scripted.values_of(table))
+                if id(table) in named:
+                    self._named.append(table.keys)
+        tables = [table for table in tables if id(table) not in excluded_of]
+        self._empty += [table for table in tables if not table]
+
     @property
     def tensors(self) -> set[int]:
         """The identities of the tensors in them."""
         return set(map(id, self._tensors))
+
+    def _methods_now(self) -> list[dict[str, Any]]:
+        """Return the methods of `torch.nn.Module` that modules and their classes have themselves."""
+        return [{name: d[name] for name in _METHODS & d.keys()} for d in self._dicts]
+
+    def _names_now(self) -> list[list[str]]:
+        return [[*keys()] for keys in self._named]
+
+    def _marks_now(self) -> list[list[Any]]:
+        return [_marks_of(*holder) for holder in self._hooked]
 
     def hold(self) -> bool:
         if not self._modules:
             return True
         if any(self._empty) or not all(map(is_, chain(chain.from_iterable(self._full), _ENDS), self._until_end)):
             return False
+        if self._names_now() != self._names or self._marks_now() != self._marks:
+            return False
         if [d.get("training") for d in self._training] != self._modes or list(map(type, self._modules)) != self._kinds:
             return False
         if (self._hooks or any(_GLOBAL_HOOKS)) and global_hooks() != self._hooks:
             return False
+        if any(own.get(name) is not method for own, name, method in self._overrides):
+            return False
         lengths = list(map(len, self._dicts))
         if lengths != self._lengths:
-            if any(d.get("forward") is not own_forward for d, own_forward in self._forwards):
+            if self._methods_now() != self._methods:
                 return False
             self._lengths = lengths
         for d in self._scripted:
@@ -150,8 +213,17 @@ class Modules:
             size = len(list(values))
             code.require_objects(code.name(values), self._expected[start : start + size])
             start += size
-        for d, mode in zip(self._dicts, self._modes, strict=True):
-            code.require(f"{code.name(d)}['training'] is {code.name(mode)} and len({code.name(d)}) == {len(d)}")
+        tables = [keys.__self__ for keys in self._named]
+        names = [*chain.from_iterable(self._names)]
+        code.require(f"[*{code.name(chain.from_iterable)}({code.name(tables)})] == {code.name(names)}")
+        if self._hooked:
+            code.require(f"{code.name(self._marks_now)}() == {code.name(self._marks)}")
+        for d, mode in zip(self._training, self._modes, strict=True):
+            code.require(f"{code.name(d)}['training'] is {code.name(mode)}")
+        for d in self._dicts:
+            code.require(f"len({code.name(d)}) == {len(d)}")
+        for own, name, method in self._overrides:
+            code.require(f"{code.name(own)}[{name!r}] is {code.name(method)}")
         for m in self._modules:
             code.require(f"type({code.name(m)}) is {code.name(type(m))}")
         if self._hooks:
@@ -174,20 +246,25 @@ class Modules:
                 return f"{names.get(id(m)) or kind.__name__} is a {type(m).__name__} now, was a {kind.__name__}"
         if global_hooks() != self._hooks:
             return "a hook of all modules was added or removed"
-        for m, (d, own_forward) in zip(self._modules, self._forwards, strict=False):
-            if d.get("forward") is not own_forward:
-                return f"{names.get(id(m)) or type(m).__name__}.forward is another function"
+        for now, known in zip(self._methods_now(), self._methods, strict=True):
+            changed = [name for name in now.keys() | known.keys() if now.get(name) is not known.get(name)]
+            if changed:
+                return f"{min(changed)} of a module is another function"
         for d in self._scripted:
             if not d.hold():
                 return d.failure()
         for t, before in zip(self._tensors, self._requires_grad, strict=True):
             if t.requires_grad is not before:
                 return f"{names.get(id(t), 'a tensor')}.requires_grad is {t.requires_grad}, was {before}"
+        if self._marks_now() != self._marks:
+            return "a hook of a module is called in another way"
         values_now = list(chain.from_iterable(self._full))
         if any(self._empty) or len(values_now) != len(self._expected) or not all(map(is_, values_now, self._expected)):
             held_ids = set(map(id, self._expected))
             added = next((names.get(id(v)) for v in values_now if id(v) not in held_ids), None)
             return f"{added or 'a parameter, a buffer, a module or a hook'} was added, or took the place of another"
+        if self._names_now() != self._names:
+            return "a parameter, a buffer or a module has another name"
         for t, storage in zip(self._device_tensors, self._storages, strict=True):
             if t.untyped_storage() is not storage:
                 return f"{names.get(id(t), 'a parameter or buffer')} has another storage (its .data was set)"

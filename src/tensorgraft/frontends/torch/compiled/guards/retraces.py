@@ -27,6 +27,7 @@ _MODES = (
     "grad mode",
     "inference mode",
     "autocast",
+    "dtype of autocast",
     "autocast policy",
     "settings",
     "placements over a mesh",

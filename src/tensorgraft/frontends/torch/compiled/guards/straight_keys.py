@@ -26,6 +26,7 @@ _transforms = torch._C._functorch.peek_interpreter_stack
 _modes_on = (torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack)
 _saved_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _autocast, _grad, _inference = torch._C._is_any_autocast_enabled, torch.is_grad_enabled, torch.is_inference_mode_enabled
+_autocast_dtype = torch.get_autocast_dtype
 
 
 def write_keys(code: StraightCall, leaves: Sequence[Any]) -> None:
@@ -66,11 +67,12 @@ def write_keys(code: StraightCall, leaves: Sequence[Any]) -> None:
 
 def _write_modes(code: StraightCall) -> None:
     """Write that modes and settings are those in force now, and that no trace or transform is under way."""
-    grad, inference, cast, _, _, moves, around = modes()
+    grad, inference, cast, dtype, _, _, moves, around = modes()
     if cast or around:
         raise NotStraight
     code.require(f"{code.name(state.now)}.capture is None and {code.name(_transforms)}() is None")
     code.require(f"{code.name(forward_ad)}._current_level < 0 and not {code.name(_autocast)}()")
+    code.require(f"{code.name(_autocast_dtype)}({TYPE!r}) is {code.name(dtype)}")
     code.require(f"{code.name(_grad)}() is {grad} and {code.name(_inference)}() is {inference}")
     code.require(" and ".join(f"not {code.name(count)}()" for count in _modes_on))
     code.require(f"not {code.name(_saved_hooks)}(True)")
@@ -93,6 +95,7 @@ def _geometry(code: StraightCall, variable: str, t: Tensor) -> str:
     return (
         f"{variable}.dtype is {dtype} and {variable}.shape == {shape} and {variable}.stride() == {stride}"
         f" and {variable}.storage_offset() == {t.storage_offset()} and {variable}.is_neg() is {t.is_neg()}{conj}"
+        f" and {variable}.is_inference() is {t.is_inference()}"
     )
 
 
