@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import tensorgraft as tg
 from tensorgraft.codegen.output.expressions import attribute_names
 
-NAMES = ("a b", "it's \"a\" name", "two\nlines", "a-b")
+NAMES = ("a b", 'it\'s "a" name', "two\nlines", "a-b")
 
 
 class _Named(nn.Module):

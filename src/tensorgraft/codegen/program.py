@@ -218,7 +218,9 @@ def move_vectors(
     """Try the batch together with arrays of one axis that have its extent, where other axes have it, too, and neither
     changes alone: a batch of two measurements of states of two numbers."""
     for g, batch in enumerate(groups):
-        others = [h for h, group in enumerate(groups) if h != g and group.size == batch.size and not group.checked_sizes]
+        others = [
+            h for h, group in enumerate(groups) if h != g and group.size == batch.size and not group.checked_sizes
+        ]
         moved = [(h, at) for h in others for at in groups[h].axes if len(shapes[at[0]]) == 1]
         if batch.title != "batch" or batch.checked_sizes or not moved:
             continue

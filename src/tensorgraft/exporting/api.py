@@ -244,5 +244,9 @@ def _write_state(converted: Converted, path: str, report: ExportReport) -> None:
 
         name = f"{_root(path)}.state.safetensors"
         write_weights({n: np.asarray(x) for n, x in by_path(converted.state).items()}, name)
-        way = "as arguments, and returns it as NAME_new" if converted.state_arguments else "first, and returns (results, new)"
+        way = (
+            "as arguments, and returns it as NAME_new"
+            if converted.state_arguments
+            else "first, and returns (results, new)"
+        )
         report.notes.append(f"the file takes its state {way}: {name}")

@@ -112,7 +112,8 @@ def _write_job(
         "state_results": converted.state_results,
     }
     if converted.state:
-        job["state"], job["state_arguments"] = True, sorted(converted.state_arguments, key=converted.state_arguments.get)
+        job["state"] = True
+        job["state_arguments"] = [name for _, name in sorted((p, n) for n, p in converted.state_arguments.items())]
         write_arrays(os.path.join(folder, "state.npz"), state_leaves(converted.state))
     elif written:
         job["stateful"] = True

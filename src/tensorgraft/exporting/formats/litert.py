@@ -134,4 +134,13 @@ def tables(owner: Any, field: str) -> Iterator[Any]:
     yield from map(getattr(owner, field), range(getattr(owner, f"{field}Length")()))
 
 
-FORMAT = Format("litert", "tensorflow", "litert", ".tflite", _write, ("quantize", "calibrate"), keeps_state=False, validate=_validate)
+FORMAT = Format(
+    "litert",
+    "tensorflow",
+    "litert",
+    ".tflite",
+    _write,
+    ("quantize", "calibrate"),
+    keeps_state=False,
+    validate=_validate,
+)
