@@ -249,4 +249,4 @@ def _write_state(converted: Converted, path: str, report: ExportReport) -> None:
             if converted.state_arguments
             else "first, and returns (results, new)"
         )
-        report.notes.append(f"the file takes its state {way}: {name}")
+        report.notes.append(f"the file takes its state {place}: {name}")

@@ -66,9 +66,9 @@ def _lowered(value: Any) -> Any:
 def _window(equation: Any, x: Any, start: Any) -> Sequence[Any] | None:
     """Return the result of a gather of one window that lies inside of the array, as a slice."""
     p, numbers = equation.params, equation.params["dimension_numbers"]
-    inside = p["mode"] in (lax.GatherScatterMode.PROMISE_IN_BOUNDS, lax.GatherScatterMode.CLIP)
+    in_bounds = p["mode"] in (lax.GatherScatterMode.PROMISE_IN_BOUNDS, lax.GatherScatterMode.CLIP)
     batched = getattr(numbers, "operand_batching_dims", ())
-    if np.ndim(start) != 1 or not inside or batched or all(isinstance(n, int) for n in x.shape):
+    if np.ndim(start) != 1 or not in_bounds or batched or all(isinstance(n, int) for n in x.shape):
         return None
     sizes, at = p["slice_sizes"], dict(zip(numbers.start_index_map, range(len(numbers.start_index_map)), strict=True))
     if isinstance(start, jax.core.Tracer):
