@@ -244,9 +244,7 @@ def _write_state(converted: Converted, path: str, report: ExportReport) -> None:
 
         name = f"{_root(path)}.state.safetensors"
         write_weights({n: np.asarray(x) for n, x in by_path(converted.state).items()}, name)
-        way = (
-            "as arguments, and returns it as NAME_new"
-            if converted.state_arguments
-            else "first, and returns (results, new)"
-        )
+        place = "first, and returns (results, new state)"
+        if converted.state_arguments:
+            place = "as arguments, and returns it as NAME_new"
         report.notes.append(f"the file takes its state {place}: {name}")
