@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from tensorgraft.backends.jax.operation import operation
-from tensorgraft.backends.jax.products import byte_product
+from tensorgraft.backends.jax.products import byte_product, few_rows_product, is_of_few_rows
 from tensorgraft.hub import dtypes, settings
 from tensorgraft.hub.array import NativeArray as Array
 
@@ -42,7 +42,7 @@ def _accumulates(dtype: np.dtype, wide: np.dtype) -> bool:
     return dtype == wide or (same_kind and dtype.itemsize < wide.itemsize)
 
 
-def dot_general(a: Array, b: Array, contract: Axes, batch: Axes, dtype: np.dtype | None) -> Array:
+def dot_general(a: Array, b: Array, contract: Axes, batch: Axes, dtype: np.dtype | None, cpu: bool = False) -> Array:
     result = a.dtype if dtype is None else dtype
     if a.dtype == np.bool_:
         wide = np.dtype(np.float32) if result == np.bool_ else result  # a sum of ands is an or: it cannot cancel
@@ -53,6 +53,8 @@ def dot_general(a: Array, b: Array, contract: Axes, batch: Axes, dtype: np.dtype
         a, b = lax.convert_element_type(a, wide), lax.convert_element_type(b, wide)
     if not dtypes.is_inexact(wide):
         return lax.convert_element_type(_integer_product(a, b, contract, batch, wide), result)
+    if cpu and is_of_few_rows(a, b, contract, batch):
+        return lax.convert_element_type(few_rows_product(full_precision())(a, b), result)
     out = lax.dot_general(a, b, (contract, batch), precision=full_precision(), preferred_element_type=wide)
     return lax.convert_element_type(out, result)
 
@@ -96,7 +98,7 @@ def _householder_qr(x: Array) -> tuple[Array, Array]:
     return jnp.matrix_transpose(packed), factors
 
 
-_product = operation(dot_general, ("contract", "batch", "dtype"))
+_product = operation(dot_general, ("contract", "batch", "dtype", "cpu"))
 _qr = operation(lambda x, full: tuple(lax.linalg.qr(x, full_matrices=full)), ("full",))
 _svd = operation(lambda x, full: tuple(lax.linalg.svd(x, full_matrices=full)), ("full",))
 _spectrum = operation(_eigh, ("lower",))
@@ -114,7 +116,12 @@ class JaxLinearAlgebra:
         dtype: np.dtype | None = None,
     ) -> Array:
         axes = {"contract": tuple(map(tuple, contract)), "batch": tuple(map(tuple, batch))}
-        return _product(self, a, b, **axes, dtype=dtype)
+        return _product(self, a, b, **axes, dtype=dtype, cpu=self.for_cpu)  # type: ignore[attr-defined]
+
+    def linear(self, x: Array, weight: Array, bias: Array | None = None) -> Array:
+        """Contract the last axes, without a transposition that XLA would have to fold."""
+        y = self.dot_general(x, weight, ((x.ndim - 1,), (weight.ndim - 1,)))
+        return y if bias is None else self.add(y, bias)  # type: ignore[attr-defined]
 
     cholesky = operation(_cholesky)
     svdvals = operation(lambda x: lax.linalg.svd(x, compute_uv=False))

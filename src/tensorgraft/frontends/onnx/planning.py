@@ -436,12 +436,9 @@ class _ByDefinition:
         names = [f"input_{i}" for i in range(len(types))]
         slots = {name: planner.plan.new_slot() for name in (*names, KEY)}
         planner.plan.parameters = list(slots.values())
-        call = OnnxNode(
-            self.node.op, self.node.domain, self.node.name,
-            tuple(n if t is not None else "" for n, t in zip(names, types, strict=True)),
-            tuple(f"output_{i}" if name else "" for i, name in enumerate(self.node.outputs)),
-            self.node.attributes,
-        )  # fmt: skip
+        given = tuple(n if t is not None else "" for n, t in zip(names, types, strict=True))
+        outputs = tuple(f"output_{i}" if name else "" for i, name in enumerate(self.node.outputs))
+        call = replace(self.node, inputs=given, outputs=outputs)
         planner.inline(function, call, slots, _defaults(schema))
         nothing = planner.constant(None)
         planner.plan.results = [slots.get(f"output_{i}", nothing) for i in range(len(self.node.outputs))]

@@ -216,25 +216,15 @@ class _Reader:
 
     def attribute(self, attribute: AttributeProto, outside: set[str]) -> Any:
         kind = AttributeProto.AttributeType.Name(attribute.type) if attribute.type else "UNDEFINED"
-        read = {
-            "FLOAT": lambda a: _decimal(a.f),
-            "INT": lambda a: int(a.i),
-            "STRING": lambda a: _text(a.s),
-            "TENSOR": lambda a: self.tensor(a.t),
-            "SPARSE_TENSOR": lambda a: self.sparse(a.sparse_tensor),
-            "GRAPH": lambda a: self.graph(a.g, outside),
-            "TYPE_PROTO": lambda a: value_type(a.tp),
-            "FLOATS": lambda a: tuple(map(_decimal, a.floats)),
-            "INTS": lambda a: tuple(map(int, a.ints)),
-            "STRINGS": lambda a: tuple(map(_text, a.strings)),
-            "TENSORS": lambda a: tuple(map(self.tensor, a.tensors)),
-            "SPARSE_TENSORS": lambda a: tuple(map(self.sparse, a.sparse_tensors)),
-            "GRAPHS": lambda a: tuple(self.graph(g, outside) for g in a.graphs),
-            "TYPE_PROTOS": lambda a: tuple(map(value_type, a.type_protos)),
-        }.get(kind)
-        if read is None:
+        readers: dict[str, tuple[Any, str]] = {
+            "FLOAT": (_decimal, "f"), "INT": (int, "i"), "STRING": (_text, "s"), "TENSOR": (self.tensor, "t"),
+            "SPARSE_TENSOR": (self.sparse, "sparse_tensor"), "GRAPH": (lambda g: self.graph(g, outside), "g"),
+            "TYPE_PROTO": (value_type, "tp"),
+        }  # fmt: skip
+        one, field = readers.get(kind.removesuffix("S"), (None, ""))
+        if one is None:
             raise self.fail(f"the attribute {attribute.name!r} has no type")
-        return read(attribute)
+        return tuple(map(one, getattr(attribute, kind.lower()))) if kind[-1] == "S" else one(getattr(attribute, field))
 
     # ---- tensors ---------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ A rule returns its result or, where there may be several, a list of them. A grap
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -110,3 +110,9 @@ def rule(
         return fn
 
     return register
+
+
+def rules_of(table: Mapping[str, Callable[..., Any]], **options: Any) -> None:
+    """Register the rules of a table (operators, with blanks between them -> a function), with the options of `rule`."""
+    for names, fn in table.items():
+        rule(*names.split(), **options)(fn)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tensorgraft.frontends.onnx.rules import (  # noqa: F401
     convolution,
-    detection,
     elementwise,
     flow,
     host,

@@ -82,9 +82,7 @@ def conv_transpose(
         for i in range(n):
             total = max(step[i] * (x.shape[i + 2] - 1) + extra[i] + (kernel[i] - 1) * gaps[i] + 1 - wanted[i], 0)
             less = total // 2
-            amounts[i] = (total - less, less) if auto_pad == "SAME_LOWER" else (less, total - less)
-            if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
-                amounts[i] = (total - less, less)
+            amounts[i] = (less, total - less) if auto_pad == "SAME_UPPER" else (total - less, less)
             missing = wanted[i] - (step[i] * (x.shape[i + 2] - 1) + extra[i] + (kernel[i] - 1) * gaps[i] + 1 - total)
             extra = tuple(e + (missing if j == i else 0) for j, e in enumerate(extra))
     low = tuple(a for a, _ in amounts)

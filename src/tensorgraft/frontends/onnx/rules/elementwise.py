@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tensorgraft.frontends.onnx.element_types import CARRIERS, STRING, Carried, dtype_of
-from tensorgraft.frontends.onnx.rule import rule
+from tensorgraft.frontends.onnx.rule import rule, rules_of
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.value import with_operators
 
-UNARY = {
+PLAIN = {
     "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
     "BitwiseNot": "bitwise_invert", "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp",
     "Floor": "floor", "IsNaN": "isnan", "Log": "log", "Neg": "negative", "Not": "logical_not",
     "Reciprocal": "reciprocal", "Round": "round", "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin", "Sinh": "sinh",
     "Softplus": "softplus", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh", "Relu": "relu", "Mish": "mish",
     "HardSwish": "hard_silu",
+    "MatMul": "matmul", "Where": "where",
 }  # fmt: skip
 BINARY = {
     "Add": "add", "Sub": "subtract", "Mul": "multiply", "And": "logical_and", "Or": "logical_or", "Xor": "logical_xor",
@@ -26,10 +28,6 @@ BINARY = {
     "Less": "less", "LessOrEqual": "less_equal", "Greater": "greater", "GreaterOrEqual": "greater_equal",
 }  # fmt: skip
 VARIADIC = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
-
-
-def _unary(name: str) -> Any:
-    return lambda xp, x: getattr(xp, name)(x)
 
 
 def _binary(name: str) -> Any:
@@ -59,8 +57,12 @@ def _variadic(name: str) -> Any:
     return fn
 
 
-for _op, _name in UNARY.items():
-    rule(_op)(_unary(_name))
+def _plain(name: str) -> Any:
+    return lambda xp, *inputs: getattr(xp, name)(*inputs)
+
+
+for _op, _name in PLAIN.items():
+    rule(_op)(_plain(_name))
 for _op, _name in BINARY.items():
     rule(_op)(_binary(_name))
 for _op, _name in VARIADIC.items():
@@ -72,12 +74,6 @@ def equal(xp: Any, a: Any, b: Any, *, axis: int | None = None, broadcast: int = 
     if isinstance(a, np.ndarray) and a.dtype == object:
         return np.asarray(a == b, bool)
     return xp.equal(a, aligned(xp, a, b, axis))
-
-
-@rule("Mean")
-@with_operators
-def mean(xp: Any, *data: Any) -> Any:
-    return sum(data[1:], data[0]) / len(data)
 
 
 @rule("Div")
@@ -112,22 +108,18 @@ def power(xp: Any, x: Any, y: Any, *, axis: int | None = None, broadcast: int = 
     return xp.astype(xp.pow(xp.astype(x, wide), xp.astype(y, wide)), dtype)
 
 
-@rule("BitShift")
-def shift(xp: Any, x: Any, y: Any, *, direction: str) -> Any:
-    return xp.bitwise_left_shift(x, y) if direction == "LEFT" else xp.bitwise_right_shift(x, y)
+rules_of({
+    "BitShift": lambda xp, x, y, *, direction: (
+        xp.bitwise_left_shift(x, y) if direction == "LEFT" else xp.bitwise_right_shift(x, y)
+    ),
+    "Mean": with_operators(lambda xp, *data: sum(data[1:], data[0]) / len(data)),
+})  # fmt: skip
 
 
 @rule("IsInf")
 def isinf(xp: Any, x: Any, *, detect_negative: int, detect_positive: int) -> Any:
-    is_inf = xp.isinf(x)
-    if not detect_negative:
-        is_inf = xp.logical_and(is_inf, xp.greater(x, 0))
-    return is_inf if detect_positive else xp.logical_and(is_inf, xp.less(x, 0))
-
-
-@rule("Where")
-def where(xp: Any, condition: Any, x: Any, y: Any) -> Any:
-    return xp.where(condition, x, y)
+    counted = xp.isinf(x) if detect_negative else xp.equal(x, math.inf)
+    return counted if detect_positive else xp.logical_and(counted, xp.less(x, 0))
 
 
 @rule("Clip")
@@ -249,9 +241,14 @@ def bitcast(xp: Any, x: Any, *, to: int) -> Any:
 # ---- activations -----------------------------------------------------------------------------------------------------
 
 
-@rule("LeakyRelu")
-def leaky_relu(xp: Any, x: Any, *, alpha: float = 0.01) -> Any:
-    return xp.leaky_relu(x, alpha)
+ACTIVATIONS: dict[str, Callable[..., Any]] = {
+    "LeakyRelu": lambda xp, x, *, alpha=0.01: xp.leaky_relu(x, alpha),
+    "Elu": lambda xp, x, *, alpha=1.0: xp.elu(x, alpha),
+    "Gelu": lambda xp, x, *, approximate="none": xp.gelu(x, approximate == "tanh"),
+    "Swish": with_operators(lambda xp, x, *, alpha=1.0: x * xp.sigmoid(x * alpha if alpha != 1 else x)),
+    "HardSigmoid": with_operators(lambda xp, x, *, alpha=0.2, beta=0.5: xp.clip(x * alpha + beta, 0.0, 1.0)),
+}
+rules_of(ACTIVATIONS)
 
 
 @rule("PRelu")
@@ -259,25 +256,3 @@ def prelu(xp: Any, x: Any, slope: Any, *, opset: int) -> Any:
     if len(slope.shape) == 1 and opset < 7 and slope.shape[0] > 1:
         slope = xp.reshape(slope, (slope.shape[0], *(1,) * (len(x.shape) - 2)))
     return xp.where(xp.less(x, 0), xp.multiply(x, slope), x)
-
-
-@rule("Elu")
-def elu(xp: Any, x: Any, *, alpha: float) -> Any:
-    return xp.elu(x, alpha)
-
-
-@rule("Gelu")
-def gelu(xp: Any, x: Any, *, approximate: str = "none") -> Any:
-    return xp.gelu(x, approximate == "tanh")
-
-
-@rule("Swish")
-@with_operators
-def swish(xp: Any, x: Any, *, alpha: float = 1.0) -> Any:
-    return x * xp.sigmoid(x * alpha if alpha != 1 else x)
-
-
-@rule("HardSigmoid")
-@with_operators
-def hard_sigmoid(xp: Any, x: Any, *, alpha: float, beta: float) -> Any:
-    return xp.clip(x * alpha + beta, 0.0, 1.0)

@@ -13,10 +13,9 @@ import numpy as np
 
 from tensorgraft.errors import ShapeError
 from tensorgraft.frontends.onnx.element_types import dtype_of
-from tensorgraft.frontends.onnx.graph import ValueType
-from tensorgraft.frontends.onnx.rule import rule
+from tensorgraft.frontends.onnx.rule import rule, rules_of
 from tensorgraft.frontends.onnx.rules.shape import ints
-from tensorgraft.frontends.onnx.values import is_known, lifted
+from tensorgraft.frontends.onnx.values import is_known, lifted, to_host
 
 UNROLLED = 32  # turns: shorter loops of known length are written out in a trace
 
@@ -40,13 +39,9 @@ def if_(xp: Any, condition: Any, *, then_branch: Any, else_branch: Any) -> Any:
 @rule("Loop", known=("trips",))
 def loop(xp: Any, trips: Any, condition: Any = None, *carried: Any, body: Any) -> Any:
     most = None if trips is None else int(np.reshape(trips, ()))
-    count, states = len(carried), list(carried)
-    if _value(xp, condition) is False and condition is not None:
+    if condition is not None and _value(xp, condition) is False:
         most = 0
-    return _turns(xp, most, condition, states, body, count)
-
-
-def _turns(xp: Any, most: int | None, condition: Any, states: list[Any], body: Any, count: int) -> list[Any]:
+    count, states = len(carried), list(carried)
     collected: list[list[Any]] = [[] for _ in range(body.outputs - 1 - count)]
     turn, running = 0, condition
     while most is None or turn < most:
@@ -176,7 +171,7 @@ def _batched_scan(xp: Any, values: Sequence[Any], body: Any, inputs: int, direct
         row = [xp.squeeze(xp.take_slice(x, 0, i, i + 1), 0) for x in rest]
         xs = row[count:]
         if lengths is not None:
-            n = int(np.reshape(_host(xp, lengths), -1)[i])
+            n = int(np.reshape(to_host(xp, lengths), -1)[i])
             xs = [xp.take_slice(x, 0, 0, n) for x in xs]
         xs = [xp.flip(x, (0,)) if d else x for x, d in zip(xs, directions or (0,) * inputs, strict=True)]
         states, outputs = _scan(xp, row[:count], xs, body)
@@ -184,27 +179,7 @@ def _batched_scan(xp: Any, values: Sequence[Any], body: Any, inputs: int, direct
     return [xp.stack(list(column), axis=0) for column in zip(*results, strict=True)]
 
 
-def _host(xp: Any, x: Any) -> np.ndarray:
-    return x if isinstance(x, np.ndarray) else xp.to_numpy(x)
-
-
 # ---- sequences -------------------------------------------------------------------------------------------------------
-
-
-@rule("SequenceEmpty")
-def sequence_empty(xp: Any, *, dtype: int = 1) -> Any:
-    dtype_of(dtype)
-    return ()
-
-
-@rule("SequenceConstruct")
-def sequence_construct(xp: Any, *inputs: Any) -> Any:
-    return tuple(inputs)
-
-
-@rule("SequenceLength")
-def sequence_length(xp: Any, sequence: Any) -> Any:
-    return np.asarray(len(sequence), np.int64)
 
 
 def _place(sequence: Sequence[Any], position: Any, last: int) -> int:
@@ -214,9 +189,32 @@ def _place(sequence: Sequence[Any], position: Any, last: int) -> int:
     return at + len(sequence) if at < 0 else at
 
 
+rules_of({
+    "SequenceConstruct": lambda xp, *inputs: inputs,
+    "SequenceLength": lambda xp, sequence: np.asarray(len(sequence), np.int64),
+    "Optional": lambda xp, x=None: x,
+    "OptionalHasElement": lambda xp, x=None: np.asarray(x is not None),
+})  # fmt: skip
+
+
+@rule("SequenceEmpty")
+def sequence_empty(xp: Any, *, dtype: int = 1) -> Any:
+    dtype_of(dtype)  # raises for a type that there is not
+    return ()
+
+
 @rule("SequenceAt", known=("position",))
 def sequence_at(xp: Any, sequence: Any, position: Any) -> Any:
     return sequence[_place(sequence, position, len(sequence) - 1)]
+
+
+@rule("SplitToSequence", known=("split",))
+def split_to_sequence(xp: Any, x: Any, split: Any = None, *, axis: int = 0, keepdims: int = 1) -> Any:
+    n = x.shape[axis]
+    size = 1 if split is None else int(np.ravel(split)[0])
+    sizes = ints(split) if np.ndim(split) else [min(size, n - i) for i in range(0, n, size)]
+    parts = tuple(xp.split(x, sizes, axis % len(x.shape)))
+    return parts if keepdims or split is not None else tuple(xp.squeeze(p, axis) for p in parts)
 
 
 @rule("SequenceInsert", known=("position",))
@@ -227,21 +225,8 @@ def sequence_insert(xp: Any, sequence: Any, tensor: Any, position: Any = None) -
 
 @rule("SequenceErase", known=("position",))
 def sequence_erase(xp: Any, sequence: Any, position: Any = None) -> Any:
-    at = _place(sequence, position, len(sequence) - 1) if position is not None else len(sequence) - 1
+    at = _place(sequence, position, len(sequence) - 1)
     return (*sequence[:at], *sequence[at + 1 :])
-
-
-@rule("SplitToSequence", known=("split",))
-def split_to_sequence(xp: Any, x: Any, split: Any = None, *, axis: int = 0, keepdims: int = 1) -> Any:
-    axis %= len(x.shape)
-    n = x.shape[axis]
-    if split is None:
-        parts = xp.split(x, (1,) * n, axis)
-        return tuple(parts) if keepdims else tuple(xp.squeeze(p, axis) for p in parts)
-    if np.ndim(split):
-        return tuple(xp.split(x, ints(split), axis))
-    size = int(np.reshape(split, ()))
-    return tuple(xp.split(x, [min(size, n - i) for i in range(0, n, size)], axis))
 
 
 @rule("ConcatFromSequence")
@@ -250,16 +235,6 @@ def concat_from_sequence(xp: Any, sequence: Any, *, axis: int, new_axis: int = 0
     if new_axis:
         return xp.stack(parts, axis=axis % (len(parts[0].shape) + 1))
     return xp.concat(parts, axis=axis % len(parts[0].shape))
-
-
-@rule("Optional")
-def optional(xp: Any, x: Any = None, *, type_: ValueType | None = None) -> Any:
-    return x
-
-
-@rule("OptionalHasElement")
-def optional_has_element(xp: Any, x: Any = None) -> Any:
-    return np.asarray(x is not None)
 
 
 @rule("OptionalGetElement")

@@ -1,17 +1,74 @@
-"""Rules for `ai.onnx.ml`: linear models, kernel machines, encoders and scalers."""
+"""Rules for `ai.onnx.ml`: linear models, kernel machines, encoders and scalers; scores of classifiers."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
+from tensorgraft.errors import TracedValueError
 from tensorgraft.frontends.onnx.rule import rule
-from tensorgraft.frontends.onnx.rules.scores import labelled, of_two_classes, regressed, transformed
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.value import Value, with_operators
 
 DOMAIN = "ai.onnx.ml"
+
+
+# ---- scores and labels -----------------------------------------------------------------------------------------------
+
+
+def transformed(xp: Any, scores: Any, kind: str) -> Any:
+    """Return scores (N, classes) after a `post_transform`."""
+    if kind == "LOGISTIC":
+        return xp.sigmoid(scores)
+    if kind == "SOFTMAX":
+        return xp.softmax(scores, -1)
+    if kind == "SOFTMAX_ZERO":
+        is_set = xp.greater(xp.abs(scores), 1e-7)
+        exps = xp.where(is_set, xp.exp(xp.subtract(scores, xp.max(scores, -1, True))), xp.zeros_like(scores))
+        return xp.divide(exps, xp.sum(exps, -1, True))
+    if kind == "PROBIT":
+        return _probit(xp, scores)
+    return scores
+
+
+@with_operators
+def _probit(xp: Any, p: Value) -> Value:
+    """Return the quantile of the normal distribution."""
+    return xp.erf_inv(p * 2 - 1) * math.sqrt(2)
+
+
+def of_two_classes(xp: Any, score: Any, kind: str, is_probability: bool) -> Any:
+    """Return the scores (N, 2) of two classes by the score (N, 1) of the second one. Only `LOGISTIC` and `PROBIT`
+    transform them: the first class has the rest to 1 of a probability, else the opposite number."""
+    if kind == "LOGISTIC":
+        return transformed(xp, xp.concat([xp.negative(score), score], axis=1), kind)
+    other = xp.subtract(1.0, score) if is_probability or kind == "PROBIT" else xp.negative(score)
+    scores = xp.concat([other, score], axis=1)
+    return transformed(xp, scores, kind) if kind == "PROBIT" else scores
+
+
+def regressed(xp: Any, scores: Any, kind: str) -> Any:
+    """Return scores (N, targets) after a `post_transform`, of which those of one target know `PROBIT` alone."""
+    return scores if scores.shape[1] == 1 and kind != "PROBIT" else transformed(xp, scores, kind)
+
+
+def labelled(xp: Any, at: Any, labels: Any) -> Any:
+    """Return the labels at positions. Raises TracedValueError for strings, which only the host has."""
+    if not labels:
+        return at
+    if not isinstance(labels[0], str):
+        return xp.take(xp.asarray(np.array(labels, np.int64)), at, 0)
+    if xp.is_traced(at):
+        raise TracedValueError(
+            "labels are strings, which a compiled program cannot return: call the model without compiling it, or"
+            " return the scores alone"
+        )
+    return np.array(labels, object)[np.asarray(xp.to_numpy(at))]
+
+
+# ---- linear models, scalers and encoders -----------------------------------------------------------------------------
 
 
 def _floats(xp: Any, x: Any) -> Any:
@@ -24,16 +81,18 @@ def _row(xp: Any, values: Any, like: Any) -> Any:
     return xp.asarray(np.asarray(values, xp.dtype_of(like)))
 
 
+def _linear(xp: Any, x: Any, coefficients: tuple[float, ...], count: int, intercepts: tuple[float, ...]) -> Any:
+    """Return `count` linear scores of rows of x."""
+    scores = xp.matmul(x, _row(xp, np.reshape(coefficients, (count, -1)).T, x))
+    return xp.add(scores, _row(xp, intercepts, x)) if intercepts else scores
+
+
 @rule("LinearRegressor", domain=DOMAIN)
 def linear_regressor(
     xp: Any, x: Any, *, coefficients: tuple[float, ...], intercepts: tuple[float, ...] = (),
     post_transform: str = "NONE", targets: int = 1,
 ) -> Any:  # fmt: skip
-    x = _floats(xp, x)
-    scores = xp.matmul(x, _row(xp, np.reshape(coefficients, (targets, -1)).T, x))
-    if intercepts:
-        scores = xp.add(scores, _row(xp, intercepts, x))
-    return regressed(xp, scores, post_transform)
+    return regressed(xp, _linear(xp, _floats(xp, x), coefficients, targets, intercepts), post_transform)
 
 
 @rule("LinearClassifier", domain=DOMAIN)
@@ -44,9 +103,7 @@ def linear_classifier(
     x = _floats(xp, x)
     labels: Any = classlabels_ints or classlabels_strings
     count = len(coefficients) // x.shape[1]
-    scores = xp.matmul(x, _row(xp, np.reshape(coefficients, (count, -1)).T, x))
-    if intercepts:
-        scores = xp.add(scores, _row(xp, intercepts, x))
+    scores = _linear(xp, x, coefficients, count, intercepts)
     if count == 1 and len(labels) == 2:
         second = xp.astype(xp.greater(xp.squeeze(scores, 1), 0), dtypes.int64)
         return [labelled(xp, second, labels), of_two_classes(xp, scores, post_transform, True)]
@@ -65,10 +122,8 @@ def normalizer(xp: Any, x: Any, *, norm: str = "MAX") -> Any:
     x = xp.astype(x, dtypes.float32)
     if norm == "MAX":
         size = xp.max(x, -1, True)  # with its sign
-    elif norm == "L1":
-        size = xp.sum(xp.abs(x), -1, True)
     else:
-        size = xp.sqrt(xp.sum(xp.square(x), -1, True))
+        size = xp.sum(xp.abs(x), -1, True) if norm == "L1" else xp.sqrt(xp.sum(xp.square(x), -1, True))
     return xp.divide(x, xp.where(xp.equal(size, 0), xp.ones_like(size), size))
 
 
@@ -250,8 +305,7 @@ def svm_classifier(
     x = _floats(xp, x)
     labels: Any = classlabels_ints or classlabels_strings
     if not vectors_per_class:
-        scores = xp.matmul(x, _row(xp, np.reshape(coefficients, (len(labels), -1)).T, x))
-        scores = xp.add(scores, float(rho[0]))
+        scores = _linear(xp, x, coefficients, len(labels), (rho[0],))
         return [labelled(xp, xp.argmax(scores, 1), labels), transformed(xp, scores, post_transform)]
     total = sum(vectors_per_class)
     kernel = _kernel(xp, x, np.reshape(support_vectors, (total, -1)), kernel_type, kernel_params)

@@ -3,58 +3,55 @@ quantised values."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tensorgraft.frontends.onnx.element_types import dtype_of
-from tensorgraft.frontends.onnx.rule import RULES, rule
+from tensorgraft.frontends.onnx.rule import RULES, rule, rules_of
 from tensorgraft.frontends.onnx.rules.convolution import average_pool, conv, conv_transpose, max_pool, qlinear_conv
-from tensorgraft.frontends.onnx.rules.elementwise import leaky_relu
 from tensorgraft.frontends.onnx.rules.indexing import unique
-from tensorgraft.frontends.onnx.rules.normalisation import rms_normalization
 from tensorgraft.frontends.onnx.rules.products import gemm
 from tensorgraft.frontends.onnx.rules.quantized import (
     dequantize_linear,
     dynamic_quantize_linear,
-    quantize_linear,
     quantized,
     shifted,
     zero_point_of,
 )
 from tensorgraft.frontends.onnx.rules.recurrent import LayerOptions, RecurrentLayer, lstm_of
 from tensorgraft.frontends.onnx.rules.recurrent import activation as named_activation
-from tensorgraft.frontends.onnx.rules.reduction import global_average_pool
-from tensorgraft.frontends.onnx.rules.resize import bilinear_at, grid_sample
-from tensorgraft.frontends.onnx.rules.shape import ints, pad
+from tensorgraft.frontends.onnx.rules.reduction import GLOBAL_POOLS
+from tensorgraft.frontends.onnx.rules.resize import bilinear_at
+from tensorgraft.frontends.onnx.rules.shape import ints
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.value import Value, with_operators
 
 DOMAIN = "com.microsoft"
 
-for _op in ("Trilu", "GatherND", "Range"):
-    RULES[DOMAIN, _op] = RULES["", _op]
+SAME = ("Trilu", "GatherND", "Range", "Pad", "Gelu", "GridSample", "QuantizeLinear", "DequantizeLinear")
+RULES.update({(DOMAIN, op): RULES["", op] for op in SAME})
+RULES[DOMAIN, "ExpandDims"] = RULES["", "Unsqueeze"]
 
 
 # ---- activations -----------------------------------------------------------------------------------------------------
 
 
-@rule("Gelu", "BiasGelu", domain=DOMAIN)
-def gelu(xp: Any, x: Any, bias: Any = None) -> Any:
-    return xp.gelu(x if bias is None else xp.add(x, bias))
+def _biased(xp: Any, x: Any, bias: Any) -> Any:
+    return x if bias is None else xp.add(x, bias)
 
 
-@rule("FastGelu", domain=DOMAIN)
-def fast_gelu(xp: Any, x: Any, bias: Any = None) -> Any:
-    return xp.gelu(x if bias is None else xp.add(x, bias), True)
-
-
-@rule("QuickGelu", domain=DOMAIN)
-@with_operators
-def quick_gelu(xp: Any, x: Value, *, alpha: float = 1.702) -> Value:
-    return x * xp.sigmoid(x * alpha)
+rules_of(
+    {
+        "BiasGelu": lambda xp, x, bias=None: xp.gelu(_biased(xp, x, bias)),
+        "FastGelu": lambda xp, x, bias=None: xp.gelu(_biased(xp, x, bias), True),
+        "GemmFastGelu": lambda xp, x, w, bias=None: xp.gelu(_biased(xp, xp.matmul(x, w), bias), True),
+        "QuickGelu": with_operators(lambda xp, x, *, alpha=1.702: x * xp.sigmoid(x * alpha)),
+    },
+    domain=DOMAIN,
+)
 
 
 def activated(xp: Any, x: Any, name: str, parameters: Sequence[float | None]) -> Any:
@@ -87,18 +84,12 @@ def fused_matmul(
     return activated(xp, y, activation, (activation_alpha, activation_beta))
 
 
-@rule("FusedGemm", domain=DOMAIN)
+@rule("FusedGemm", domain=DOMAIN, like=[("", "Gemm")])
 def fused_gemm(
-    xp: Any, a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,
-    activation: str = "", activation_alpha: float | None = None, activation_beta: float | None = None,
+    xp: Any, a: Any, b: Any, c: Any = None, *, activation: str = "", activation_alpha: float | None = None,
+    activation_beta: float | None = None, **attributes: Any,
 ) -> Any:  # fmt: skip
-    y = gemm(xp, a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
-    return activated(xp, y, activation, (activation_alpha, activation_beta))
-
-
-@rule("GemmFastGelu", domain=DOMAIN)
-def gemm_fast_gelu(xp: Any, x: Any, w: Any, bias: Any = None) -> Any:
-    return fast_gelu(xp, xp.matmul(x, w), bias)
+    return activated(xp, gemm(xp, a, b, c, **attributes), activation, (activation_alpha, activation_beta))
 
 
 def _channels_first(xp: Any, x: Any, is_last: bool = True) -> Any:
@@ -133,40 +124,18 @@ def conv_transpose_with_pads(xp: Any, x: Any, w: Any, pads: Any = None, b: Any =
 # ---- normalisation ---------------------------------------------------------------------------------------------------
 
 
-def _skipped(xp: Any, x: Any, skip: Any, bias: Any) -> Any:
-    """Return the sum of x, of `skip`, which may lack the batch, and of a bias."""
-    total = xp.add(x, skip)
-    return total if bias is None else xp.add(total, bias)
-
-
 @rule("SkipLayerNormalization", domain=DOMAIN)
 def skip_layer_normalization(
     xp: Any, x: Any, skip: Any, gamma: Any, beta: Any = None, bias: Any = None, *, epsilon: float = 1e-12
 ) -> Any:
-    total = _skipped(xp, x, skip, bias)
+    total = _biased(xp, xp.add(x, skip), bias)
     return [xp.layer_norm(total, gamma, beta, 1, epsilon), None, None, total]
 
 
 @rule("SkipSimplifiedLayerNormalization", domain=DOMAIN)
 def skip_rms_normalization(xp: Any, x: Any, skip: Any, gamma: Any, bias: Any = None, *, epsilon: float = 1e-12) -> Any:
-    total = _skipped(xp, x, skip, bias)
+    total = _biased(xp, xp.add(x, skip), bias)
     return [xp.rms_norm(total, gamma, 1, epsilon), None, None, total]
-
-
-def simplified_layer_normalization(
-    xp: Any, x: Any, scale: Any, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1, node: Any = None
-) -> Any:
-    """Onnxruntime registers it in ONNX's domain, too."""
-    y = rms_normalization(xp, x, scale, axis=axis, epsilon=epsilon, stash_type=stash_type)
-    if len(node.outputs) < 2:
-        return y
-    wide = xp.astype(x, dtype_of(stash_type))
-    axes = tuple(range(axis % len(x.shape), len(x.shape)))
-    return [y, xp.rsqrt(xp.add(xp.mean(xp.square(wide), axes, True), epsilon))]
-
-
-for _domain in ("", DOMAIN):
-    rule("SimplifiedLayerNormalization", domain=_domain)(simplified_layer_normalization)
 
 
 @rule("EmbedLayerNormalization", domain=DOMAIN)
@@ -187,48 +156,25 @@ def embed_layer_normalization(
 # ---- others ----------------------------------------------------------------------------------------------------------
 
 
-@rule("Inverse", domain=DOMAIN)
-def inverse(xp: Any, x: Any) -> Any:
-    return xp.inv(x)
-
-
-@rule("ExpandDims", domain=DOMAIN, known=("axis",))
-def expand_dims(xp: Any, x: Any, axis: Any) -> Any:
-    return xp.expand_dims(x, int(np.reshape(axis, ())))
-
-
-@rule("Pad", domain=DOMAIN, known=("pads",))
-def pad_(xp: Any, data: Any, pads: Any, value: Any = None, *, mode: str = "constant") -> Any:
-    return pad(xp, data, np.ravel(pads), value, mode=mode)
-
-
-@rule("Unique", domain=DOMAIN, known=("x",))
-def unique_(xp: Any, x: Any) -> Any:
-    """Return (values in the order of their first places, the number of the value of each element, counts)."""
-    values, _, inverse, counts = unique(xp, x, sorted_=0)
-    return [values, inverse, counts]
-
-
-@rule("GridSample", domain=DOMAIN)
-def grid_sample_(
-    xp: Any, x: Any, grid: Any, *, align_corners: int = 0, mode: str = "bilinear", padding_mode: str = "zeros"
-) -> Any:
-    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
-    return grid_sample(xp, x, grid, align_corners=align_corners, mode=mode, padding_mode=padding_mode)
-
-
-@rule("CDist", domain=DOMAIN)
 @with_operators
 def cdist(xp: Any, a: Value, b: Value, *, metric: str = "sqeuclidean") -> Value:
     squares = xp.sum(xp.square(xp.expand_dims(a, 1) - b), 2)
     return squares if metric == "sqeuclidean" else xp.sqrt(squares)
 
 
-@rule("IsAllFinite", domain=DOMAIN)
 def is_all_finite(xp: Any, *inputs: Any, isinf_only: int = 0, isnan_only: int = 0) -> Any:
     strange = xp.isinf if isinf_only else xp.isnan if isnan_only else lambda x: xp.logical_not(xp.isfinite(x))
-    found = [xp.any(strange(x)) for x in inputs]
-    return xp.logical_not(xp.any(xp.stack(found)))
+    return xp.logical_not(xp.any(xp.stack([xp.any(strange(x)) for x in inputs])))
+
+
+rules_of({"Inverse": lambda xp, x: xp.inv(x), "CDist": cdist, "IsAllFinite": is_all_finite}, domain=DOMAIN)
+
+
+@rule("Unique", domain=DOMAIN, known=("x",))
+def unique_(xp: Any, x: Any) -> Any:
+    """Return (values in the order of their first places, the number of the value of each element, counts)."""
+    values, _, *rest = unique(xp, x, sorted_=0)
+    return [values, *rest]
 
 
 @rule("CropAndResize", domain=DOMAIN, known=("crop_size",))
@@ -244,43 +190,21 @@ def crop_and_resize(
     for i, (n, size) in enumerate(zip(x.shape[2:], ints(crop_size), strict=True)):
         low, high = (xp.take_slice(rois, 1, j, j + 1) for j in (i, i + 2))
         part = np.arange(size) / (size - 1) if size > 1 else np.array([0.5])
-        at = _between(xp, low, high, xp.asarray(part.astype(dtype)), float(n - 1))
+        at = _between(xp, low, high, xp.asarray(part.astype(dtype)), n - 1.0)
         shape_ = (count, size, 1) if i == 0 else (count, 1, size)
         places.append(xp.broadcast_to(xp.reshape(at, shape_), (count, *ints(crop_size))))
-        within.append(_in_range(xp, places[-1], n - 1))
+        within += [xp.greater_equal(places[-1], 0), xp.less_equal(places[-1], n - 1)]
     if mode == "nearest":
-        places = [_round_half_up(xp, p) for p in places]
+        places = [xp.floor(xp.add(p, 0.5)) for p in places]
     bounded = [xp.clip(p, 0.0, n - 1.0) for p, n in zip(places, x.shape[2:], strict=True)]
     read = bilinear_at(xp, images, *bounded)
-    return xp.where(xp.expand_dims(xp.logical_and(*within), 1), read, extrapolation_value)
+    return xp.where(xp.expand_dims(functools.reduce(xp.logical_and, within), 1), read, extrapolation_value)
 
 
-@with_operators
-def _between(xp: Any, low: Value, high: Value, part: Value, extent: float) -> Value:
-    return (low + (high - low) * part) * extent
-
-
-@with_operators
-def _in_range(xp: Any, at: Value, last: int) -> Value:
-    return (at >= 0) & (at <= last)
-
-
-@with_operators
-def _round_half_up(xp: Any, x: Value) -> Value:
-    return xp.floor(x + 0.5)
+_between = with_operators(lambda xp, low, high, part, extent: (low + (high - low) * part) * extent)
 
 
 # ---- quantised values ------------------------------------------------------------------------------------------------
-
-
-@rule("QuantizeLinear", domain=DOMAIN, state=("y_scale",))
-def quantize(xp: Any, x: Any, y_scale: Any, y_zero_point: Any = None, *, axis: int = 1) -> Any:
-    return quantize_linear(xp, x, y_scale, y_zero_point, axis=axis)
-
-
-@rule("DequantizeLinear", domain=DOMAIN, state=("x_scale",))
-def dequantize(xp: Any, x: Any, x_scale: Any, x_zero_point: Any = None, *, axis: int = 1) -> Any:
-    return dequantize_linear(xp, x, x_scale, x_zero_point, axis=axis)
 
 
 def _dequantized(xp: Any, x: Any, scale: Any, zero: Any) -> Any:
@@ -328,26 +252,28 @@ def _softmax(xp: Any, x: Any, *, axis: int = -1, node: Any = None) -> Any:
     return RULES["", "Softmax"].fn(xp, x, axis=axis % len(x.shape), opset=node.attributes.get("opset", 13))
 
 
-def _mean(xp: Any, x: Any, *, axes: tuple[int, ...] = (), keepdims: int = 1) -> Any:
-    return xp.mean(x, axes or None, bool(keepdims))
-
-
 for _op in ("Add", "Mul"):
     rule(f"QLinear{_op}", domain=DOMAIN, state=("a_scale", "b_scale", "y_scale"))(_of_two_codes(RULES["", _op].fn))
 for _op, _fn in {
-    "Sigmoid": RULES["", "Sigmoid"].fn, "LeakyRelu": leaky_relu, "Softmax": _softmax, "ReduceMean": _mean,
-    "AveragePool": _of_last_channels(average_pool), "GlobalAveragePool": _of_last_channels(global_average_pool),
+    "Sigmoid": RULES["", "Sigmoid"].fn, "LeakyRelu": RULES["", "LeakyRelu"].fn, "Softmax": _softmax,
+    "ReduceMean": lambda xp, x, *, axes=(), keepdims=1: xp.mean(x, axes or None, bool(keepdims)),
+    "AveragePool": _of_last_channels(average_pool),
+    "GlobalAveragePool": _of_last_channels(GLOBAL_POOLS["GlobalAveragePool"]),
 }.items():  # fmt: skip
     _like: list[Any] = [_fn, *([("", _op)] if _op.endswith("Pool") else [])]
     rule(f"QLinear{_op}", domain=DOMAIN, state=("x_scale", "y_scale"), like=_like)(_of_codes(_fn))
+
+
+def _requantized(xp: Any, triples: Sequence[Any], scale: Any, zero: Any) -> list[Any]:
+    """Return values, each given as (integers, scale, zero point), as integers of one scale and zero point."""
+    return [_quantized_as(xp, _dequantized(xp, *t), scale, zero, t[0]) for t in triples]
 
 
 @rule("QLinearConcat", domain=DOMAIN, state=("y_scale",))
 def qlinear_concat(xp: Any, y_scale: Any, y_zero: Any, *inputs: Any, axis: int) -> Any:
     """Concatenate values, each of which is followed by its scale and its zero point."""
     triples = [inputs[i : i + 3] for i in range(0, len(inputs), 3)]
-    parts = [_quantized_as(xp, _dequantized(xp, *t), y_scale, y_zero, t[0]) for t in triples]
-    return xp.concat(parts, axis=axis)
+    return xp.concat(_requantized(xp, triples, y_scale, y_zero), axis=axis)
 
 
 @rule("QLinearWhere", domain=DOMAIN, state=("x_scale", "y_scale", "z_scale"))
@@ -355,11 +281,7 @@ def qlinear_where(
     xp: Any, condition: Any, x: Any, x_scale: Any, x_zero: Any, y: Any, y_scale: Any, y_zero: Any, z_scale: Any,
     z_zero: Any,
 ) -> Any:  # fmt: skip
-    parts = [
-        _quantized_as(xp, _dequantized(xp, *t), z_scale, z_zero, t[0])
-        for t in ((x, x_scale, x_zero), (y, y_scale, y_zero))
-    ]
-    return xp.where(condition, *parts)
+    return xp.where(condition, *_requantized(xp, [(x, x_scale, x_zero), (y, y_scale, y_zero)], z_scale, z_zero))
 
 
 @rule("NhwcMaxPool", domain=DOMAIN, like=[("", "MaxPool")])
@@ -377,10 +299,7 @@ def qlinear_conv_(
     return _channels_last(xp, y, bool(channels_last))
 
 
-@with_operators
-def scaled(xp: Any, x: Value, *factors: Value) -> Value:
-    """Return x times the product of numbers."""
-    return x * math.prod(factors[1:], start=factors[0])
+scaled = with_operators(lambda xp, x, *factors: x * math.prod(factors[1:], start=factors[0]))
 
 
 @with_operators
@@ -415,9 +334,6 @@ class _QuantizedLayer(RecurrentLayer):
 
     def sizes(self) -> tuple[int, int]:
         return self.r[0].shape[0], self.r[0].shape[1]
-
-    def weights_in_out(self, weights: Any) -> Any:
-        return weights
 
     def product(self, x: Any, weight: Any, bias: Any) -> Any:
         codes, scale, zero = weight

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -22,10 +23,6 @@ def _heads(xp: Any, x: Any, heads: int) -> Any:
 def _joined(xp: Any, x: Any) -> Any:
     n, heads, length, width = x.shape
     return xp.reshape(xp.permute_dims(x, (0, 2, 1, 3)), (n, length, heads * width))
-
-
-def _with_past(xp: Any, past: Any, new: Any) -> Any:
-    return new if past is None else xp.concat([past, new], axis=2)
 
 
 def _padding(xp: Any, mask: Any, batch: int, queries: int, keys: int, filter_value: float, dtype: np.dtype) -> Any:
@@ -58,72 +55,54 @@ def _padding(xp: Any, mask: Any, batch: int, queries: int, keys: int, filter_val
     return xp.where(counted, xp.zeros((), dtype), xp.full((), filter_value, dtype))
 
 
-def _causal(xp: Any, queries: int, keys: int, past: int, dtype: np.dtype) -> Any:
-    visible = xp.triangle_mask(queries, keys, past)
-    return xp.where(visible, xp.zeros((), dtype), xp.full((), -math.inf, dtype))
-
-
-def _sum(xp: Any, *parts: Any) -> Any:
-    total = None
-    for x in parts:
-        if x is not None:
-            total = x if total is None else xp.add(total, x)
-    return total
-
-
 def _attended(
     xp: Any, q: Any, k: Any, v: Any, past: Any, mask: Any, bias: Any, causal: int, scale: float, filter_value: float
 ) -> Any:
     """Return attention by keys and values of which the first are those of `past`, as (N, L, heads E)."""
     batch, _, queries, width = q.shape
     keys, dtype = k.shape[2], xp.dtype_of(q)
-    numbers = _sum(
-        xp,
-        None if mask is None else _padding(xp, mask, batch, queries, keys, filter_value, dtype),
-        bias,
-        _causal(xp, queries, keys, 0 if past is None else past.shape[2], dtype) if causal else None,
-    )
+    parts = [None if mask is None else _padding(xp, mask, batch, queries, keys, filter_value, dtype), bias]
+    if causal:
+        visible = xp.triangle_mask(queries, keys, 0 if past is None else past.shape[2])
+        parts.append(xp.where(visible, xp.zeros((), dtype), xp.full((), -math.inf, dtype)))
+    added = [x for x in parts if x is not None]
+    numbers = functools.reduce(xp.add, added) if added else None
     return _joined(xp, xp.dot_product_attention(q, k, v, numbers, scale=scale or width**-0.5))
 
 
-@rule("Attention", domain=DOMAIN)
-def attention(
-    xp: Any, x: Any, weights: Any, bias: Any = None, mask_index: Any = None, past: Any = None,
-    attention_bias: Any = None, past_sequence_length: Any = None, *, num_heads: int, unidirectional: int = 0,
-    scale: float = 0.0, mask_filter_value: float = -10000.0, qkv_hidden_sizes: tuple[int, ...] = (),
-    do_rotary: int = 0, past_present_share_buffer: int = 0,
-) -> Any:  # fmt: skip
-    """Return (attention of x by itself, the keys and values (2, N, heads, length, E))."""
-    projected = xp.matmul(x, weights)
-    projected = projected if bias is None else xp.add(projected, bias)
-    if do_rotary or past_present_share_buffer:
-        raise NotImplementedError("Attention with do_rotary or past_present_share_buffer is not computed here")
-    return _self_attention(
-        xp, projected, mask_index, past, attention_bias, num_heads, unidirectional, scale, mask_filter_value,
-        qkv_hidden_sizes,
-    )  # fmt: skip
-
-
 def _self_attention(
-    xp: Any, projected: Any, mask: Any, past: Any, attention_bias: Any, heads: int, causal: int, scale: float,
-    filter_value: float, sizes: tuple[int, ...] = (),
+    xp: Any, projected: Any, mask: Any, past: Any, attention_bias: Any, *, num_heads: int, unidirectional: int = 0,
+    scale: float = 0.0, mask_filter_value: float = -10000.0, qkv_hidden_sizes: tuple[int, ...] = (),
 ) -> Any:  # fmt: skip
-    widths = list(sizes) or [projected.shape[2] // 3] * 3
-    q, k, v = (_heads(xp, p, heads) for p in xp.split(projected, widths, 2))
-    old = (None, None) if past is None else [xp.squeeze(xp.take_slice(past, 0, i, i + 1), 0) for i in (0, 1)]
-    k, v = _with_past(xp, old[0], k), _with_past(xp, old[1], v)
-    out = _attended(xp, q, k, v, old[0], mask, attention_bias, causal, scale, filter_value)
+    widths = list(qkv_hidden_sizes) or [projected.shape[2] // 3] * 3
+    q, k, v = (_heads(xp, p, num_heads) for p in xp.split(projected, widths, 2))
+    old = (None, None) if past is None else xp.unstack(past, 0)
+    k, v = (x if kept is None else xp.concat([kept, x], axis=2) for x, kept in zip((k, v), old, strict=True))
+    out = _attended(xp, q, k, v, old[0], mask, attention_bias, unidirectional, scale, mask_filter_value)
     return [out, xp.stack([k, v]) if k.shape == v.shape else None]
 
 
-@rule("QAttention", domain=DOMAIN, state=("input_scale", "weight_scale"))
+@rule("Attention", domain=DOMAIN, like=[_self_attention])
+def attention(
+    xp: Any, x: Any, weights: Any, bias: Any = None, mask_index: Any = None, past: Any = None,
+    attention_bias: Any = None, past_sequence_length: Any = None, *, do_rotary: int = 0,
+    past_present_share_buffer: int = 0, **options: Any,
+) -> Any:  # fmt: skip
+    """Return (attention of x by itself, the keys and values (2, N, heads, length, E))."""
+    if do_rotary or past_present_share_buffer:
+        raise NotImplementedError("Attention with do_rotary or past_present_share_buffer is not computed here")
+    projected = xp.matmul(x, weights)
+    projected = projected if bias is None else xp.add(projected, bias)
+    return _self_attention(xp, projected, mask_index, past, attention_bias, **options)
+
+
+@rule("QAttention", domain=DOMAIN, state=("input_scale", "weight_scale"), like=[_self_attention])
 def quantized_attention(
     xp: Any, x: Any, weight: Any, bias: Any, input_scale: Any, weight_scale: Any, mask_index: Any = None,
-    input_zero_point: Any = None, weight_zero_point: Any = None, past: Any = None, *, num_heads: int,
-    unidirectional: int = 0, scale: float = 0.0, mask_filter_value: float = -10000.0,
+    input_zero_point: Any = None, weight_zero_point: Any = None, past: Any = None, **options: Any,
 ) -> Any:  # fmt: skip
     projected = integer_product(xp, x, weight, input_scale, weight_scale, input_zero_point, weight_zero_point, bias)
-    return _self_attention(xp, projected, mask_index, past, None, num_heads, unidirectional, scale, mask_filter_value)
+    return _self_attention(xp, projected, mask_index, past, None, **options)
 
 
 @rule("MultiHeadAttention", domain=DOMAIN)
@@ -150,7 +129,7 @@ def multi_head_attention(
         if len(key.shape) == 3:
             key, value = xp.add(key, parts[1]), xp.add(value, parts[2])
     q, k, v = (x if len(x.shape) == 4 else _heads(xp, x, num_heads) for x in (query, key, value))
-    k, v = _with_past(xp, past_key, k), _with_past(xp, past_value, v)
+    k, v = (x if p is None else xp.concat([p, x], axis=2) for x, p in ((k, past_key), (v, past_value)))
     out = _attended(xp, q, k, v, past_key, key_padding_mask, attention_bias, unidirectional, scale, mask_filter_value)
     return [out, k, v]
 

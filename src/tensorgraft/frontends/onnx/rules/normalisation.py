@@ -65,14 +65,25 @@ def layer_normalization(
     return [y if b is None else xp.add(y, b), mean, rstd]
 
 
-@rule("RMSNormalization")
-def rms_normalization(xp: Any, x: Any, scale: Any, *, axis: int, epsilon: float, stash_type: int = 1) -> Any:
+@rule("RMSNormalization", "SimplifiedLayerNormalization")
+def rms_normalization(
+    xp: Any, x: Any, scale: Any, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1, node: Any = None
+) -> Any:
+    """The second name is onnxruntime's, which returns the reciprocal roots, too."""
     dtype = xp.dtype_of(x)
     wide = dtype_of(stash_type) if dtype.itemsize < 4 else dtype
     axes = len(x.shape) - axis % len(x.shape)
     if wide == dtype:
-        return xp.rms_norm(x, scale, axes, epsilon)
-    return xp.multiply(xp.astype(xp.rms_norm(xp.astype(x, wide), None, axes, epsilon), dtype), scale)
+        y = xp.rms_norm(x, scale, axes, epsilon)
+    else:
+        y = xp.multiply(xp.astype(xp.rms_norm(xp.astype(x, wide), None, axes, epsilon), dtype), scale)
+    if len(node.outputs) < 2:
+        return y
+    squares = xp.mean(xp.square(xp.astype(x, dtype_of(stash_type))), tuple(range(-axes, 0)), True)
+    return [y, xp.rsqrt(xp.add(squares, epsilon))]
+
+
+rule("SimplifiedLayerNormalization", domain="com.microsoft")(rms_normalization)
 
 
 @rule("LRN")

@@ -8,15 +8,12 @@ from tensorgraft.frontends.onnx.rule import rule
 from tensorgraft.frontends.onnx.rules.quantized import along, requantized, shifted
 from tensorgraft.hub import contraction, dtypes
 
-
-@rule("MatMul")
-def matmul(xp: Any, a: Any, b: Any) -> Any:
-    return xp.matmul(a, b)
+rule("Einsum")(lambda xp, *inputs, equation: contraction.einsum(xp, equation, *inputs))
 
 
 @rule("Gemm")
 def gemm(
-    xp: Any, a: Any, b: Any, c: Any = None, *, alpha: float, beta: float, transA: int, transB: int,
+    xp: Any, a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,
     broadcast: int = 1,
 ) -> Any:  # fmt: skip
     a = xp.matrix_transpose(a) if transA else a
@@ -31,11 +28,6 @@ def gemm(
 
 def _scaled(xp: Any, x: Any, factor: float) -> Any:
     return xp.multiply(x, factor if dtypes.is_inexact(xp.dtype_of(x)) else int(factor))
-
-
-@rule("Einsum")
-def einsum(xp: Any, *inputs: Any, equation: str) -> Any:
-    return contraction.einsum(xp, equation, *inputs)
 
 
 @rule("Det")

@@ -8,24 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from tensorgraft.frontends.onnx.rule import rule
+from tensorgraft.frontends.onnx.rule import rule, rules_of
 from tensorgraft.frontends.onnx.rules.shape import axes_of
 from tensorgraft.hub import dtypes
 from tensorgraft.hub.value import Value, with_operators
-
-
-def _log_sum(xp: Any, x: Any, axes: Any, keepdims: bool) -> Any:
-    return xp.log(xp.sum(x, axes, keepdims))
 
 
 def _mean(xp: Any, x: Any, axes: Any, keepdims: bool) -> Any:
     if dtypes.is_inexact(xp.dtype_of(x)):
         return xp.mean(x, axes, keepdims)
     return xp.integer_floor_divide(xp.sum(x, axes, keepdims), math.prod(x.shape[a] for a in axes))
-
-
-def _logsumexp(xp: Any, x: Any, axes: Any, keepdims: bool) -> Any:
-    return xp.logsumexp(x, axes, keepdims) if axes else x
 
 
 REDUCTIONS: dict[str, Callable[..., Any]] = {
@@ -37,8 +29,8 @@ REDUCTIONS: dict[str, Callable[..., Any]] = {
     "ReduceL1": lambda xp, x, axes, keep: xp.sum(xp.abs(x), axes, keep),
     "ReduceL2": lambda xp, x, axes, keep: xp.sqrt(xp.sum(xp.square(x), axes, keep)),
     "ReduceSumSquare": lambda xp, x, axes, keep: xp.sum(xp.square(x), axes, keep),
-    "ReduceLogSum": _log_sum,
-    "ReduceLogSumExp": _logsumexp,
+    "ReduceLogSum": lambda xp, x, axes, keep: xp.log(xp.sum(x, axes, keep)),
+    "ReduceLogSumExp": lambda xp, x, axes, keep: xp.logsumexp(x, axes, keep) if axes else x,
 }
 
 
@@ -86,8 +78,7 @@ def _scan(name: str, identity: int) -> Callable[..., Any]:
     return fn
 
 
-rule("CumSum", known=("axis",))(_scan("cumsum", 0))
-rule("CumProd", known=("axis",))(_scan("cumprod", 1))
+rules_of({"CumSum": _scan("cumsum", 0), "CumProd": _scan("cumprod", 1)}, known=("axis",))
 
 
 @rule("TopK", known=("k",))
@@ -101,16 +92,18 @@ def top_k(xp: Any, x: Any, k: Any, *, axis: int, largest: int = 1, sorted_: int 
     return [xp.take_slice(values, axis, 0, n), xp.take_slice(at, axis, 0, n)]
 
 
+def _rows(xp: Any, x: Any, axis: int) -> Any:
+    """Return the matrix that operators before opset 13 make of an array."""
+    return xp.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+
+
 def _softmax(name: str) -> Callable[..., Any]:
     def fn(xp: Any, x: Any, *, axis: int, opset: int, masked: int = 0) -> Any:
         if masked and opset >= 13:
             return _masked_softmax(xp, x, axis)
         if opset >= 13:
             return getattr(xp, name)(x, axis)
-        rows = xp.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))) if axis else x
-        if not axis:
-            rows = xp.reshape(x, (1, math.prod(x.shape)))
-        return xp.reshape(getattr(xp, name)(rows, 1), tuple(x.shape))
+        return xp.reshape(getattr(xp, name)(_rows(xp, x, axis), 1), tuple(x.shape))
 
     return fn
 
@@ -130,7 +123,7 @@ rule("LogSoftmax")(_softmax("log_softmax"))
 def hardmax(xp: Any, x: Any, *, axis: int, opset: int) -> Any:
     shape = tuple(x.shape)
     if opset < 13:
-        x, axis = xp.reshape(x, (math.prod(shape[:axis]), math.prod(shape[axis:]))), 1
+        x, axis = _rows(xp, x, axis), 1
     axis %= len(x.shape)
     hot = xp.one_hot(xp.argmax(x, axis), x.shape[axis], xp.dtype_of(x))
     return xp.reshape(xp.moveaxis(hot, -1, axis), shape)
@@ -145,20 +138,13 @@ def lp_normalization(xp: Any, x: Any, *, axis: int, p: int) -> Any:
     return xp.where(is_zero, xp.zeros_like(x), xp.divide(x, total if p == 1 else xp.sqrt(total)))
 
 
-@rule("GlobalLpPool")
-def global_lp_pool(xp: Any, x: Any, *, p: int = 2) -> Any:
-    return _lp_norm(xp, x, tuple(range(2, len(x.shape))), p)
+def _spatial(x: Any) -> tuple[int, ...]:
+    return tuple(range(2, len(x.shape)))
 
 
-def _lp_norm(xp: Any, x: Any, axes: tuple[int, ...], p: int) -> Any:
-    return xp.pow(xp.sum(xp.pow(xp.abs(x), p), axes, True), 1 / p)
-
-
-@rule("GlobalAveragePool")
-def global_average_pool(xp: Any, x: Any) -> Any:
-    return xp.mean(x, tuple(range(2, len(x.shape))), True)
-
-
-@rule("GlobalMaxPool")
-def global_max_pool(xp: Any, x: Any) -> Any:
-    return xp.max(x, tuple(range(2, len(x.shape))), True)
+GLOBAL_POOLS: dict[str, Callable[..., Any]] = {
+    "GlobalAveragePool": lambda xp, x: xp.mean(x, _spatial(x), True),
+    "GlobalMaxPool": lambda xp, x: xp.max(x, _spatial(x), True),
+    "GlobalLpPool": lambda xp, x, *, p=2: xp.pow(xp.sum(xp.pow(xp.abs(x), p), _spatial(x), True), 1 / p),
+}
+rules_of(GLOBAL_POOLS)

@@ -20,6 +20,7 @@ from tensorgraft.hub.value import Value, with_operators
 
 @rule("Upsample", known=("scales",))
 def upsample(xp: Any, x: Any, scales: Any, *, mode: str = "nearest") -> Any:
+    """Resize as `Resize` did before opset 11."""
     return _resized(xp, x, None, scales, None, {"mode": mode, "coordinates": "asymmetric", "nearest": "floor"})
 
 
@@ -31,8 +32,7 @@ def resize(
     mode: str = "nearest", nearest_mode: str = "round_prefer_floor", opset: int,
 ) -> Any:  # fmt: skip
     if opset < 11:  # inputs are x and scales
-        old: dict[str, Any] = {"mode": mode, "coordinates": "asymmetric", "nearest": "floor"}
-        return _resized(xp, x, None, roi, None, old)
+        return upsample(xp, x, roi, mode=mode)
     settings: dict[str, Any] = {
         "mode": mode, "coordinates": coordinate_transformation_mode, "nearest": nearest_mode, "a": cubic_coeff_a,
         "outside": extrapolation_value, "exclude": bool(exclude_outside), "antialias": bool(antialias),
@@ -129,7 +129,8 @@ def _weights(at: np.ndarray, n: int, scale: float, settings: dict[str, Any]) -> 
     first = np.floor(at).astype(np.int64) - reach + 1
     places = first[:, None] + np.arange(2 * reach)
     distance = np.abs(at[:, None] - places) * stretch
-    values = _cubic(distance, settings.get("a", -0.75)) if cubic else np.maximum(1 - distance, 0)
+    near, far = _cubic(distance, settings.get("a", -0.75)) if cubic else (np.maximum(1 - distance, 0), 0)
+    values = np.where(distance <= 1, near, np.where(distance < 2, far, 0))
     if settings.get("exclude"):
         values = np.where((places >= 0) & (places < n), values, 0)
     if settings.get("exclude") or stretch < 1:
@@ -139,10 +140,9 @@ def _weights(at: np.ndarray, n: int, scale: float, settings: dict[str, Any]) -> 
     return matrix
 
 
-def _cubic(x: np.ndarray, a: float) -> np.ndarray:
-    near = ((a + 2) * x - (a + 3)) * x**2 + 1
-    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-    return np.where(x <= 1, near, np.where(x < 2, far, 0))
+def _cubic(x: Any, a: float = -0.75) -> tuple[Any, Any]:
+    """Return the share in cubic interpolation of an element x away (Keys 1981): (up to 1, between 1 and 2)."""
+    return (x * (a + 2) - (a + 3)) * x * x + 1, (((x - 5) * x + 8) * x - 4) * a
 
 
 # ---- sampling --------------------------------------------------------------------------------------------------------
@@ -229,22 +229,11 @@ def _reflected(xp: Any, p: Value, n: int, corners: bool) -> Value:
 def _cubic_corners(xp: Any, places: list[Value]) -> Iterator[tuple[list[Value], Value]]:
     """Yield (places, their share in cubic interpolation) of the four pixels along each axis around a place."""
     low = [xp.floor(p) for p in places]
-    shares = [_cubic_shares(p - base) for p, base in zip(places, low, strict=True)]
+    after = [p - base for p, base in zip(places, low, strict=True)]
+    shares = [[_cubic(t + 1)[1], _cubic(t)[0], _cubic(1 - t)[0], _cubic(2 - t)[1]] for t in after]
     for corner in np.ndindex(*(4,) * len(places)):
         at = [base + float(c - 1) for base, c in zip(low, corner, strict=True)]
         yield at, functools.reduce(operator.mul, [s[c] for s, c in zip(shares, corner, strict=True)])
-
-
-def _cubic_shares(t: Value, a: float = -0.75) -> list[Value]:
-    """Return the shares of the four pixels around a place, `t` after the second one (Keys 1981)."""
-
-    def near(x: Value) -> Value:
-        return (x * (a + 2) - (a + 3)) * x * x + 1
-
-    def far(x: Value) -> Value:
-        return (((x - 5) * x + 8) * x - 4) * a
-
-    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
 
 
 @rule("RoiAlign")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.onnx.element_types import STRING, Carried, dtype_of
-from tensorgraft.frontends.onnx.rule import rule
+from tensorgraft.frontends.onnx.rule import rule, rules_of
 from tensorgraft.hub import dtypes
 
 
@@ -27,19 +27,19 @@ def axes_of(axes: Any, rank: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-@rule("Identity", moves=True)
-def identity(xp: Any, x: Any) -> Any:
-    return x
-
-
-@rule("Shape")
-def shape(xp: Any, x: Any, *, start: int = 0, end: int | None = None) -> Any:
-    return np.asarray(x.shape[start:end], np.int64)
-
-
-@rule("Size")
-def size(xp: Any, x: Any) -> Any:
-    return np.asarray(math.prod(x.shape), np.int64)
+rules_of({
+    "Shape": lambda xp, x, *, start=0, end=None: np.asarray(x.shape[start:end], np.int64),
+    "Size": lambda xp, x: np.asarray(math.prod(x.shape), np.int64),
+    "EyeLike": lambda xp, x, *, dtype=0, k=0: xp.eye(*x.shape, dtype_of(dtype) if dtype else xp.dtype_of(x), k),
+})  # fmt: skip
+rules_of(
+    {
+        "Identity": lambda xp, x: x,
+        "Expand": lambda xp, x, shape: moved(xp, x, "broadcast_to", np.broadcast_shapes(tuple(x.shape), ints(shape))),
+        "Trilu": lambda xp, x, k=None, *, upper=1: (xp.triu if upper else xp.tril)(x, int(np.ravel(k or 0)[0])),
+    },
+    known=("shape", "k"), moves=True,
+)  # fmt: skip
 
 
 @rule("Reshape", known=("shape",), moves=True)
@@ -68,7 +68,13 @@ def moved(xp: Any, x: Any, name: str, *args: Any) -> Any:
 @rule("Transpose", moves=True)
 def transpose(xp: Any, data: Any, *, perm: tuple[int, ...] = ()) -> Any:
     rank = len(data.shape)
-    return moved(xp, data, "permute_dims", axes_of(perm, rank) if perm or not rank else tuple(reversed(range(rank))))
+    return moved(xp, data, "permute_dims", axes_of(perm, rank) if perm else tuple(range(rank))[::-1])
+
+
+@rule("Flatten", moves=True)
+def flatten(xp: Any, x: Any, *, axis: int) -> Any:
+    axis = axis % len(x.shape) if axis < 0 else axis
+    return moved(xp, x, "reshape", (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
 
 @rule("Squeeze", known=("axes",), moves=True)
@@ -88,12 +94,6 @@ def unsqueeze(xp: Any, data: Any, axes: Any) -> Any:
         raise ValueError(f"axes {ints(axes)} are not distinct")
     rest = iter(data.shape)
     return moved(xp, data, "reshape", tuple(1 if i in added else next(rest) for i in range(rank)))
-
-
-@rule("Flatten", moves=True)
-def flatten(xp: Any, x: Any, *, axis: int) -> Any:
-    axis = axis % len(x.shape) if axis < 0 else axis
-    return moved(xp, x, "reshape", (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
 
 @rule("Concat", moves=True)
@@ -141,11 +141,6 @@ def sliced(xp: Any, x: Any, cuts: dict[int, slice]) -> Any:
     return xp.flip(out, tuple(flipped)) if flipped else out
 
 
-@rule("Expand", known=("shape",), moves=True)
-def expand(xp: Any, x: Any, shape: Any) -> Any:
-    return moved(xp, x, "broadcast_to", np.broadcast_shapes(tuple(x.shape), ints(shape)))
-
-
 @rule("Tile", known=("repeats", "axis"), moves=True)
 def tile(xp: Any, x: Any, repeats: Any, axis: Any = None) -> Any:
     if axis is not None:  # opset 1: how often, and along which axis
@@ -156,7 +151,7 @@ def tile(xp: Any, x: Any, repeats: Any, axis: Any = None) -> Any:
 
 
 @rule("Pad", known=("pads", "axes"), moves=True)
-def pad(xp: Any, data: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: str, paddings: Any = None) -> Any:
+def pad(xp: Any, data: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: str = "constant") -> Any:
     rank = len(data.shape)
     on = axes_of(axes, rank) if axes is not None else tuple(range(rank))
     amounts = ints(pads)
@@ -193,21 +188,18 @@ def _outside(n: int, low: int, high: int, mode: str) -> np.ndarray:
 @rule("DepthToSpace", moves=True)
 def depth_to_space(xp: Any, x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
     n, c, h, w = x.shape
-    b = blocksize
-    if mode == "DCR":
-        parts = xp.permute_dims(xp.reshape(x, (n, b, b, c // b**2, h, w)), (0, 3, 4, 1, 5, 2))
-    else:
-        parts = xp.permute_dims(xp.reshape(x, (n, c // b**2, b, b, h, w)), (0, 1, 4, 2, 5, 3))
-    return xp.reshape(parts, (n, c // b**2, h * b, w * b))
+    b, depth = blocksize, c // blocksize**2
+    parts, order = ((b, b, depth), (0, 3, 4, 1, 5, 2)) if mode == "DCR" else ((depth, b, b), (0, 1, 4, 2, 5, 3))
+    return xp.reshape(xp.permute_dims(xp.reshape(x, (n, *parts, h, w)), order), (n, depth, h * b, w * b))
 
 
 @rule("SpaceToDepth", moves=True)
 def space_to_depth(xp: Any, x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
     n, c, h, w = x.shape
     b = blocksize
-    parts = xp.reshape(x, (n, c, h // b, b, w // b, b))
     order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
-    return xp.reshape(xp.permute_dims(parts, order), (n, c * b**2, h // b, w // b))
+    parts = xp.permute_dims(xp.reshape(x, (n, c, h // b, b, w // b, b)), order)
+    return xp.reshape(parts, (n, c * b**2, h // b, w // b))
 
 
 # ---- creation --------------------------------------------------------------------------------------------------------
@@ -230,18 +222,6 @@ def range_(xp: Any, start: Any, limit: Any, delta: Any) -> Any:
     count = max(math.ceil((limit.item() - start.item()) / delta.item()), 0)
     whole = xp.iota(count, dtypes.int64 if start.dtype.kind == "i" else start.dtype)
     return xp.astype(xp.add(xp.multiply(whole, delta.item()), start.item()), start.dtype)
-
-
-@rule("EyeLike")
-def eye_like(xp: Any, x: Any, *, dtype: int = 0, k: int = 0) -> Any:
-    n, m = x.shape
-    return xp.eye(n, m, dtype_of(dtype) if dtype else xp.dtype_of(x), k)
-
-
-@rule("Trilu", known=("k",), moves=True)
-def trilu(xp: Any, x: Any, k: Any = None, *, upper: int = 1) -> Any:
-    offset = 0 if k is None else int(np.reshape(k, ()))
-    return xp.triu(x, offset) if upper else xp.tril(x, offset)
 
 
 @rule("ReverseSequence")

@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 
 from tensorgraft.frontends.onnx.rule import rule
-from tensorgraft.frontends.onnx.rules.scores import labelled, of_two_classes, regressed, transformed
+from tensorgraft.frontends.onnx.rules.learners import DOMAIN, labelled, of_two_classes, regressed, transformed
 from tensorgraft.hub import dtypes
 
-DOMAIN = "ai.onnx.ml"
 COMPARISONS = {
     "BRANCH_LEQ": "less_equal", "BRANCH_LT": "less", "BRANCH_GTE": "greater_equal", "BRANCH_GT": "greater",
     "BRANCH_EQ": "equal", "BRANCH_NEQ": "not_equal",
 }  # fmt: skip
-MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
+MODES = (*COMPARISONS, "BRANCH_MEMBER")
 
 
 @dataclass
