@@ -59,6 +59,16 @@ def names_of_buffers(device, jit):
 
 
 @case
+def buffers_that_are_not_saved(device, jit):
+    model, x = nn.Module(), full(1, device)
+    model.register_buffer("a", full(2, device))
+    run = jit(lambda x: x + len(model.state_dict()))
+    out = [run(x), run(x)]
+    model.register_buffer("a", model.a, persistent=False)
+    return [*out, run(x), run(x)]
+
+
+@case
 def keys_that_are_asked_for(device, jit):
     table = nn.ModuleDict({"x": nn.Tanh(), "y": nn.ReLU()})
     layers = nn.ModuleList([nn.Hardtanh(-1, 1), nn.Hardtanh(-2, 2)])

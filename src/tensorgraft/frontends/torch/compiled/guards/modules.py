@@ -142,6 +142,9 @@ class Modules:
         excluded_of: dict[int, set[Any]] = {}
         for table_id, key in rebound:
             excluded_of.setdefault(table_id, set()).add(key)
+        saving = [m for m in modules if "_non_persistent_buffers_set" in used.get(id(m), ())]
+        self._unsaved: list[set[str]] = [m._non_persistent_buffers_set for m in saving]  # for `state_dict`
+        self._unsaved_before = [*map(set, self._unsaved)]
         self._full: list[Any] = []
         self._named: list[Any] = []
         for table in tables:
@@ -175,7 +178,9 @@ class Modules:
             return True
         if any(self._empty) or not all(map(is_, chain(chain.from_iterable(self._full), _ENDS), self._until_end)):
             return False
-        if self._names_now() != self._names or self._marks_now() != self._marks:
+        if self._names_now() != self._names or self._unsaved != self._unsaved_before:
+            return False
+        if self._marks_now() != self._marks:
             return False
         if [d.get("training") for d in self._training] != self._modes or list(map(type, self._modules)) != self._kinds:
             return False
@@ -216,6 +221,8 @@ class Modules:
         tables = [keys.__self__ for keys in self._named]
         names = [*chain.from_iterable(self._names)]
         code.require(f"[*{code.name(chain.from_iterable)}({code.name(tables)})] == {code.name(names)}")
+        if self._unsaved:
+            code.require(f"{code.name(self._unsaved)} == {code.name(self._unsaved_before)}")
         if self._hooked:
             code.require(f"{code.name(self._marks_now)}() == {code.name(self._marks)}")
         for d, mode in zip(self._training, self._modes, strict=True):
@@ -265,6 +272,8 @@ class Modules:
             return f"{added or 'a parameter, a buffer, a module or a hook'} was added, or took the place of another"
         if self._names_now() != self._names:
             return "a parameter, a buffer or a module has another name"
+        if self._unsaved != self._unsaved_before:
+            return "a buffer is persistent now, or is so no more"
         for t, storage in zip(self._device_tensors, self._storages, strict=True):
             if t.untyped_storage() is not storage:
                 return f"{names.get(id(t), 'a parameter or buffer')} has another storage (its .data was set)"
