@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +83,28 @@ def test_tables_that_are_the_same_bytes(tmp_path: Path) -> None:
     (tmp_path / "f.tflite").write_bytes(content)
     with pytest.raises(ValueError, match=r"f\.tflite is not a model of LiteRT.*1,048,576 tensors and operators in"):
         inspect(tmp_path / "f.tflite")
+
+
+class _Counting(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(x)
+
+
+def test_state_is_an_argument_and_a_result(tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    tf: Any = pytest.importorskip("tensorflow")
+    path = tmp_path / "f.tflite"
+    report = tg.export(_Counting().train(), X[:, :3], to="litert", path=path)
+    assert report.ok and report.inputs[0].shape == ["batch", 3]
+    assert {row.what for row in report.rows} == {"results", "state"}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"\s*Warning: tf.lite.Interpreter is deprecated", UserWarning)
+        interpreter = tf.lite.Interpreter(model_path=str(path))
+    signature = interpreter.get_signature_runner()
+    assert {"norm_running_mean", "norm_running_var", "x"} <= set(signature.get_input_details())
+    assert {"norm_running_mean_new", "norm_running_var_new"} <= set(signature.get_output_details())
+    assert (tmp_path / "f.state.safetensors").exists()

@@ -117,3 +117,16 @@ def test_a_counter_of_random_numbers_that_are_not_drawn(tmp_path: Path) -> None:
     rnn = nnx.RNN(nnx.GRUCell(3, 5, rngs=nnx.Rngs(0)))
     report = tg.export(rnn, np.ones((2, 4, 3), np.float32), to="onnx", path=tmp_path / "f.onnx")
     assert report.ok and report.inputs[0].shape == ["batch", "length", 3]
+
+
+def test_bits_of_float32(tmp_path: Path) -> None:
+    jax = pytest.importorskip("jax")
+    powers = np.ldexp(np.float32(1), np.arange(-149, 128)).astype(np.float32)
+    edges = np.array([0.0, np.inf, 1.1754942e-38, 3.4028235e38, 7.9999995], np.float32)
+    x = np.concatenate([edges, -edges, powers, -powers, np.nextafter(powers, np.float32(0))])
+    for given, dtype in ((x, np.int32), (x.view(np.int32), np.float32)):
+        path = str(tmp_path / "bits.onnx")
+        tg.export(lambda x, dtype=dtype: jax.lax.bitcast_convert_type(x, dtype), given, to="onnx", path=path)
+        session = onnxruntime.InferenceSession(path)
+        (found,) = session.run(None, {session.get_inputs()[0].name: given})
+        np.testing.assert_array_equal(found.view(np.int32), x.view(np.int32))

@@ -82,3 +82,34 @@ def test_a_random_key_beside_an_open_size() -> None:
 @pytest.mark.parametrize(("name", "expected"), [("<lambda>", "function"), ("class", "_class"), ("a b", "a_b")])
 def test_names_of_programs_are_identifiers(name: str, expected: str) -> None:
     assert identifier(name) == expected
+
+
+def test_a_batch_beside_axes_of_its_extent(tmp_path: Path) -> None:
+    """The batch of the vector is 2, and so is the number of rows of a state."""
+
+    def step(state, measured):
+        return state @ jnp.ones((2, 2), jnp.float32) + measured[:, None]
+
+    report = tg.export(step, jnp.ones((2, 2)), jnp.arange(2.0), to="stablehlo", path=tmp_path / "program.stablehlo")
+    assert [x.shape for x in report.inputs] == [["batch", 2], ["batch"]]
+
+
+@pytest.mark.parametrize("to", ["saved_model", "litert", "onnx"])
+def test_greatest_values_and_slices(to: str, tmp_path: Path) -> None:
+    """In the order of `lax.top_k`: zeros by their signs."""
+
+    def program(x):
+        values, places = jax.lax.top_k(x[..., 1:], 3)
+        return values, places, x[:, 0, -1]
+
+    x = X.repeat(3, axis=-1)
+    x[0, 0, :6], x[0, 1, :6] = [0.0, -0.0, 0.0, -0.0, -1.0, -jnp.inf], [1.0, 2.0, 2.0, jnp.inf, 2.0, -0.0]
+    assert _shape_in_file(program, jnp.asarray(x), to, tmp_path) == ["batch", "length", 9]
+
+
+def test_greatest_values_of_integers() -> None:
+    x = np.array([[3, -(2**31), 7, 7], [-(2**31)] * 4], np.int32)
+    grafted = tg.graft(lambda x: jax.lax.top_k(x, 4), onto="tensorflow")
+    found = tf.function(grafted, input_signature=[tf.TensorSpec((None, 4), tf.int32)])(x)
+    for a, b in zip(jax.lax.top_k(x, 4), found, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -144,7 +144,8 @@ class Generation:
                 raise
             self._opened |= error.paths
             return None
-        header = f"{trace.name}: {_in_quotes(self._program.origin)}, written for {target.title} by tensorgraft."
+        title = _in_quotes(f"{trace.name}: {self._program.origin}")
+        header = f"{title}, written for {target.title} by tensorgraft."
         try:
             source = text.write(trace, functions, style, header)
         except (UnsettledError, SizeError) as error:

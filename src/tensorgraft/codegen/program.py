@@ -119,6 +119,7 @@ def trace_at_sizes(
     for g, group in enumerate(search.groups):
         if not group.reason:
             search.attempt(g)
+    move_vectors(search.groups, [tuple(x.shape) for x in search.arrays], search.attempt)
     for g in range(len(search.groups)):
         search.attempt_together(g)
     return search.result()
@@ -136,8 +137,8 @@ class _SizeSearch:
         prepare: Callable[[SourceTrace], None],
     ) -> None:
         self._program, self._prepare = program, prepare
-        self._arrays, self._rebuild = program.flatten(args, kwargs)
-        self.groups = size_groups([tuple(x.shape) for x in self._arrays]) if dynamic else []
+        self.arrays, self._rebuild = program.flatten(args, kwargs)
+        self.groups = size_groups([tuple(x.shape) for x in self.arrays]) if dynamic else []
         self._base = {g: 2 for g, group in enumerate(self.groups) if group.size == 1}
         first: SourceTrace | None = None
         if self._base:
@@ -152,7 +153,7 @@ class _SizeSearch:
     def _arguments(self, sizes: Mapping[int, int]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments at other sizes of some groups."""
         new = []
-        for k, x in enumerate(self._arrays):
+        for k, x in enumerate(self.arrays):
             shape = list(x.shape)
             for g, size in sizes.items():
                 for array, axis in self.groups[g].axes:
@@ -209,6 +210,31 @@ class _SizeSearch:
         owners = [left.index(g) if g >= 0 else g for g in self._owners]
         self.groups[:] = [self.groups[g] for g in left]
         return TracedSizes(self._traces, owners, self.groups, self._arguments)
+
+
+def move_vectors(
+    groups: Sequence[SizeGroup], shapes: Sequence[tuple[int, ...]], attempt: Callable[[int], None]
+) -> None:
+    """Try the batch together with arrays of one axis that have its extent, where other axes have it, too, and neither
+    changes alone: a batch of two measurements of states of two numbers."""
+    for g, batch in enumerate(groups):
+        others = [
+            h for h, group in enumerate(groups) if h != g and group.size == batch.size and not group.checked_sizes
+        ]
+        moved = [(h, at) for h in others for at in groups[h].axes if len(shapes[at[0]]) == 1]
+        if batch.title != "batch" or batch.checked_sizes or not moved:
+            continue
+        previous = batch.axes, batch.reason
+        batch.axes, batch.reason = sorted([*batch.axes, *(at for _, at in moved)]), ""
+        attempt(g)
+        if not batch.checked_sizes:
+            batch.axes, batch.reason = previous
+            continue
+        for h, at in moved:
+            groups[h].axes.remove(at)
+        for h in dict(moved):
+            groups[h].reason = ""
+            attempt(h)
 
 
 def candidate_sizes(size: int, group: SizeGroup) -> list[int]:

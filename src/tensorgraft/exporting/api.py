@@ -132,13 +132,14 @@ def _written(
     failures: list[tuple[str, Exception]] = []
     lengths = [g for g in sizes.open() if g not in _batches(sizes)]
     levels = [[]] if named else [[], lengths, sizes.open()]
+    functional = not fmt.keeps_state and subject.is_stateful()
     tried: list[list[int]] = []
     for fixed in levels:
         if fixed in tried:
             continue
         tried.append(fixed)
         second: tuple[Converted, OpenSizes, list[str]] | None = None  # a file whose batch is fixed
-        for conversion, convert in conversions(subject, fmt.framework, sizes):
+        for conversion, convert in conversions(subject, fmt.framework, sizes, functional):
             step(f"writing {fmt.name} ({conversion})")
             try:
                 converted, own = convert()
@@ -243,4 +244,7 @@ def _write_state(converted: Converted, path: str, report: ExportReport) -> None:
 
         name = f"{_root(path)}.state.safetensors"
         write_weights({n: np.asarray(x) for n, x in by_path(converted.state).items()}, name)
-        report.notes.append(f"the file takes its state first, and returns (results, new state): {name}")
+        place = "first, and returns (results, new state)"
+        if converted.state_arguments:
+            place = "as arguments, and returns it as NAME_new"
+        report.notes.append(f"the file takes its state {place}: {name}")

@@ -41,13 +41,17 @@ class Converted:
     direct: Any = None
     state: dict[str, Any] = field(default_factory=dict)
     variables: dict[str, Any] = field(default_factory=dict)  # TensorFlow's, by path
+    state_arguments: dict[str, str] = field(default_factory=dict)  # arguments of the file that are state -> their paths
     state_results: dict[str, str] = field(default_factory=dict)  # results of the file that are new state -> their paths
     tolerance: float = 0.0  # of results, where the format rounds them: relative to the largest entry
     notes: list[str] = field(default_factory=list)
 
 
-def conversions(subject: Subject, framework: str | None, sizes: OpenSizes) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield (name, function that returns the converted program and the sizes that it leaves open), the best first."""
+def conversions(
+    subject: Subject, framework: str | None, sizes: OpenSizes, functional: bool = False
+) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield (name, function that returns the converted program and the sizes that it leaves open), the best first.
+    `functional`: the program writes its state, which has to be an argument and a result."""
     makers = {
         "native": _native,
         "tg.source": _written,
@@ -58,16 +62,19 @@ def conversions(subject: Subject, framework: str | None, sizes: OpenSizes) -> It
     }
     if framework is None:  # the format is written from the recorded program
         order = ["trace"]
-    elif subject.framework == framework:
-        order = ["native", *(["make_fx"] if framework == "torch" else []), "tg.source"]
+    elif functional:
+        order = ["tg.source, tg.graft"]
     elif subject.framework == "jax":
-        order = ["tg.graft", "tg.source"]
+        order = ["native", "tg.source"] if framework == "jax" else ["tg.graft", "tg.source"]
         if framework == "torch":  # a function of JAX that is grafted onto it is one for known sizes
             order.reverse()
     else:
         has_jax = framework == "tensorflow" and importlib.util.find_spec("jax") is not None
         through = ["tg.source, tg.graft"] if has_jax and sizes.open() else []
-        order = ["tg.source", *through, *(["tg.graft"] if subject.framework != "array_api" else [])]
+        if subject.framework == framework:
+            order = ["native", *(["make_fx"] if framework == "torch" else []), "tg.source", *through]
+        else:
+            order = ["tg.source", *through, *(["tg.graft"] if subject.framework != "array_api" else [])]
     for name in order:
         own = dataclasses.replace(sizes, groups=[dataclasses.replace(g) for g in sizes.groups], limits={})
         for group in own.groups:
@@ -158,16 +165,23 @@ def _through_jax(subject: Subject, framework: str, sizes: OpenSizes) -> Converte
     import tensorflow as tf
 
     generation, result = _generated(subject, "jax", sizes)
-    if generation.stateful:
-        raise NotImplementedError(f"{subject.name} writes its state")
     _, program, state = _loaded(result, "jax")
-    paths = by_path(list(state))
+    parameters, buffers = (state[:-1], state[-1]) if generation.stateful else (state, None)
+    paths = by_path(list(parameters))
     variables = {path.partition(".")[2]: tf.Variable(np.asarray(x)) for path, x in paths.items()}
     leaves = iter(variables.values())
-    parameters = mapped(lambda x: next(leaves), list(state))
-    function = graft(lambda parameters, arrays: program(*parameters, *arrays), onto=framework)
+    parameters = mapped(lambda x: next(leaves), list(parameters))
+    function = graft(lambda state, arrays: program(*state, *arrays), onto=framework)
     converted = Converted("tg.source, tg.graft", lambda arrays: plain(function(parameters, list(arrays)), is_array))
     converted.variables, converted.notes = variables, list(result.report.notes)
+
+    def step(new: dict[str, Any], arrays: Arrays) -> Any:
+        values = iter([new[path] for path in by_path(buffers)])
+        out, after = function([*parameters, mapped(lambda x: next(values), buffers)], list(arrays))
+        return plain(out, is_array), by_path(plain(after, is_array))
+
+    if generation.stateful:
+        converted.state, converted.call = by_path(buffers), step
     return converted
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorgraft.codegen.program import Evaluation, SizeGroup, candidate_sizes, error_line, size_groups
+from tensorgraft.codegen.program import Evaluation, SizeGroup, candidate_sizes, error_line, move_vectors, size_groups
 from tensorgraft.exporting.progress import step
 from tensorgraft.exporting.subject import Subject
 
@@ -38,6 +38,20 @@ class OpenSizes:
                         shape[axis] = size
             changed.append(x if shape == list(x.shape) else self.subject.source.resized(x, tuple(shape)))
         return changed
+
+    def attempt(self, g: int) -> None:
+        """Run the program at another size of a group."""
+        group = self.groups[g]
+        for size in candidate_sizes(group.size, group):
+            try:
+                self.results[g, size] = self.subject.evaluate(self.arrays({g: size}))
+            except Exception as error:  # whatever the program raises at a size that it does not take
+                group.reason = group.reason or f"at {size}: {error_line(error)}"
+                continue
+            group.checked_sizes.append(size)
+            break
+        if group.checked_sizes:
+            group.reason = ""
 
     def open(self) -> list[int]:
         return [g for g, group in enumerate(self.groups) if group.checked_sizes]
@@ -83,22 +97,15 @@ def open_sizes(subject: Subject, dynamic: Dynamic) -> OpenSizes:
         groups = size_groups(shapes) if dynamic else []
         symbols = _symbols(groups)
     sizes = OpenSizes(subject, groups, symbols)
-    for g, group in enumerate(groups):
+    for g in range(len(groups)):
         step(f"running {subject.name} at another {symbols[g]}", g, len(groups))
-        for size in candidate_sizes(group.size, group):
-            try:
-                sizes.results[g, size] = subject.evaluate(sizes.arrays({g: size}))
-            except Exception as error:  # whatever the program raises at a size that it does not take
-                group.reason = group.reason or f"at {size}: {error_line(error)}"
-                continue
-            group.checked_sizes.append(size)
-            break
-        if group.checked_sizes:
-            group.reason = ""
-        elif named:
+        sizes.attempt(g)
+        if named and not groups[g].checked_sizes:
             raise ValueError(
-                f"dynamic: {subject.name} does not run with another size of {symbols[g]!r}, {group.reason}"
+                f"dynamic: {subject.name} does not run with another size of {symbols[g]!r}, {groups[g].reason}"
             )
+    if not named:
+        move_vectors(groups, shapes, sizes.attempt)
     return sizes
 
 

@@ -103,6 +103,18 @@ class Subject:
         """Return True if a call of the program has written its state, which is `after` it."""
         return any(n in self._state and not np.array_equal(x, self._state[n]) for n, x in after.items())
 
+    def is_stateful(self) -> bool:
+        """Return True if a call of the program writes its state, that of modules of JAX, too."""
+        after = self.evaluate(self.arrays).buffers
+        if self.framework != "jax":
+            return self.writes(after)
+        from tensorgraft.frontends.jax.codegen.programs import TakenApart
+
+        args, kwargs = self.rebuild(list(self.arrays))
+        inputs: Any = TakenApart(self.callable, args, kwargs).inputs
+        before = {name: self.source.numpy(inputs.values[i]) for name, i in inputs.buffers.items()}
+        return any(name in before and not np.array_equal(x, before[name]) for name, x in after.items())
+
 
 def _state(program: Any, source: Any) -> dict[str, np.ndarray]:
     """Return copies of the buffers of a module, or of the variables of a program of TensorFlow."""

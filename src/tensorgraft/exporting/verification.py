@@ -113,6 +113,7 @@ def _write_job(
     }
     if converted.state:
         job["state"] = True
+        job["state_arguments"] = [name for _, name in sorted((p, n) for n, p in converted.state_arguments.items())]
         write_arrays(os.path.join(folder, "state.npz"), state_leaves(converted.state))
     elif written:
         job["stateful"] = True

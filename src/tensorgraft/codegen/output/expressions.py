@@ -13,7 +13,8 @@ import contextvars
 import copy
 import functools
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -62,6 +63,30 @@ class _Fill(ast.NodeTransformer):
 def fill(template: str, /, **holes: ast.expr | None) -> ast.expr:
     """Return the template with its holes filled. Raises SyntaxError for a text that is no expression."""
     return _Fill(holes).visit(copy.deepcopy(_parsed(template)))
+
+
+def words(text: str) -> str:
+    """Return a text of a file, such as a name of a weight, with `_` for what cannot stand in an identifier."""
+    return re.sub(r"\W+", "_", text) or "_"
+
+
+def attribute_names(paths: Iterable[str]) -> dict[str, str]:
+    """Return an identifier for each part of the paths of weights and modules that is neither one nor a number."""
+    parts = dict.fromkeys(part for path in paths for part in path.split("."))
+    taken = {part for part in parts if part.isidentifier()}
+    found: dict[str, str] = {}
+    for part in parts:
+        if part.isidentifier() or part.isdigit():
+            continue
+        first = words(part).strip("_") or "weight"
+        first = identifier = first if first.isidentifier() else f"weight_{first}"
+        count = 1
+        while identifier in taken:
+            count += 1
+            identifier = f"{first}_{count}"
+        taken.add(identifier)
+        found[part] = identifier
+    return found
 
 
 def name(text: str) -> ast.expr:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorgraft.codegen.output.expressions import fill, literal, name, text
+from tensorgraft.codegen.output.expressions import attribute_names, fill, literal, name, text
 from tensorgraft.codegen.recorders.calls import NotExpressibleError
 from tensorgraft.codegen.structure.functions import Invoke, Path, Repeat, SourceFunction, Static
 from tensorgraft.codegen.styles import Definition, Style, Writer
@@ -73,6 +73,7 @@ class Classes(Style):
         # attributes that methods read, which constructors have to set
         self.stored: dict[SourceFunction, set[str]] = {f: set() for f in functions}
         self.trees = _trees(functions)
+        self.attributes = attribute_names([*trace.parameters, *trace.buffers, *trace.containers, *trace.weights])
         self.order = {p: i for i, p in enumerate([*trace.parameters, *trace.buffers, *trace.containers])}
         self.check_paths()
 
@@ -120,6 +121,7 @@ class Classes(Style):
     def attribute(self, part: str) -> str:
         if part.isdigit():
             return f"layer{part}"
+        part = self.attributes.get(part, part)
         return f"{part}_" if part in self.clashing or keyword.iskeyword(part) else part
 
     def clashes(self) -> bool:
@@ -373,14 +375,15 @@ class Classes(Style):
         return ties, renamed, unused
 
     def parameter_name(self, path: str) -> str:
-        """Return the name of a parameter in the classes: numbers are no names of attributes."""
+        """Return the name of a parameter in the classes: numbers are no names of attributes, nor are other texts."""
         f: SourceFunction = self.functions[-1]
         node, first, parts = self.trees[f], True, []
         for part in path.split("."):
             if node.invoke is not None:
                 f = node.invoke.function
                 node, first = self.trees[f], True
-            parts.append(self.attribute(part) if part.isdigit() and (first or node.is_mixed) else part)
+            number = part.isdigit() and (first or node.is_mixed)
+            parts.append(self.attribute(part) if number else self.attributes.get(part, part))
             node, first = node.children.get(part, Member(())), False
         return ".".join(parts)
 

@@ -103,7 +103,7 @@ class TorchModules(Classes):
 
     def declared(self, at: ast.expr, node: Member) -> list[str]:
         if node.parameter is not None and node.parameter in self.current.buffers:
-            owner, key = at.value, node.path[-1]  # type: ignore[attr-defined]
+            owner, key = at.value, self.attribute(node.path[-1])  # type: ignore[attr-defined]
             return [text(fill("x.register_buffer(k, v)", x=owner, k=literal(key), v=self.initial(node, None)))]
         return super().declared(at, node)
 

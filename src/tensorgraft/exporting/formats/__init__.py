@@ -24,6 +24,7 @@ class Format:
     suffix: str
     write: Callable[[Converted, Subject, OpenSizes, str, Mapping[str, Any]], list[str]]
     options: tuple[str, ...] = ()
+    keeps_state: bool = True  # False: the state of a program is an argument and a result
     validate: Callable[[Mapping[str, Any]], None] = lambda options: None  # raises ValueError for options
 
 

@@ -8,13 +8,15 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.lite.python import schema_py_generated as schema
 
 from tensorgraft import files
+from tensorgraft.codegen.program import by_path
 from tensorgraft.exporting.conversion import Converted
 from tensorgraft.exporting.formats import Format
-from tensorgraft.exporting.formats.saved_model import saved_module
+from tensorgraft.exporting.formats.saved_model import saved_module, specifications
 from tensorgraft.exporting.sizes import OpenSizes
 from tensorgraft.exporting.subject import Subject, tensor_name
 
@@ -25,9 +27,10 @@ ROUNDING = 4 / 127  # of the results of a product whose operands have 8 bits, re
 def _write(
     converted: Converted, subject: Subject, sizes: OpenSizes, path: str, options: Mapping[str, Any]
 ) -> list[str]:
-    if subject.writes(subject.evaluate(subject.arrays).buffers):
-        raise NotImplementedError(f"{subject.name} writes its variables, which a model of LiteRT does not keep")
-    module, signature = saved_module(converted, subject, sizes)
+    if converted.state:
+        module, signature = _stateful(converted, subject, sizes)
+    else:
+        module, signature = saved_module(converted, subject, sizes)
     with tempfile.TemporaryDirectory() as folder:
         tf.saved_model.save(module, os.path.join(folder, "model"), signatures={"serving_default": signature})
         converter = tf.lite.TFLiteConverter.from_saved_model(os.path.join(folder, "model"))
@@ -43,6 +46,29 @@ def _write(
     converted.tolerance = ROUNDING * max(products, 1) ** 0.5
     return [f"{options['quantize']}: {products} products with int8 weights; a result may differ by"
             f" {converted.tolerance:.0e} of the largest entry"]  # fmt: skip
+
+
+def _stateful(converted: Converted, subject: Subject, sizes: OpenSizes) -> tuple[Any, Any]:
+    """Return (a module with the weights, a function of named tensors that takes the state and returns the new one)."""
+    specs = specifications(subject, sizes)
+    names = [tensor_name(name) for name in subject.names]
+    arguments = {path: tensor_name(path) for path in converted.state}
+    arguments = {path: f"{name}_state" if name in names else name for path, name in arguments.items()}
+    converted.state_arguments = {name: path for path, name in arguments.items()}
+    converted.state_results = {f"{name}_new": path for path, name in arguments.items()}
+    specs += [tf.TensorSpec(x.shape, np.asarray(x).dtype, name=arguments[path]) for path, x in converted.state.items()]
+
+    @tf.function(autograph=False)
+    def step(**tensors: tf.Tensor) -> dict[str, tf.Tensor]:
+        state = {path: tensors[name] for path, name in arguments.items()}
+        out, new = converted.call(state, [tensors[name] for name in names])
+        results = {tensor_name(path): x for path, x in by_path(out).items()}
+        results |= {name: new[path] for name, path in converted.state_results.items()}
+        return {name: tf.identity(x, name) for name, x in results.items()}
+
+    module = tf.Module()
+    module.program_variables = list(converted.variables.values())
+    return module, step.get_concrete_function(**{s.name: s for s in specs})
 
 
 def _validate(options: Mapping[str, Any]) -> None:
@@ -108,4 +134,13 @@ def tables(owner: Any, field: str) -> Iterator[Any]:
     yield from map(getattr(owner, field), range(getattr(owner, f"{field}Length")()))
 
 
-FORMAT = Format("litert", "tensorflow", "litert", ".tflite", _write, ("quantize", "calibrate"), _validate)
+FORMAT = Format(
+    "litert",
+    "tensorflow",
+    "litert",
+    ".tflite",
+    _write,
+    ("quantize", "calibrate"),
+    keeps_state=False,
+    validate=_validate,
+)

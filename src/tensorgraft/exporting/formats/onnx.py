@@ -74,4 +74,4 @@ def _write_beside(path: str, tensors: Mapping[str, Any], arrays: Mapping[str, np
             at += len(data)
 
 
-FORMAT = Format("onnx", None, "onnx", ".onnx", _write, ("opset",), _validate)
+FORMAT = Format("onnx", None, "onnx", ".onnx", _write, ("opset",), validate=_validate)

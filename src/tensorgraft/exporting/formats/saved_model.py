@@ -25,10 +25,9 @@ def _write(
 
 def saved_module(converted: Converted, subject: Subject, sizes: OpenSizes) -> tuple[Any, Any]:
     """Return (a `tf.Module` that is called as the program, its function of named tensors)."""
-    specs = []
-    for k, x in enumerate(subject.arrays):
-        shape = [n if isinstance(n, int) else None for n in sizes.shape(k)]
-        specs.append(tf.TensorSpec(shape, subject.source.numpy(x).dtype, name=tensor_name(subject.names[k])))
+    if converted.state:
+        raise NotImplementedError(f"{subject.name} writes its state")
+    specs = specifications(subject, sizes)
     args, kwargs = filled(subject.structure, specs)
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -55,6 +54,15 @@ def saved_module(converted: Converted, subject: Subject, sizes: OpenSizes) -> tu
         module.program = converted.holder
     module.__call__.get_concrete_function(*args, **kwargs)
     return module, named.get_concrete_function(**{s.name: s for s in specs})
+
+
+def specifications(subject: Subject, sizes: OpenSizes) -> list[tf.TensorSpec]:
+    """Return the specifications of a program's arrays, with unknown extents where sizes are open."""
+    specs = []
+    for k, x in enumerate(subject.arrays):
+        shape = [n if isinstance(n, int) else None for n in sizes.shape(k)]
+        specs.append(tf.TensorSpec(shape, subject.source.numpy(x).dtype, name=tensor_name(subject.names[k])))
+    return specs
 
 
 FORMAT = Format("saved_model", "tensorflow", "tensorflow", "", _write)

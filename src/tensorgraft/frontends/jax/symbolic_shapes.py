@@ -17,6 +17,7 @@ from tensorgraft.errors import ShapeError
 from tensorgraft.frontends.jax import traced_value_errors
 from tensorgraft.frontends.jax.keys import is_key_dtype
 from tensorgraft.frontends.jax.program import traced
+from tensorgraft.frontends.jax.symbolic_lowering import lowered
 from tensorgraft.hub.array import Array
 from tensorgraft.hub.backend import Backend
 
@@ -93,7 +94,9 @@ class ExportedFunction:
         self.fn, self.specs, self.name = fn, list(specs), name
         self._pullbacks: dict[tuple[int, ...], ExportedFunction] = {}
         # random keys are passed as their data, as everywhere in a backend
-        exported = export.export(jax.jit(self._on_words), platforms=["cpu"])(*map(_words, self.specs))
+        words = [*map(_words, self.specs)]
+        program = core.jaxpr_as_fun(lowered(jax.make_jaxpr(self._on_words)(*words)))
+        exported = export.export(jax.jit(program), platforms=["cpu"])(*words)
         calls = set(re.findall(r"custom_call @([\w.]+)", str(exported.mlir_module()))) - _PORTABLE_CALLS
         if calls:
             raise NotImplementedError(

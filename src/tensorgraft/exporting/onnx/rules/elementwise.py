@@ -285,3 +285,64 @@ def silu(g: GraphBuilder, x: Var) -> str:
 @rule("optimization_barrier", "constrain")
 def identity(g: GraphBuilder, x: Var, *others: Any, **named: Any) -> str:
     return str(g.op("Identity", x))
+
+
+# ---- bits ------------------------------------------------------------------------------------------------------------
+
+_POWERS = np.ldexp(1.0, np.arange(-150, 151))  # of two, in double precision
+
+
+@rule("bitcast")
+def bitcast(g: GraphBuilder, x: Var, dtype: np.dtype) -> str:
+    """Write the bits of float32 as a number, and back, by arithmetic in double precision, which is exact: ONNX has no
+    operator for it before opset 26. A NaN becomes the one without a sign."""
+    old, new = np.dtype(x.dtype), np.dtype(dtype)
+    if old == new:
+        return g(x)
+    if old.kind in "iu" and new.kind in "iu" and old.itemsize == new.itemsize:
+        return g.cast(x, new)
+    if old == np.float32 and new in (np.int32, np.uint32):
+        return g.cast(g.cast(_bits(g, x), np.int64), new)
+    if old in (np.int32, np.uint32) and new == np.float32:
+        return g.cast(_from_bits(g, g.cast(x, np.int64)), new)
+    raise NotImplementedError(f"the bits of {old} as {new}")
+
+
+def _power(g: GraphBuilder, exponent: str) -> str:
+    """Return 2 to an integer in double precision."""
+    return str(g.op("Gather", _POWERS, g.cast(g.op("Add", exponent, g(150.0, np.float64)), np.int64)))
+
+
+def _bits(g: GraphBuilder, x: Var) -> str:
+    real = lambda value: g(value, np.float64)  # noqa: E731
+    a = g.op("Abs", g.cast(x, np.float64))
+    finite = g.op("Less", a, real(math.inf))
+    a = g.op("Where", finite, a, real(1.0))
+    clip = lambda e: g.op("Min", g.op("Max", e, real(-126.0)), real(127.0))  # noqa: E731
+    guess = clip(g.op("Floor", g.op("Div", g.op("Log", a), real(math.log(2)))))
+    power = _power(g, guess)
+    above = g.cast(g.op("GreaterOrEqual", a, g.op("Mul", power, real(2.0))), np.float64)
+    exponent = clip(g.op("Sub", g.op("Add", guess, above), g.cast(g.op("Less", a, power), np.float64)))
+    mantissa = g.op("Mul", a, _power(g, g.op("Sub", real(23.0), exponent)))
+    bits = g.op("Add", mantissa, g.op("Mul", g.op("Add", exponent, real(126.0)), real(2.0**23)))
+    special = g.op("Where", g.op("IsNaN", x), real(float(0x7FC00000)), real(float(0x7F800000)))
+    bits = g.op("Where", finite, bits, special)
+    return str(g.op("Where", _signbit(g, g(x), np.dtype(x.dtype)), g.op("Sub", bits, real(2.0**31)), bits))
+
+
+def _from_bits(g: GraphBuilder, bits: str) -> str:
+    integer, real = (lambda value: g(value, np.int64)), (lambda value: g(value, np.float64))
+    bits = g.op("Where", g.op("Less", bits, integer(0)), g.op("Add", bits, integer(2**32)), bits)
+    negative = g.op("GreaterOrEqual", bits, integer(2**31))
+    bits = g.op("Where", negative, g.op("Sub", bits, integer(2**31)), bits)
+    exponent = g.op("Div", bits, integer(2**23))
+    mantissa = g.cast(g.op("Sub", bits, g.op("Mul", exponent, integer(2**23))), np.float64)
+    none, all_ones = g.op("Equal", exponent, integer(0)), g.op("Equal", exponent, integer(255))
+    whole = g.op("Where", none, mantissa, g.op("Add", mantissa, real(2.0**23)))
+    scale = g.op("Where", none, integer(-149), g.op("Sub", exponent, integer(150)))
+    scale = g.op("Where", all_ones, integer(0), scale)
+    value = g.op("Mul", whole, _power(g, g.cast(scale, np.float64)))
+    special = g.op("Where", g.op("Equal", mantissa, real(0.0)), real(math.inf), real(math.nan))
+    value = g.op("Where", all_ones, special, value)
+    sign = g.op("Where", negative, real(-1.0), real(1.0))  # Neg of the runtime loses that of zero
+    return str(g.op("Mul", value, sign))

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from tensorgraft.codegen.output.expressions import words
 from tensorgraft.codegen.recorders.frames import Called
 from tensorgraft.codegen.recorders.recording import Scope
 from tensorgraft.frontends.onnx.graph import OnnxModel, OnnxNode, is_anonymous
@@ -166,7 +167,7 @@ def weight_names(model: OnnxModel, weights: Iterable[str]) -> dict[str, str]:
             name = w
         else:
             name = f"{path[-1][0]}.{_role(*users[0])}" if path else w.removeprefix("onnx::").lower()
-        name = ".".join(re.sub(r"\W+", "_", part) or "_" for part in name.split("."))
+        name = ".".join(map(words, name.split(".")))
         while name in taken:
             name += "_"
         taken.add(name)
