@@ -12,8 +12,9 @@ import pytest
 TEXT = (Path(__file__).parents[1] / "README.md").read_text()
 
 
-def test_examples(capsys):
+def test_examples(capsys, tmp_path, monkeypatch):
     pytest.importorskip("tensorflow")
+    monkeypatch.chdir(tmp_path)  # it writes a file
     model = eqx.nn.MLP(4, 3, 8, 1, key=jax.random.key(0))
     names: dict = {"jax_function": jnp.sin, "equinox_model": model}
     for program in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):

@@ -18,7 +18,7 @@ from tensorgraft.compiled.captured_objects import Call, DirectCaptures
 from tensorgraft.compiled.straight_calls import StraightCall
 from tensorgraft.compiled.values import keys_of
 from tensorgraft.hub.backend import Backend
-from tensorgraft.hub.straight_line import MISSED, NotStraight, is_over
+from tensorgraft.hub.straight_line import MISSED, NotStraight
 
 Structure = Any  # hashable; of a call without containers its number of arguments
 Flattened = tuple[list[Any], Structure]
@@ -118,23 +118,18 @@ def unflatten_call(structure: Structure, leaves: list[Any]) -> Call:
 class KnownCalls:
     """Calls with one key: the objects that it knows by identity, and the traces that serve them."""
 
-    __slots__ = ("hits", "is_frequent", "lines", "objects", "traces")
+    __slots__ = ("hits", "lines", "objects", "traces")
 
     def __init__(self, objects: list[Any], traces: Sequence[Any]) -> None:
         self.objects, self.traces = objects, traces
         self.hits = 0  # calls that were looked up
-        self.is_frequent = False
         self.lines: list[tuple[Any, Callable[..., Any]]] = []  # pairs of a trace and its straight-line call
 
     def line(self, trace: Any) -> Callable[..., Any] | None:
         """Return the call in straight line that was written for a trace; None where it is to be written."""
         if self.hits in _WRITTEN_AGAIN:
             return None
-        line = next((line for known, line in self.lines if known is trace), None)
-        if line is not None and is_over(line):
-            self.is_frequent = True
-            return None
-        return line
+        return next((line for known, line in self.lines if known is trace), None)
 
     def keep(self, trace: Any, line: Callable[..., Any]) -> None:
         others = [
@@ -205,7 +200,7 @@ class TracedFunction:
                     known.hits += 1
                     line = known.line(trace)
                     if line is None:
-                        line = self._in_straight_line((args, kwargs), leaves, structure, objects, known, k)
+                        line = self._in_straight_line((args, kwargs), leaves, structure, objects, known.traces, k)
                         known.keep(trace, line)
                     self.straight = line
                     return trace(leaves)
@@ -215,11 +210,10 @@ class TracedFunction:
         return self._first_call(fast_key, leaves, structure, objects, args, kwargs)
 
     def _in_straight_line(
-        self, call: Call, leaves: list[Any], structure: Structure, objects: list[Any], known: KnownCalls, k: int
+        self, call: Call, leaves: list[Any], structure: Structure, objects: list[Any], traces: Sequence[Any], k: int
     ) -> Callable[..., Any]:
         """Write code that serves this call by trace number `k`, and all calls with the same key that meet its
         guards."""
-        traces = known.traces
         try:
             parts = structure.objects if isinstance(structure, Expanded) else ()
             code = StraightCall(call, leaves, parts, self._sorts_keys)
@@ -227,7 +221,7 @@ class TracedFunction:
             self._write_keys(code, leaves)
             self._captures.write(code, objects)
             self._write_trace(code, traces[k])
-            return code.written(known.is_frequent)
+            return code.written()
         except NotStraight:
             return missed
 

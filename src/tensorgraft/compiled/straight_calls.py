@@ -247,5 +247,5 @@ class StraightCall(StraightLine):
             return f"[{flat}]"
         return f"{self.name(structure)}.unflatten([{flat}])"
 
-    def written(self, is_frequent: bool) -> Any:
-        return self.function("args, kwargs", is_frequent)
+    def written(self) -> Any:
+        return self.function("args, kwargs")

@@ -10,11 +10,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, repeat
-from operator import is_, length_hint
-from typing import Any, NamedTuple
+from itertools import repeat
+from operator import is_
+from typing import Any
 
-from tensorgraft.hub import watched
 from tensorgraft.interrupts import held_back
 
 # in this package's folder, as required by errors that search for the program's line
@@ -37,23 +36,12 @@ class _Missed:
 MISSED: Any = _Missed()  # returned for another kind of call, before anything is done
 
 
-class _Check(NamedTuple):
-    lines: list[str]
-    reads: str | None = None  # an expression of what they depend on (`watched.objects_read`)
-
-    def parts(self) -> list[_Check]:
-        """Return a check for each of several conditions that all have to hold."""
-        if self.reads is None or " and " not in self.reads or self.lines != [_unless(self.reads)]:
-            return [self]
-        return [_Check([_unless(part)], part) for part in watched.conjuncts(self.reads)]
-
-
 class StraightLine:
     """A function under construction. Its conditions are checked first: where one does not hold, or raises an exception,
     it returns MISSED."""
 
     def __init__(self) -> None:
-        self._checks: list[_Check] = []
+        self._checks: list[str] = []
         self._statements: list[str] = []
         self._margin = ""  # of statements
         self._space: dict[str, Any] = {"MISSED": MISSED}
@@ -77,21 +65,20 @@ class StraightLine:
 
     def require(self, condition: str) -> None:
         """Add a condition, which may name variables of `let`."""
-        self._checks.append(_Check([_unless(condition)], condition))
+        self.check(f"if not ({condition}): return MISSED")
 
     def require_objects(self, expression: str, expected: Sequence[Any]) -> None:
         """Require that a container has exactly these objects in it, in their order."""
         if not expected:
             self.require(f"not {expression}")
-            return
-        if len(expected) <= _MOST:
+        elif len(expected) <= _MOST:
             variables = [self.variable() for _ in expected]
-            lines = [f"{', '.join(variables)}, = {expression}"]
-            lines += (_unless(f"{x} is {self.name(value)}") for x, value in zip(variables, expected, strict=True))
+            self.check(f"{', '.join(variables)}, = {expression}")
+            for variable, value in zip(variables, expected, strict=True):
+                self.require(f"{variable} is {self.name(value)}")
         else:
-            equal = f"all(map({self.name(is_)}, {expression}, {self.name(expected)}))"
-            lines = [_unless(f"len({expression}) == {len(expected)} and {equal}")]
-        self._checks.append(_Check(lines, f"[{expression}]"))
+            self.require(f"len({expression}) == {len(expected)}")
+            self.require(f"all(map({self.name(is_)}, {expression}, {self.name(expected)}))")
 
     def require_empty(self, containers: Sequence[Any]) -> None:
         """Require that nothing is in any of these containers."""
@@ -99,8 +86,7 @@ class StraightLine:
             for container in containers:
                 self.require(f"not {self.name(container)}")
         else:
-            line, names = _unless(f"not any({self.name(containers)})"), map(self.name, containers)
-            self._checks.append(_Check([line], " or ".join(names)))
+            self.require(f"not any({self.name(containers)})")
 
     def require_equal(self, ask: Callable[[Any], Any], objects: Sequence[Any], expected: Sequence[Any]) -> None:
         """Add the condition that each of the objects has its expected value."""
@@ -122,7 +108,7 @@ class StraightLine:
 
     def check(self, line: str) -> None:
         """Add a line among the conditions."""
-        self._checks.append(_Check([line]))
+        self._checks.append(line)
 
     def do(self, line: str) -> None:
         """Add a line that runs where all conditions hold. Its exceptions are the caller's."""
@@ -149,57 +135,12 @@ class StraightLine:
             self.do(f"{outputs} = [*{self.name(program)}(*{arrays})]")
             self.put(cells, outputs)
 
-    def function(self, parameters: str, is_frequent: bool | None = None) -> Callable[..., Any]:
-        """Return the function with these parameters. `is_frequent`: it is called so many times that it pays to watch
-        the objects that conditions read. If False, or where that is not possible yet, calls are counted, and MISSED
-        after a number of them (`is_over`)."""
-        countdown, checks = None, [line for check in self._checks for line in check.lines]
-        if is_frequent and watched.library.watch is not None:
-            checks = self._watched_checks(watched.library.watch)
-        elif is_frequent is not None and watched.library.possible:
-            countdown = watched.library.countdown(is_frequent)
-            checks.insert(0, f"{self.name(countdown.__next__)}()")
+    def function(self, parameters: str) -> Callable[..., Any]:
+        """Return the function with these parameters."""
         lines = [f"def call({parameters}):", "  try:"]
-        lines += [f"    {line}" for line in checks]
+        lines += [f"    {line}" for line in self._checks]
         lines += ["  except Exception:", "    return MISSED"]
         lines += [f"  {line}" for line in self._statements]
         exec(compile("\n".join(lines), _FILE, "exec"), self._space)
         call: Callable[..., Any] = self._space.pop("call")  # the namespace would refer to itself
-        call.countdown = countdown
         return call
-
-    def _watched_checks(self, watch: watched.Watch) -> list[str]:
-        """Return the lines of the conditions, of which some are skipped while the objects that they read are
-        unmodified."""
-        objects: dict[tuple[int, bool], Any] = {}
-        always: list[str] = []
-        skipped: list[str] = []
-        start = 0
-        for check in chain.from_iterable(map(_Check.parts, self._checks)):
-            found = None if check.reads is None else watched.objects_read(check.reads, self._space)
-            if found is None:
-                always += check.lines
-                continue
-            start = start if skipped else len(always)
-            skipped += check.lines
-            objects.update(((id(x[0]), True) if type(x) is tuple else (id(x), False), x) for x in found)
-        if not skipped:
-            return always
-        changed, confirm = watch(tuple(objects.values()))
-        number = self.variable()
-        lines = [f"{number} = {self.name(changed)}()", f"if {number} is not None:"]
-        lines += [f"  {line}" for line in (*skipped, f"{self.name(confirm)}({number})")]
-        return [*always[:start], *lines, *always[start:]]
-
-
-def _unless(condition: str) -> str:
-    return f"if not ({condition}): return MISSED"
-
-
-def is_over(line: Callable[..., Any]) -> bool:
-    """Return True if a function has been called so often that it is to be written again."""
-    countdown = getattr(line, "countdown", None)
-    if countdown is None or length_hint(countdown):
-        return False
-    watched.library.start()
-    return True

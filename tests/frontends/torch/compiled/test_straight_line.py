@@ -15,7 +15,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import tensorgraft as tg
 import tensorgraft.array_api as xp
 from tensorgraft.frontends.torch.core.tensors import cell_of
-from tensorgraft.hub import watched
 from tensorgraft.hub.straight_line import MISSED, NotStraight, StraightLine
 
 pytestmark = pytest.mark.compiled
@@ -609,64 +608,3 @@ def test_an_interrupt_at_any_instruction(device):
         if not raised:
             break
     assert at > 100
-
-
-# ---- many calls ------------------------------------------------------------------------------------------------------
-
-FACTOR = 2.0
-
-
-def _set_factor(layers, value):
-    global FACTOR
-    FACTOR = value
-
-
-def _replace(layers, value):
-    layers[0].weight = nn.Parameter(torch.full((3, 3), value, device=layers[0].weight.device))
-
-
-def _add_hook(layers, value):
-    layers[1].register_forward_hook(lambda module, args, out: out * value)
-
-
-BETWEEN_MANY_CALLS = {
-    "global": _set_factor,
-    "parameter": _replace,
-    "hook": _add_hook,
-    "mode": lambda layers, value: layers.eval(),
-    "method": lambda layers, value: setattr(type(layers[1]), "forward", lambda self, x: x * value),
-    "attribute": lambda layers, value: setattr(layers[1], "scale", value),
-    "module": lambda layers, value: layers.__setitem__(1, nn.Identity()),
-}
-
-
-@pytest.mark.parametrize("kind", BETWEEN_MANY_CALLS)
-@pytest.mark.parametrize("compiles", [True, False])
-def test_changes_after_many_calls(device, kind, compiles, monkeypatch):
-    """A signature that is called so often that what its conditions read is watched, where that can be compiled."""
-
-    class Scaled(nn.Module):
-        scale = 3.0
-
-        def forward(self, x):
-            return x * self.scale if self.training else x
-
-    library = watched._Library()
-    monkeypatch.setattr(watched, "library", library)
-    monkeypatch.setattr(watched, "CALLS", 5)
-    library.start = library.load if compiles else lambda: setattr(library, "possible", False)
-    monkeypatch.setitem(globals(), "FACTOR", 2.0)
-    layers, x = nn.Sequential(nn.Linear(3, 3), Scaled()).to(device), torch.ones(2, 3, device=device)
-
-    def fn(x):
-        return layers(x) * FACTOR
-
-    run = tg.jit(fn)
-    for _ in range(4 * WARM):
-        run(x)
-    assert run.straight((x,), {}) is not MISSED and run.straight.countdown is None
-    assert (library.watch is not None) == library.possible
-    for value in (0.5, 0.25):
-        BETWEEN_MANY_CALLS[kind](layers, value)
-        for _ in range(2 * WARM):
-            assert torch.equal(run(x), fn(x))
