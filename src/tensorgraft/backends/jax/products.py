@@ -85,7 +85,8 @@ def is_of_few_rows(a: Array, b: Array, contract: Any, batch: Any) -> bool:
     """Return True for a product a @ b.T in float32 that `few_rows_product` computes faster than XLA does."""
     if batch != ((), ()) or contract != ((a.ndim - 1,), (1,)) or b.ndim != 2 or not a.dtype == b.dtype == np.float32:
         return False
-    return 2 <= math.prod(a.shape[:-1]) <= _MOST_TURNED and b.size >= _LEAST_TURNED
+    rows = math.prod(a.shape[:-1])
+    return isinstance(rows, int) and 2 <= rows <= _MOST_TURNED and b.size >= _LEAST_TURNED  # a size may be symbolic
 
 
 @functools.lru_cache(maxsize=16)
