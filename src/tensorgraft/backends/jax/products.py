@@ -86,7 +86,7 @@ def is_of_few_rows(a: Array, b: Array, contract: Any, batch: Any) -> bool:
     if batch != ((), ()) or contract != ((a.ndim - 1,), (1,)) or b.ndim != 2 or not a.dtype == b.dtype == np.float32:
         return False
     rows = math.prod(a.shape[:-1])
-    return isinstance(rows, int) and 2 <= rows <= _MOST_TURNED and b.size >= _LEAST_TURNED  # a size may be symbolic
+    return isinstance(rows, int) and 2 <= rows <= MOST_TURNED and b.size >= _LEAST_TURNED  # a size may be symbolic
 
 
 @functools.lru_cache(maxsize=16)
@@ -115,7 +115,7 @@ def few_rows_product(precision: Any) -> Callable[[Array, Array], Array]:
     return product
 
 
-_MOST_TURNED, _LEAST_TURNED = 64, 1 << 12  # rows, and numbers of the other factor
+MOST_TURNED, _LEAST_TURNED = 64, 1 << 12  # rows, and numbers of the other factor
 _COLUMNS = 16  # columns of the other factor: for fewer, turning costs as much as the product
 _FEW_ROWS = 128
 _ROWS = (((1,), (0,)), ((), ()))
