@@ -40,3 +40,10 @@ def test_the_weights_are_the_left_factor() -> None:
     with xp.scope():
         assert left_factor(16) == (256, 512)
         assert left_factor(128) == (128, 512)
+
+
+def test_of_a_number_of_rows_that_is_open() -> None:
+    xp, (rows,) = registry.get("jax"), jax.export.symbolic_shape("rows")
+    shapes = [jax.ShapeDtypeStruct(shape, "float32") for shape in ((rows, 512), (256, 512))]
+    exported = jax.export.export(jax.jit(xp.linear))(*shapes)
+    assert exported.call(np.ones((3, 512), np.float32), np.ones((256, 512), np.float32)).shape == (3, 256)

@@ -36,6 +36,7 @@ class Runtime:
     mutable = False  # arrays can be written in place, and views of them are views
     compound = False  # an array may be several of another backend, codes and scales: see `quantization.backend`
     small_host: Any = None  # a backend that computes on small arrays of the same memory (`lend`) more quickly
+    few_rows = 0  # products `a @ b.T` in float32 of at most so many rows read `b` as it lies, without a copy
     recalls = False  # it may know what a view of an array is: `recall(array, geometry, read)` says it, else reads
 
     # ---- arrays ----------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from tensorgraft.backends.jax.fft import JaxFFT
 from tensorgraft.backends.jax.indexing import JaxIndexing
 from tensorgraft.backends.jax.linalg import JaxLinearAlgebra
 from tensorgraft.backends.jax.operation import Tracer, is_common, is_tracing, is_weak, operation
+from tensorgraft.backends.jax.products import MOST_TURNED
 from tensorgraft.backends.jax.reduction import JaxReduction
 from tensorgraft.backends.jax.shape import JaxShape
 from tensorgraft.backends.jax.sharding import abstract_devices, global_programs, processes
@@ -93,6 +94,7 @@ class JaxBackend(
         self.device = devices[index % len(devices)]
         self.for_cpu = self.device.platform == "cpu"  # programs are compiled for CPUs
         self.host_visible = self.for_cpu and tiers.READS_MEMORY
+        self.few_rows = MOST_TURNED if self.for_cpu else 0
         self._copies = HostCopies()
         disk_cache.install()
         # arrays of the default device stay uncommitted, so that they mix with sharded ones

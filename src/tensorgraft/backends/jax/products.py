@@ -85,7 +85,8 @@ def is_of_few_rows(a: Array, b: Array, contract: Any, batch: Any) -> bool:
     """Return True for a product a @ b.T in float32 that `few_rows_product` computes faster than XLA does."""
     if batch != ((), ()) or contract != ((a.ndim - 1,), (1,)) or b.ndim != 2 or not a.dtype == b.dtype == np.float32:
         return False
-    return 2 <= math.prod(a.shape[:-1]) <= _MOST_TURNED and b.size >= _LEAST_TURNED
+    rows = math.prod(a.shape[:-1])
+    return isinstance(rows, int) and 2 <= rows <= MOST_TURNED and b.size >= _LEAST_TURNED  # a size may be symbolic
 
 
 @functools.lru_cache(maxsize=16)
@@ -114,7 +115,7 @@ def few_rows_product(precision: Any) -> Callable[[Array, Array], Array]:
     return product
 
 
-_MOST_TURNED, _LEAST_TURNED = 64, 1 << 12  # rows, and numbers of the other factor
+MOST_TURNED, _LEAST_TURNED = 64, 1 << 12  # rows, and numbers of the other factor
 _COLUMNS = 16  # columns of the other factor: for fewer, turning costs as much as the product
 _FEW_ROWS = 128
 _ROWS = (((1,), (0,)), ((), ()))

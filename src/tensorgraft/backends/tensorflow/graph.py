@@ -159,14 +159,13 @@ class CompiledGraph:
     def __init__(self, graph: ClosedGraph) -> None:
         self._graph = graph
         self._count = len(graph.outputs)
-        self._proven = False
+        self._proven: set[int] = set()  # orders of derivatives: each is a program of its own, which XLA may refuse
         self._function: Any = None
         self._make(by_xla=not any(op in _NOT_BY_XLA for op in operations(graph)))
 
     def _make(self, by_xla: bool) -> None:
         del self._graph.outputs[self._count :]  # what an earlier derivative has kept
         self.by_xla = by_xla
-        self._proven = not by_xla
         attrs = {attributes.XLA_COMPILE: True} if by_xla else {}
         self._function = concrete_function.ConcreteFunction.from_func_graph(self._graph, None, attrs)
         inner = self._function.inference_fn
@@ -177,19 +176,20 @@ class CompiledGraph:
     def __call__(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         if not self._count:
             return ()
-        if self._proven:
-            return self._run(arrays)
+        order = order_of(arrays)
+        if not self.by_xla or order in self._proven:
+            return self._run(arrays, order)
         try:
-            outputs = self._run(arrays)
+            outputs = self._run(arrays, order)
         except REFUSALS:
             self._make(by_xla=False)
-            return self._run(arrays)
-        self._proven = True
+            return self._run(arrays, order)
+        self._proven.add(order)
         return outputs
 
-    def _run(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    def _run(self, arrays: Sequence[Array], order: int) -> tuple[Array, ...]:
         arrays = list(arrays)
-        if order_of(arrays):
+        if order:
             outputs = self._function._call_flat(arrays, [])  # and what the derivative keeps
             return tuple(outputs)[: self._count] if isinstance(outputs, list | tuple) else (outputs,)
         # a third of the time of calling the ConcreteFunction

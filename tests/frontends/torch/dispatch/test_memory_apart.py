@@ -113,12 +113,12 @@ def test_a_step_on_the_host_copies_nothing(device: torch.device) -> None:
     net = nn.Sequential(nn.Linear(5, 7), nn.GELU(), nn.LayerNorm(7), nn.Linear(7, 2)).to(device)
     twin = nn.Sequential(nn.Linear(5, 7), nn.GELU(), nn.LayerNorm(7), nn.Linear(7, 2))
     twin.load_state_dict({name: value.cpu() for name, value in net.state_dict().items()})
-    data = torch.randn(3, 5)
-    for model, x in ((net, data.to(device)), (twin, data)):
+    data, seed = torch.randn(3, 5), torch.ones(3, 2)  # a number's seed may have a program of other tests
+    for model, x, gradient in ((net, data.to(device), seed.to(device)), (twin, data, seed)):
         optimizer = torch.optim.AdamW(model.parameters())
         for _ in range(2):
             optimizer.zero_grad()
-            model(x).square().sum().backward()
+            model(x).square().backward(gradient)
             optimizer.step()
     for a, b in zip(net.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(a.cpu(), b)

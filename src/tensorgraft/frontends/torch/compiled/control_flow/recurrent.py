@@ -19,6 +19,7 @@ from tensorgraft.frontends.torch.compiled.control_flow.operators import compiled
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.modes import below_modes
+from tensorgraft.frontends.torch.core.tensors import cell_of
 from tensorgraft.frontends.torch.dispatch.cold_history import on_the_host
 
 Tensor = torch.Tensor
@@ -87,13 +88,15 @@ def _recurrence(
     summed = cell is not _gru  # the cell is a function of gates + hidden, whose sum is kept in the place of both
 
     def step(carry: Sequence[Tensor], rows: Sequence[Tensor], *constants: Tensor) -> list[Tensor]:
-        gates_in = [rows[0], _linear(carry[0], *constants)]
+        gates_in = [rows[0], linear(carry[0], *constants)]
         gates_in = [gates_in[0] + gates_in[1]] if summed else gates_in
         new_carry = cell(gates_in[0], None if summed else gates_in[1], carry)
         return [*new_carry, new_carry[0] * 1, *(t * 1 for t in [*carry, gates_in[-1]] if keeps)]
 
-    with torch.no_grad():  # turned once, not at every step
-        constants = [t.detach() for t in ([w.t().contiguous()] if b is None else [w.t().contiguous(), b])]
+    with torch.no_grad():
+        is_few = w.dtype is torch.float32 and carry[0].size(0) <= cell_of(gates).backend.few_rows
+        linear, factor = (F.linear, w) if is_few else (_turned_linear, w.t().contiguous())  # once, not at every step
+        constants = [t.detach() for t in ([factor] if b is None else [factor, b])]
         outputs = compiled_scan(step, [c.detach() for c in carry], [gates.detach()], reverse, constants)
     if not keeps:
         return outputs[n], outputs[:n]
@@ -132,7 +135,7 @@ def _recurrence(
     return results[n], results[:n]
 
 
-def _linear(h: Tensor, transposed_w: Tensor, *b: Tensor) -> Tensor:
+def _turned_linear(h: Tensor, transposed_w: Tensor, *b: Tensor) -> Tensor:
     return torch.addmm(b[0], h, transposed_w) if b else h @ transposed_w
 
 
