@@ -158,6 +158,20 @@ def methods_of_modules(device, jit):
 
 
 @case
+def a_method_that_comes_as_an_attribute_goes(device, jit):
+    model, x = nn.Tanh(), full(1, device)
+    model.note = "none"
+    run = jit(model)
+    out = [run(x) for _ in range(3)]
+    del model.note
+    model.forward = lambda x: x * 7
+    out += [run(x), run(x)]
+    del model.forward
+    model.note = "again"
+    return [*out, run(x)]
+
+
+@case
 def functions_that_layers_hold(device, jit):
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(4, 2, 8, 0.0, batch_first=True)

@@ -110,6 +110,8 @@ class Modules:
         self._methods = self._methods_now()
         own_methods = zip(instance_dicts, self._methods, strict=False)  # those of classes are guarded by their names
         self._overrides = [(d, *entry) for d, own in own_methods for entry in own.items()]
+        # one that comes as another attribute goes leaves the length as it was
+        self._inheriting = [d for d in instance_dicts if "forward" not in d]
         hook_tables = [*chain.from_iterable(_hooks_of(m, used.get(id(m), ())) for m in modules), *_GLOBAL_HOOKS]
         self.hooks = [hook for table in hook_tables for hook in table.values()]
         self._scripted = [d for d in self._training if isinstance(d, scripted.ScriptAttributes)]
@@ -188,6 +190,8 @@ class Modules:
             return False
         if any(own.get(name) is not method for own, name, method in self._overrides):
             return False
+        if any("forward" in d for d in self._inheriting):
+            return False
         lengths = list(map(len, self._dicts))
         if lengths != self._lengths:
             if self._methods_now() != self._methods:
@@ -231,6 +235,8 @@ class Modules:
             code.require(f"len({code.name(d)}) == {len(d)}")
         for own, name, method in self._overrides:
             code.require(f"{code.name(own)}[{name!r}] is {code.name(method)}")
+        for d in self._inheriting:
+            code.require(f"'forward' not in {code.name(d)}")
         for m in self._modules:
             code.require(f"type({code.name(m)}) is {code.name(type(m))}")
         if self._hooks:
