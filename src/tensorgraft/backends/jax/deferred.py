@@ -27,6 +27,7 @@ class DeferredJax(Deferred):
     name = "jax"
     compiles = True
     grafted_as = "function"
+    few_rows = 64  # `products.MOST_TURNED`, which imports JAX
 
     def __init__(self) -> None:
         super().__init__()
