@@ -29,6 +29,7 @@ from tensorgraft.compiled.captured_objects import (
     has_attributes,
     is_namespace,
     is_of_program,
+    is_program_class,
     objects_in,
     roots,
     walk,
@@ -42,9 +43,10 @@ from tensorgraft.compiled.instructions import (
     names_of,
 )
 from tensorgraft.compiled.lookups import ABSENT, Lookups
+from tensorgraft.compiled.outside_calls import decimal_settings
 from tensorgraft.compiled.packages import Namespaces, entries_of
 from tensorgraft.compiled.side_effects import Reachable
-from tensorgraft.compiled.tables import ContextValue, Environment, Namespace, Slots, Table, Variables
+from tensorgraft.compiled.tables import ContextValue, Environment, Namespace, Slots, Table, Variables, is_special
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import Replaceable, SameObject, exact, is_plain, is_same_value
 from tensorgraft.errors import TracedValueError
@@ -150,6 +152,12 @@ class Surroundings:
                     self._take(its_name, x, framework)
                 for element in objects_in(x):
                     self.add(f"{its_name}[...]", element)
+                if isinstance(x, np.ndarray) and (attributes := getattr(x, "__dict__", None)):  # of a derived class
+                    self._containers.append(
+                        ContainerContents(its_name, attributes, functools.partial(_items, attributes))
+                    )
+                    for key, value_of in attributes.items():
+                        self.add(f"{its_name}.{key}", value_of)
             elif contents is not None:
                 grows = isinstance(x, _GROWING) or is_of_program(x) or is_namespace(x)
                 if (contents.before or grows) and (is_of_program(x) or not isinstance(x, _FIXED)):
@@ -180,7 +188,7 @@ class Surroundings:
         """Record the results of functions that return settings of the process."""
         for name, setting in settings:
             current = functools.partial(_setting, setting)
-            self._containers.append(ContainerContents(name, setting, current, [""]))
+            self._containers.append(ContainerContents(name, setting, current, [""] * len(current())))
 
     def watch(self, world: Reachable) -> None:
         """Take the values of further arrays that the function may write, before it is traced."""
@@ -239,6 +247,12 @@ class Surroundings:
             if world.reads_subclasses and isinstance(table.of, Namespace) and isinstance(cls := table.of.of, type):
                 below = functools.partial(type.__subclasses__, cls)
                 self._containers.append(ContainerContents(f"{cls.__name__}.__subclasses__()", table.of, below))
+        self._guard_asked(world)
+        self._guard_names_of(world)
+        if (decimal := sys.modules.get("decimal")) is not None and any(
+            x is decimal or x is decimal.Decimal or isinstance(x, decimal.Decimal) for x in world.visited.values()
+        ):  # their arithmetic reads the context
+            self.ask([("decimal.getcontext()", decimal_settings)])
         self._guard_virtual_subclasses(world)
         self._guard_classes(world)
         for owner in world.owners if world.reads_vars else ():  # not by their names alone
@@ -350,6 +364,17 @@ class Surroundings:
             if of_module or not isinstance(value, types.FunctionType | type | classmethod | staticmethod | property):
                 self.add(f"{table.name}.{name}", value)
 
+    def _guard_asked(self, world: Reachable) -> None:
+        """Guard the attributes that the functions have asked for by names that they compute."""
+        if (asked := world.asked_attributes()) is None:
+            return
+        for name, lookups in asked.places():
+            self.look_up(name, lookups)
+        for name, owner, contents in asked.contents():
+            self._containers.append(ContainerContents(name, owner, contents))
+        for name, value in asked.values():
+            self.add(name, value)
+
     def _guard_virtual_subclasses(self, world: Reachable) -> None:
         """Guard the classes that are registered with abstract ones (`abc.ABCMeta.register`), if the functions use
         `isinstance` or the like."""
@@ -358,10 +383,25 @@ class Surroundings:
         if asks and any(isinstance(cls, abc.ABCMeta) for cls in classes):
             self.ask([("abc.get_cache_token()", abc.get_cache_token)])
 
+    def _guard_names_of(self, world: Reachable) -> None:
+        """Guard the names, documentation and annotations of functions and classes, if the functions read some."""
+        mentioned = {name for code in world.codes for name in code.co_names} & _DESCRIPTIONS
+        if not mentioned:
+            return
+        classes = [table.of.of for table in world.tables.values() if isinstance(table.of, Namespace)]
+        places = [(of, name) for of in (*self.functions(), *classes) for name in sorted(mentioned) if hasattr(of, name)]
+        descriptions = functools.partial(_values_at, places)
+        self._containers.append(ContainerContents("the name of a function or a class", places, descriptions))
+        for of, name in places:
+            self.add(f"{of.__name__}.{name}", getattr(of, name))
+
     def _guard_classes(self, world: Reachable) -> None:
-        """Guard the classes of the program's objects, if the functions ask for them."""
+        """Guard the classes of the program's objects, if the functions ask for them, or if Python calls methods of them
+        (`len(x)`, `x(y)`)."""
         owners = [owner for owner in world.owners if id(owner) not in world.finders]
-        if owners and any(map(asks_for_classes, world.codes)):
+        if not any(map(asks_for_classes, world.codes)):
+            owners = [owner for owner in owners if _has_special_methods(owner.__class__)]
+        if owners:
             classes = functools.partial(_classes_of, owners)
             self._containers.append(ContainerContents("the class of an object", owners, classes, [""] * len(owners)))
 
@@ -456,6 +496,25 @@ def _is_plain_result(result: Any, key: Any) -> bool:
     return is_plain(result)
 
 
+# attributes of functions and classes that describe them
+_DESCRIPTIONS = {"__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__signature__"}
+# special methods that Python does not call for an expression
+_UNCALLED = {"__init__", "__new__", "__post_init__", "__init_subclass__", "__getattr__", "__getattribute__"}
+_UNCALLED |= {"__setattr__", "__delattr__", "__del__", "__repr__", "__reduce__", "__reduce_ex__", "__getstate__"}
+_UNCALLED |= {"__setstate__", "__replace__", "__copy__", "__deepcopy__", "__dir__", "__hash__", "__eq__"}
+
+
+def _values_at(places: Iterable[tuple[Any, str]]) -> list[Any]:
+    return [getattr(of, name, ABSENT) for of, name in places]
+
+
+@functools.lru_cache(maxsize=4096)
+def _has_special_methods(cls: Any) -> bool:
+    """Return whether a class of a program defines a method that Python calls for an expression (`len(x)`, `x(y)`)."""
+    entries = (item for base in cls.__mro__ if is_program_class(base) for item in vars(base).items())
+    return any(is_special(n) and n not in _UNCALLED and isinstance(v, types.FunctionType) for n, v in entries)
+
+
 def _classes_of(objects: Iterable[Any]) -> list[type]:
     return [*map(type, objects)]
 
@@ -467,7 +526,8 @@ def _items(table: dict[str, Any]) -> list[Any]:
 def _setting(ask: Callable[[], Any]) -> list[Any]:
     value = ask()
     value = tuple(sorted(value.items())) if isinstance(value, dict) else value
-    return [_numbers.setdefault(value, value) if type(value) is int else value]  # the same object for the same number
+    values = value if isinstance(value, list) else [value]
+    return [_numbers.setdefault(v, v) if type(v) is int else v for v in values]  # the same object for the same number
 
 
 _numbers: dict[int, int] = {}
@@ -505,8 +565,9 @@ def _is_mutable(x: Any, framework: str) -> bool:
 
 def _framework(x: Any) -> str | None:
     """Return whose array a value is, "memory" for one of Python's own buffers."""
-    array, ctypes = sys.modules.get("array"), sys.modules.get("ctypes")
+    array, ctypes, mmap = (sys.modules.get(name) for name in ("array", "ctypes", "mmap"))
     is_buffer = isinstance(x, bytearray | memoryview) or (array is not None and isinstance(x, array.array))
+    is_buffer = is_buffer or (mmap is not None and isinstance(x, mmap.mmap))
     is_buffer = is_buffer or (ctypes is not None and isinstance(x, ctypes.c_int.__mro__[-2]))  # `_CData`
     return "memory" if is_buffer else framework_of(x)
 
@@ -523,7 +584,7 @@ def _on_host(x: Any, framework: str) -> np.ndarray:
         with sys.modules["tensorflow"].init_scope():  # a program of TensorFlow may be under way
             return np.asarray(x.numpy())
     if framework == "memory":
-        return np.frombuffer(bytes(x), np.uint8)
+        return np.frombuffer(bytes(memoryview(x)), np.uint8)
     return x if isinstance(x, np.ma.MaskedArray) else np.asarray(x)
 
 
