@@ -9,21 +9,32 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from tensorgraft.compiled.captured_objects import is_python_class
 from tensorgraft.compiled.lookups import ABSENT, Lookups
+from tensorgraft.compiled.tables import Namespace
 
 _SPACES = (type, types.ModuleType, types.FunctionType)
 
 
-class AskedAttributes:
-    """The attributes that were asked for. `watch(name, value)` is called with each value when it is first found."""
+_OF_CLASSES = {"__dict__", "getmembers", "getmembers_static"}  # names by which code reads all attributes of classes
+_ASKING = {"getattr", "hasattr", "vars", "setattr", "delattr", *_OF_CLASSES}
 
-    def __init__(self, watch: Callable[[str, Any], None], sees: Callable[[Any, str], bool]) -> None:
-        """`sees(owner, name)`: whether changes of an attribute of a class or a module are seen."""
-        self._watch, self._sees = watch, sees
+
+def asks(names: Collection[str]) -> bool:
+    """Return whether code that mentions these names may ask for attributes by other ones."""
+    return not _ASKING.isdisjoint(names)
+
+
+class AskedAttributes:
+    """The attributes that were asked for. `world`, a `side_effects.Reachable`, examines their values when they are
+    first found."""
+
+    def __init__(self, world: Any, names: Collection[str]) -> None:
+        self._world, self._watch = world, world.watch
+        self._reads_classes = not _OF_CLASSES.isdisjoint(names)
         self._names: dict[tuple[int, str], tuple[Any, str]] = {}
         self._whole: dict[int, Any] = {}
 
@@ -44,9 +55,20 @@ class AskedAttributes:
         for name, value in _own(owner).items():
             self._watch(f"{owner.__name__}.{name}", value)
 
+    def _spaces(self) -> list[Any]:
+        return [table.of for table in self._world.tables.values() if isinstance(table.of, Namespace)]
+
     def sees(self, owner: Any, name: str) -> bool:
         """Return whether a change of an attribute is seen after the trace."""
-        return not isinstance(owner, type | types.ModuleType) or self._sees(owner, name)
+        if not isinstance(owner, type | types.ModuleType) or self._world.is_new(owner):
+            return True
+        return any(space.of is owner and space.sees(name) for space in self._spaces())
+
+    def finish(self) -> None:
+        """Note the attributes of classes that the program may have read all at once."""
+        for space in self._spaces() if self._reads_classes else ():
+            if isinstance(space.of, type):
+                self.note_all(space.of)
 
     def places(self) -> Iterator[tuple[str, Lookups]]:
         """Yield (a name for messages, where attributes are looked up)."""

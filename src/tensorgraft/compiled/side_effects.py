@@ -20,7 +20,7 @@ from typing import Any
 from weakref import ReferenceType
 
 from tensorgraft.arrays import framework_of
-from tensorgraft.compiled.asked_attributes import AskedAttributes
+from tensorgraft.compiled.asked_attributes import AskedAttributes, asks
 from tensorgraft.compiled.captured_objects import (
     REMEMBERS,
     Call,
@@ -102,8 +102,6 @@ def with_hooks(
 
 # names by which functions read attributes of an object that no trace notes; Pydantic's methods do so outside of Python
 _READS_ALL = {"vars", "__dict__", "__getattribute__", "getattr_static", "model_dump", "model_dump_json", "model_copy"}
-_READS_CLASSES = {"__dict__", "getmembers", "getmembers_static"}  # attributes of classes, whatever their names
-_ASKING = {"getattr", "hasattr", "vars", "setattr", "delattr", *_READS_CLASSES}
 _IMPORTING = ("import_module", "__import__", "modules")
 _DYNAMIC = {"globals", "eval", "exec", "dir"}  # names that can reach objects which the code does not mention
 
@@ -158,8 +156,7 @@ class Reachable:
         self.once = next(
             (name for name, attribute in self._one_time_objects if attribute is None or attribute in names), None
         )
-        self.asked = AskedAttributes(self.watch, self._sees) if not _ASKING.isdisjoint(names) else None
-        self._reads_classes = not _READS_CLASSES.isdisjoint(names)
+        self.asked = AskedAttributes(self, names) if asks(names) else None
         if "argv" in names:
             self._walk([("sys.argv", sys.argv, None)])
         if "environ" in names or "getenv" in names:
@@ -410,19 +407,6 @@ class Reachable:
             known = len(self.generators)
             self._walk([(name, of, None)])
             self._dice += map(state_of, self.generators[known:])
-
-    def _sees(self, owner: Any, name: str) -> bool:
-        """Return whether changes of an attribute of a class or a module are seen."""
-        spaces = (table.of for table in self.tables.values() if isinstance(table.of, Namespace))
-        return self.is_new(owner) or any(space.of is owner and space.sees(name) for space in spaces)
-
-    def asked_attributes(self) -> AskedAttributes | None:
-        """Return the attributes that the program has asked for by names that it computes."""
-        if self.asked is not None and self._reads_classes:
-            for table in list(self.tables.values()):
-                if isinstance(table.of, Namespace) and isinstance(table.of.of, type):
-                    self.asked.note_all(table.of.of)
-        return self.asked
 
     def substituted(self, call: Call, new_of: dict[int, Any]) -> Call:
         """Return the call with objects replaced (`new_of`: {id: replacement}), in it and in everything mutable that it

@@ -29,15 +29,14 @@ from tensorgraft.compiled.captured_objects import (
     has_attributes,
     is_namespace,
     is_of_program,
-    is_program_class,
     objects_in,
     roots,
     walk,
 )
 from tensorgraft.compiled.changes import Change
+from tensorgraft.compiled.descriptions import classes_of, described, uses_decimals, values_at, with_guarded_classes
 from tensorgraft.compiled.instructions import (
     asked_modules,
-    asks_for_classes,
     global_names,
     imported_modules,
     names_of,
@@ -46,7 +45,7 @@ from tensorgraft.compiled.lookups import ABSENT, Lookups
 from tensorgraft.compiled.outside_calls import decimal_settings
 from tensorgraft.compiled.packages import Namespaces, entries_of
 from tensorgraft.compiled.side_effects import Reachable
-from tensorgraft.compiled.tables import ContextValue, Environment, Namespace, Slots, Table, Variables, is_special
+from tensorgraft.compiled.tables import ContextValue, Environment, Namespace, Slots, Table, Variables
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.compiled.values import Replaceable, SameObject, exact, is_plain, is_same_value
 from tensorgraft.errors import TracedValueError
@@ -248,13 +247,8 @@ class Surroundings:
                 below = functools.partial(type.__subclasses__, cls)
                 self._containers.append(ContainerContents(f"{cls.__name__}.__subclasses__()", table.of, below))
         self._guard_asked(world)
-        self._guard_names_of(world)
-        if (decimal := sys.modules.get("decimal")) is not None and any(
-            x is decimal or x is decimal.Decimal or isinstance(x, decimal.Decimal) for x in world.visited.values()
-        ):  # their arithmetic reads the context
-            self.ask([("decimal.getcontext()", decimal_settings)])
         self._guard_virtual_subclasses(world)
-        self._guard_classes(world)
+        self._guard_names_and_classes(world)
         for owner in world.owners if world.reads_vars else ():  # not by their names alone
             if id(owner) not in world.finders and isinstance(getattr(owner, "__dict__", None), dict):
                 self._add_all(owner)
@@ -366,8 +360,9 @@ class Surroundings:
 
     def _guard_asked(self, world: Reachable) -> None:
         """Guard the attributes that the functions have asked for by names that they compute."""
-        if (asked := world.asked_attributes()) is None:
+        if (asked := world.asked) is None:
             return
+        asked.finish()
         for name, lookups in asked.places():
             self.look_up(name, lookups)
         for name, owner, contents in asked.contents():
@@ -383,27 +378,19 @@ class Surroundings:
         if asks and any(isinstance(cls, abc.ABCMeta) for cls in classes):
             self.ask([("abc.get_cache_token()", abc.get_cache_token)])
 
-    def _guard_names_of(self, world: Reachable) -> None:
-        """Guard the names, documentation and annotations of functions and classes, if the functions read some."""
-        mentioned = {name for code in world.codes for name in code.co_names} & _DESCRIPTIONS
-        if not mentioned:
-            return
-        classes = [table.of.of for table in world.tables.values() if isinstance(table.of, Namespace)]
-        places = [(of, name) for of in (*self.functions(), *classes) for name in sorted(mentioned) if hasattr(of, name)]
-        descriptions = functools.partial(_values_at, places)
-        self._containers.append(ContainerContents("the name of a function or a class", places, descriptions))
-        for of, name in places:
-            self.add(f"{of.__name__}.{name}", getattr(of, name))
-
-    def _guard_classes(self, world: Reachable) -> None:
-        """Guard the classes of the program's objects, if the functions ask for them, or if Python calls methods of them
-        (`len(x)`, `x(y)`)."""
-        owners = [owner for owner in world.owners if id(owner) not in world.finders]
-        if not any(map(asks_for_classes, world.codes)):
-            owners = [owner for owner in owners if _has_special_methods(owner.__class__)]
-        if owners:
-            classes = functools.partial(_classes_of, owners)
+    def _guard_names_and_classes(self, world: Reachable) -> None:
+        """Guard names, documentation and annotations of functions and classes, the classes of objects, and the settings
+        of `decimal`, as far as the functions read them."""
+        if places := described(world, self.functions()):
+            described_now = functools.partial(values_at, places)
+            self._containers.append(ContainerContents("the name of a function or a class", places, described_now))
+            for of, name in places:
+                self.add(f"{of.__name__}.{name}", getattr(of, name))
+        if owners := with_guarded_classes(world):
+            classes = functools.partial(classes_of, owners)
             self._containers.append(ContainerContents("the class of an object", owners, classes, [""] * len(owners)))
+        if uses_decimals(world):
+            self.ask([("decimal.getcontext()", decimal_settings)])
 
     def hold(self) -> bool:
         if any(self._bare) or not self._namespaces.hold():
@@ -494,29 +481,6 @@ def _is_plain_result(result: Any, key: Any) -> bool:
     if type(result).__name__ == "_lru_list_elem":
         return all(is_plain(of) for of in gc.get_referents(result) if of is not key and not isinstance(of, type))
     return is_plain(result)
-
-
-# attributes of functions and classes that describe them
-_DESCRIPTIONS = {"__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__signature__"}
-# special methods that Python does not call for an expression
-_UNCALLED = {"__init__", "__new__", "__post_init__", "__init_subclass__", "__getattr__", "__getattribute__"}
-_UNCALLED |= {"__setattr__", "__delattr__", "__del__", "__repr__", "__reduce__", "__reduce_ex__", "__getstate__"}
-_UNCALLED |= {"__setstate__", "__replace__", "__copy__", "__deepcopy__", "__dir__", "__hash__", "__eq__"}
-
-
-def _values_at(places: Iterable[tuple[Any, str]]) -> list[Any]:
-    return [getattr(of, name, ABSENT) for of, name in places]
-
-
-@functools.lru_cache(maxsize=4096)
-def _has_special_methods(cls: Any) -> bool:
-    """Return whether a class of a program defines a method that Python calls for an expression (`len(x)`, `x(y)`)."""
-    entries = (item for base in cls.__mro__ if is_program_class(base) for item in vars(base).items())
-    return any(is_special(n) and n not in _UNCALLED and isinstance(v, types.FunctionType) for n, v in entries)
-
-
-def _classes_of(objects: Iterable[Any]) -> list[type]:
-    return [*map(type, objects)]
 
 
 def _items(table: dict[str, Any]) -> list[Any]:
