@@ -1,5 +1,5 @@
-"""What code reads of functions, classes and objects besides their contents: names, documentation, annotations, the
-class of an object, and the context of decimal arithmetic."""
+"""Names, documentation and annotations of functions and classes, and classes of objects, as far as code reads
+them."""
 
 from __future__ import annotations
 

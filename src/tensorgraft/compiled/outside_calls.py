@@ -117,7 +117,7 @@ class OutsideCalls:
         self._thread = threading.get_ident()
         self._active = False
         self._is_argument: Callable[[int], bool] | None = None
-        self._asked: AskedAttributes | None = None
+        self._attributes: AskedAttributes | None = None
 
     def settled(self) -> None:
         """Raise RunsUncompiled again if the program has caught it."""
@@ -137,12 +137,12 @@ class OutsideCalls:
         self,
         bound: Sequence[tuple[dict[str, Any], str]] = (),
         is_argument: Callable[[int], bool] | None = None,
-        asked: AskedAttributes | None = None,
+        attributes: AskedAttributes | None = None,
     ) -> Iterator[None]:
         """Context that intercepts this thread's calls. `bound`: global variables of the program that refer to such
-        functions; `is_argument`: of the identity of an object, where the program asks for some by `id`; `asked` notes
-        attributes, where it asks for some by `getattr` or the like."""
-        self._is_argument, self._asked = is_argument, asked
+        functions; `is_argument`: of the identity of an object, where the program asks for some by `id`; `attributes`
+        notes attributes, where it asks for some by `getattr` or the like."""
+        self._is_argument, self._attributes = is_argument, attributes
         with contextlib.ExitStack() as stack:
             wrapped: dict[int, Any] = {}
             for owner, name, make in self._overrides():
@@ -167,7 +167,7 @@ class OutsideCalls:
         yield from self._settings()
         if self._is_argument is not None:
             yield builtins, "id", self._identity
-        if self._asked is not None:
+        if self._attributes is not None:
             yield from ((builtins, name, functools.partial(self._ask_for, name)) for name in _ASKING)
         yield random.Random, "seed", self._seed
         yield builtins, "print", self._print
@@ -205,13 +205,13 @@ class OutsideCalls:
             self._refuse("asks for the identity of an argument (id)", original, args, kwargs)
         return key
 
-    def _ask_for(self, called: str, original: Any, args: Any, kwargs: Any) -> Any:
-        assert self._asked is not None
-        if called == "vars" and args:
-            self._asked.note_all(args[0])
-        elif called in ("getattr", "hasattr") and len(args) > 1 and type(args[1]) is str:
-            self._asked.note(args[0], args[1])
-        elif called in ("setattr", "delattr") and len(args) > 1 and not self._asked.sees(args[0], args[1]):
+    def _ask_for(self, function: str, original: Any, args: Any, kwargs: Any) -> Any:
+        assert self._attributes is not None
+        if function == "vars" and args:
+            self._attributes.note_all(args[0])
+        elif function in ("getattr", "hasattr") and len(args) > 1 and type(args[1]) is str:
+            self._attributes.note(args[0], args[1])
+        elif function in ("setattr", "delattr") and len(args) > 1 and not self._attributes.sees(args[0], args[1]):
             self._refuse(f"sets an attribute by a name that it computes ({args[1]})", original, args, kwargs)
         return original(*args, **kwargs)
 

@@ -246,8 +246,6 @@ class Surroundings:
             if world.reads_subclasses and isinstance(table.of, Namespace) and isinstance(cls := table.of.of, type):
                 below = functools.partial(type.__subclasses__, cls)
                 self._containers.append(ContainerContents(f"{cls.__name__}.__subclasses__()", table.of, below))
-        self._guard_asked(world)
-        self._guard_virtual_subclasses(world)
         self._guard_names_and_classes(world)
         for owner in world.owners if world.reads_vars else ():  # not by their names alone
             if id(owner) not in world.finders and isinstance(getattr(owner, "__dict__", None), dict):
@@ -360,14 +358,14 @@ class Surroundings:
 
     def _guard_asked(self, world: Reachable) -> None:
         """Guard the attributes that the functions have asked for by names that they compute."""
-        if (asked := world.asked) is None:
+        if (attributes := world.asked) is None:
             return
-        asked.finish()
-        for name, lookups in asked.places():
+        attributes.finish()
+        for name, lookups in attributes.places():
             self.look_up(name, lookups)
-        for name, owner, contents in asked.contents():
+        for name, owner, contents in attributes.contents():
             self._containers.append(ContainerContents(name, owner, contents))
-        for name, value in asked.values():
+        for name, value in attributes.values():
             self.add(name, value)
 
     def _guard_virtual_subclasses(self, world: Reachable) -> None:
@@ -381,6 +379,8 @@ class Surroundings:
     def _guard_names_and_classes(self, world: Reachable) -> None:
         """Guard names, documentation and annotations of functions and classes, the classes of objects, and the settings
         of `decimal`, as far as the functions read them."""
+        self._guard_asked(world)
+        self._guard_virtual_subclasses(world)
         if places := described(world, self.functions()):
             described_now = functools.partial(values_at, places)
             self._containers.append(ContainerContents("the name of a function or a class", places, described_now))

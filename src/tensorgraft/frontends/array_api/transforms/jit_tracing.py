@@ -184,7 +184,7 @@ class ArrayTracing:
         self._surroundings.watch(world)
         world.is_new = is_new
         self._outside_calls = OutsideCalls()
-        with self._outside_calls.watched(world.outside, asked=world.asked):
+        with self._outside_calls.watched(world.outside, attributes=world.asked):
             returned = self._fn(*args, **kwargs)
         self._outside_calls.settled()
         self._changes = world.changes()
