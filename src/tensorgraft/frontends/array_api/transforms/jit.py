@@ -235,12 +235,12 @@ class Jitted(TracedFunction):
             if first.leaves_effects and raised_by_the_function(error):
                 raise RaisedAfterEffects(when_traced(error)) from error
             raise
-        if not first.may_be_apart:
+        if not first.may_take_copies:
             return trace
         with muted():
-            second = run(None if uses is None else {}, apart=True)
-            apart = second.trace(self.check != "never")
-        return trace if second.has_confused else apart
+            second = run(None if uses is None else {}, copies_arrays=True)
+            other = second.trace(self.check != "never")
+        return trace if second.has_confused else other
 
 
 def _write_array(code: StraightCall, k: int, x: Array) -> str:

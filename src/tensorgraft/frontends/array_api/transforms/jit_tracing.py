@@ -49,7 +49,7 @@ class ArrayTracing:
 
     Arguments:
         uses: is filled with the uses of each number among the arguments; None: all numbers are constants.
-        apart: call the function with copies of its arrays, which are not taken for those that it reaches otherwise.
+        copies_arrays: call the function with copies of the arrays, to tell them from those that it reaches otherwise.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class ArrayTracing:
         structure: Any,
         objects: list[Any],
         uses: dict[int, Use] | None,
-        apart: bool = False,
+        copies_arrays: bool = False,
     ) -> None:
         self._fn, self._xp, self._leaves, self._structure = fn, xp, leaves, structure
         self._objects, self._uses = objects, uses
-        self._given = copied_arrays(leaves) if apart else leaves  # what the function is called with
+        self._given = copied_arrays(leaves) if copies_arrays else leaves  # what the function is called with
         arrays = [(i, x) for i, x in enumerate(self._given) if isinstance(x, Array)]
         self._argument = {id(x._cell): i for i, x in reversed(arrays)}
         self._identical = {id(x): i for i, x in reversed(arrays)}
@@ -159,15 +159,15 @@ class ArrayTracing:
         return SharedArguments(cells, outside, bool(self._changes), self._asks, self._leaves)
 
     @property
-    def may_be_apart(self) -> bool:
-        """Whether the trace may serve calls with other arguments if these are told from the arrays that the function
+    def may_take_copies(self) -> bool:
+        """Return whether the trace may serve other arguments if these are told from the arrays that the function
         reaches otherwise."""
         is_placed = any(cell.placement is not None for cell in self._shared)
         return bool(self._shared) and not self._asks and isinstance(self._structure, int) and not is_placed
 
     @property
     def has_confused(self) -> bool:
-        """Whether the function writes, and has used an array that is an argument, too."""
+        """Return whether the function writes, and has used an array that is an argument, too."""
         arguments = {id(x._cell) for x in self._leaves if isinstance(x, Array)}
         return bool(self._writes) and not arguments.isdisjoint(map(id, self._outside))
 
