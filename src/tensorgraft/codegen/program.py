@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -37,6 +37,14 @@ class SourceProgram(Protocol):
         self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool, same_numbers: bool = False
     ) -> Evaluation:
         """`same_numbers`: random numbers are those that `runners` give to generated files."""
+
+
+@runtime_checkable
+class NamedExtents(Protocol):
+    """A program that names extents of its arguments."""
+
+    def extent_names(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Sequence[str | None]]:
+        """Return the names of the extents of the arrays of `SourceProgram.flatten`."""
 
 
 @dataclass
@@ -138,7 +146,8 @@ class _SizeSearch:
     ) -> None:
         self._program, self._prepare = program, prepare
         self.arrays, self._rebuild = program.flatten(args, kwargs)
-        self.groups = size_groups([tuple(x.shape) for x in self.arrays]) if dynamic else []
+        names = program.extent_names(args, kwargs) if isinstance(program, NamedExtents) else None
+        self.groups = size_groups([tuple(x.shape) for x in self.arrays], names) if dynamic else []
         self._base = {g: 2 for g, group in enumerate(self.groups) if group.size == 1}
         first: SourceTrace | None = None
         if self._base:
@@ -242,17 +251,22 @@ def candidate_sizes(size: int, group: SizeGroup) -> list[int]:
     return [size + 1, size + 2] if group.title == "batch" else [2 * size, size + 1, size + 4]
 
 
-def size_groups(shapes: Sequence[tuple[int, ...]]) -> list[SizeGroup]:
+def size_groups(
+    shapes: Sequence[tuple[int, ...]], names: Sequence[Sequence[str | None]] | None = None
+) -> list[SizeGroup]:
     """Return extents of arrays that are likely to be one: the first axis, and equal extents of other axes. What has one
-    axis (labels) goes with the first axis of the others, where that has its extent and no other axis has."""
-    groups: dict[tuple[bool, int], SizeGroup] = {}
+    axis (labels) goes with the first axis of the others, where that has its extent and no other axis has. Extents that
+    have names are one where these are equal."""
+    groups: dict[tuple[bool | str, int], SizeGroup] = {}
     batches, extents = {s[0] for s in shapes if len(s) > 1}, {n for s in shapes for n in s[1:]}
     for k, shape in enumerate(shapes):
         for axis, size in enumerate(shape):
             if size == 0:
                 continue
             first = axis == 0 and (len(shape) > 1 or (size in batches and size not in extents))
-            group = groups.setdefault((first, size), SizeGroup(size, [], "batch" if first else f"axis {axis}"))
+            name = names[k][axis] if names is not None and names[k] else None
+            new = SizeGroup(size, [], "batch" if first else f"axis {axis}")
+            group = groups.setdefault((name or first, size), new)
             group.axes.append((k, axis))
     return list(groups.values())
 

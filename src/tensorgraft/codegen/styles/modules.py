@@ -188,15 +188,16 @@ class ModuleForms:
             config[static] = values
             return Static(static)
 
+        invokes = [i for call in function.calls for i in (call.invokes if isinstance(call, Repeat) else [call])]
+        called = [i.path for i in invokes if isinstance(i, Invoke) and i.path is not None]
         for v, path in function.parameters.items():
-            if len(path) == 1:
+            if not any(path[: len(p)] == p for p in called):  # else the class of that module has its shape
                 hints = {1: ["size"], 2: ["rows", "columns"]}.get(v.ndim, ["size"] * v.ndim)
                 shape = tuple(argument_of(d, hint) for d, hint in zip(v.shape, hints, strict=True))
                 function.shapes[path] = shape
-        for call in function.calls:
-            for invoke in call.invokes if isinstance(call, Repeat) else [call]:
-                if isinstance(invoke, Invoke):
-                    invoke.config = {k: argument_of(v, _hint(k, invoke)) for k, v in invoke.config.items()}
+        for invoke in invokes:
+            if isinstance(invoke, Invoke):
+                invoke.config = {k: argument_of(v, _hint(k, invoke)) for k, v in invoke.config.items()}
         order = {name: i for i, name in enumerate(attributes[0])} if attributes else {}
         for name in sorted(config, key=lambda k: order.get(k, len(order))):  # in the order of the source
             config[name] = config.pop(name)

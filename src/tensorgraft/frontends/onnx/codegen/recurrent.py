@@ -20,7 +20,7 @@ STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
 ACTIVATIONS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 
 
-def with_layers(model: OnnxModel) -> OnnxModel:
+def with_recurrent_layers(model: OnnxModel) -> OnnxModel:
     """Return the model with a `Layer` in the place of each recurrent operator that PyTorch's layers can compute."""
     graph = model.graph
     initializers = dict(graph.initializers)
