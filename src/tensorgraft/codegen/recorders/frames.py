@@ -28,6 +28,7 @@ class Called:
     place: str = ""
     arguments: list[tuple[str, Any]] = field(default_factory=list)  # names and pytrees with `Key`s for arrays
     is_module: bool = False
+    attributes: dict[str, int | float] = field(default_factory=dict)  # numbers that the module holds
     model: Any = None  # the object itself, while it is called
 
 
@@ -129,6 +130,7 @@ def _frame(call: Called, number: int) -> _Numbered:
         doc=call.doc,
         path=call.path,
         is_module=call.is_module,
+        attributes=call.attributes,
         number=number,
     )
 

@@ -12,14 +12,14 @@ _NOTE = "what is not a number in attention's scores stays so, where the program 
 
 
 def attention(state: Rewriting, call: Call) -> New | None:
-    """Rewrite softmax(scale q k^T + mask) v, whose rows are zero where every key is masked."""
+    """Rewrite softmax(scale q k^T + mask) v, whose rows are zero where every key is masked; without a mask, if q and k
+    are scaled alike, as exporters do."""
     named = bound(call)
-    v, replaced = named["b"], state.made_by(named["a"], "where")
-    nan = state.made_by(replaced["condition"], "isnan") if replaced is not None else None
-    if replaced is None or nan is None or nan["x"] is not replaced["y"] or state.number(replaced["x"]) != 0:
-        return None
-    scores = _masked_softmax(state, replaced["y"])
+    v, plain = named["b"], state.made_by(named["a"], "softmax")
+    scores = plain["x"] if plain is not None else _guarded_scores(state, named["a"])
     if type(v) is not Var or type(scores) is not Var or v.ndim != 4 or scores.ndim != 4:
+        return None
+    if plain is not None and plain["axis"] not in (-1, 3):
         return None
     added = state.made_by(scores, "add")
     for total, mask in ((added["x"], added["y"]), (added["y"], added["x"])) if added else ((scores, None),):
@@ -27,17 +27,26 @@ def attention(state: Rewriting, call: Call) -> New | None:
         if product is None or total.shape != scores.shape:
             continue
         (q, of_q), (k, of_k) = (_scaled(state, product[n]) for n in ("a", "b"))
-        if q.ndim != 4 or k.ndim != 4:
+        if q.ndim != 4 or k.ndim != 4 or (plain is not None and (mask is not None or of_q != of_k or of_q == 1)):
             continue
         scale = of_q * of_k
         is_usual = math.isclose(scale, q.shape[3] ** -0.5, rel_tol=1e-5)
         note = getattr(state.xp, "note", None)
-        if note is not None:
+        if note is not None and plain is None:
             note(_NOTE)
         key = state.xp.permute_dims(k, (0, 1, 3, 2))
         arguments = {"q": q, "k": key, "v": v, "mask": _visible(state, mask), "causal": False}
         return New("dot_product_attention", {**arguments, "scale": None if is_usual else scale})
     return None
+
+
+def _guarded_scores(state: Rewriting, x: Any) -> Any:
+    """Return the scores of a softmax whose entries that are not numbers are replaced by zero."""
+    replaced = state.made_by(x, "where")
+    nan = state.made_by(replaced["condition"], "isnan") if replaced is not None else None
+    if replaced is None or nan is None or nan["x"] is not replaced["y"] or state.number(replaced["x"]) != 0:
+        return None
+    return _masked_softmax(state, replaced["y"])
 
 
 def _masked_softmax(state: Rewriting, x: Any) -> Any:

@@ -1,5 +1,5 @@
-"""Rules for values that are known without being computed: comparisons of positions, parts of uniform arrays, arrays that
-are indexed at all of their positions."""
+"""Rules for values that are known without being computed: comparisons of positions, parts of uniform arrays, arrays
+that are indexed at all of their positions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,13 @@ def uniform(state: Rewriting, call: Call) -> New | None:
     """Replace a part of an array whose elements are all one number by such an array."""
     x = next(iter(bound(call).values()))
     number = state.number(x)
-    if number is None and type(x) is Var and x.value is not None and x.size and bool((x.value == x.value.flat[0]).all()):
+    if (
+        number is None
+        and type(x) is Var
+        and x.value is not None
+        and x.size
+        and bool((x.value == x.value.flat[0]).all())
+    ):
         number = number_of(x.value.reshape(-1)[0:1].reshape(()))
     if number is None:
         return None
@@ -157,9 +163,26 @@ def swapped(state: Rewriting, call: Call) -> New | None:
     return New("permute_dims", {"x": before["x"], "axes": (*range(n - 2), n - 1, n - 2)})
 
 
+def unbound(state: Rewriting, call: Call) -> Any:
+    """Rewrite a piece of one element, without its axis, to an element of the array."""
+    x = bound(call)["x"]
+    maker = state.maker.get(x) if type(x) is Var else None
+    if maker is None or maker.method != "split":
+        return None
+    named = bound(maker)
+    axis = named["axis"] % x.ndim
+    if any(n != 1 for n in named["sizes"]) or call.results.shape != x.shape[:axis] + x.shape[axis + 1 :]:
+        return None
+    at = maker.results.index(x)
+    if sum(state.uses[piece] > 0 for piece in maker.results) == 1:
+        return New("getitem", {"x": named["x"], "index": (*[slice(None)] * axis, at)})
+    return state.xp.unstack(named["x"], axis)[at]
+
+
 RULES: dict[str, list[Rule]] = {name: [compared] for name in _COMPARISONS}
 for _name in ("take", "take_along_axis", "gather", "slice", "take_slice", "getitem"):
     RULES[_name] = [uniform]
 RULES["take"] += [taken, taken_everywhere]
 RULES["gather"] += [column, everywhere]
-RULES["reshape"] = [swapped]
+RULES["reshape"] = [swapped, unbound]
+RULES["squeeze"] = [unbound]

@@ -29,7 +29,7 @@ def with_group_norms(model: OnnxModel) -> OnnxModel:
         found = _group_norm(node, producers, users, initializers) if node.op == "InstanceNormalization" else None
         if found is None:
             continue
-        x, scaled, moved, weight, bias = found
+        x, moved, weight, bias = found
         path = module_path(node)
         owner = path[-1][0] if path else node.outputs[0]
         names = f"{owner}.weight", f"{owner}.bias"
@@ -38,11 +38,11 @@ def with_group_norms(model: OnnxModel) -> OnnxModel:
             initializers[name] = np.ascontiguousarray(np.reshape(value, -1))
         attributes = {"groups": groups, "epsilon": node.attributes.get("epsilon", 1e-5)}
         replaced[moved] = replace(moved, op="GroupNorm", domain=DOMAIN, inputs=(x, *names), attributes=attributes)
-    nodes = _used([replaced.get(node, node) for node in graph.nodes], graph.outputs)
+    nodes = used_nodes([replaced.get(node, node) for node in graph.nodes], graph.outputs)
     return replace(model, graph=replace(graph, nodes=nodes, initializers=initializers)) if replaced else model
 
 
-def _used(nodes: list[OnnxNode], outputs: Any) -> list[OnnxNode]:
+def used_nodes(nodes: list[OnnxNode], outputs: Any) -> list[OnnxNode]:
     """Return the nodes whose results are used."""
     read, kept = set(outputs), []
     for node in reversed(nodes):
@@ -62,8 +62,8 @@ def _value(name: str, producers: dict[str, OnnxNode], initializers: dict[str, An
 
 def _group_norm(
     node: OnnxNode, producers: dict[str, OnnxNode], users: dict[str, list[OnnxNode]], initializers: dict[str, Any]
-) -> tuple[str, OnnxNode, OnnxNode, Any, Any] | None:
-    """Return (the input, the product, the sum, the scale, the bias) of the group norm around an instance norm."""
+) -> tuple[str, OnnxNode, Any, Any] | None:
+    """Return (the input, the sum, the scale, the bias) of the group norm around an instance norm."""
     ones, zeros = (_value(name, producers, initializers) for name in node.inputs[1:3])
     grouped = producers.get(node.inputs[0])
     chain = [node]
@@ -87,7 +87,7 @@ def _group_norm(
         return None
     if any(v is None or v.ndim < 2 or v.size != len(v) or len(v) % len(ones) for v in (weight, bias)):
         return None
-    return (grouped.inputs[0], scaled, moved, weight, bias) if weight.shape == bias.shape else None
+    return (grouped.inputs[0], moved, weight, bias) if weight.shape == bias.shape else None
 
 
 @rule("GroupNorm", domain=DOMAIN)

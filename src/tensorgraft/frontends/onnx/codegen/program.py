@@ -17,7 +17,7 @@ from tensorgraft.codegen.recorders.sized_values import said_as
 from tensorgraft.codegen.trace import SourceTrace
 from tensorgraft.frontends.onnx.codegen.normalisation import with_group_norms
 from tensorgraft.frontends.onnx.codegen.recording import OnnxRecorder, RecordingPlanner
-from tensorgraft.frontends.onnx.codegen.recurrent import with_recurrent_layers
+from tensorgraft.frontends.onnx.codegen.recurrent import module_attributes, with_recurrent_layers
 from tensorgraft.frontends.onnx.codegen.scopes import (
     ModuleScopes,
     class_name,
@@ -42,7 +42,8 @@ class OnnxProgram:
         model = with_recurrent_layers(with_group_norms(without_shared_names(model)))
         graph, depths = with_shared_values(model.graph)
         model = replace(model, graph=graph)
-        self._scopes = ModuleScopes(depths)
+        modules = {n: module_attributes(n, graph.initializers) for n in graph.nodes if n.op == "RecurrentModule"}
+        self._scopes = ModuleScopes(depths, {n: (n.attributes["kind"], held) for n, held in modules.items()})
         self.planned = PlannedModel(model, RecordingPlanner(model.functions, model.opsets, self._scopes))
         self.names = weight_names(model, self.planned.weights)
         self._transposed = transposed_weights(model, self.planned.weights)

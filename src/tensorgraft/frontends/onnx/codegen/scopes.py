@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -70,10 +69,13 @@ def class_name(path: str) -> str:
 
 class ModuleScopes:
     """The calls of a model's modules, and the scope of each node among them. `depths`: how many of the modules around
-    a node contain it, by its first output, where that is not all."""
+    a node contain it, by its first output, where that is not all. `attributes`: numbers that a module holds, by a node
+    that is all of it, and the module's class."""
 
-    def __init__(self, depths: Mapping[str, int]) -> None:
-        self._depths = depths
+    def __init__(
+        self, depths: Mapping[str, int], attributes: Mapping[OnnxNode, tuple[str, dict[str, int | float]]]
+    ) -> None:
+        self._depths, self._attributes = depths, attributes
         self.calls: list[Called] = []
         self._numbers: dict[str, int] = {}
 
@@ -87,6 +89,9 @@ class ModuleScopes:
                 self.calls.append(Called(kind, path, name, is_module=True))
             scope.append(self._numbers[path])
             outer = path
+        if node in self._attributes:
+            call = self.calls[scope[-1]]
+            call.kind, call.attributes = self._attributes[node]
         return tuple(scope)
 
 
@@ -230,7 +235,9 @@ def with_shared_values(graph: OnnxGraph) -> tuple[OnnxGraph, dict[str, int]]:
     """Return the graph with values that several modules use before the first of them, and how many of the modules
     around such a node contain it, by its first output. Exporters compute equal values once, in the first module."""
     paths = {node: tuple(path for path, _ in module_path(node)) for node in graph.nodes}
-    weights = {n for n, x in graph.initializers.items() if math.prod(x.shape) > 1 and np.dtype(x.dtype).kind not in "ib"}
+    weights = {
+        n for n, x in graph.initializers.items() if math.prod(x.shape) > 1 and np.dtype(x.dtype).kind not in "ib"
+    }
     fixed = {node for node in graph.nodes if not weights.isdisjoint(node.inputs) or any(node.graphs())}
     producers = {name: node for node in graph.nodes for name in node.outputs}
     while True:
@@ -263,15 +270,21 @@ def _moved_outwards(graph: OnnxGraph, paths: dict[OnnxNode, Path], fixed: set[On
         own = paths[node]
         common = own
         for user in (user for name in node.outputs for user in users.get(name, ())):
-            common = tuple(os.path.commonprefix([common, user]))
+            common = _common(common, user)
         inner = own[: len(common) + 1]
         is_used_inside = any(u[: len(inner)] == inner for name in node.outputs for u in insiders.get(name, ()))
         if common != own and is_used_inside and node not in fixed:
             moved[node] = common
-        for name in node.inputs:
+        for name in (*node.inputs, *(name for body in node.graphs() for name in body.captures())):
             users.setdefault(name, []).append(moved.get(node, own))
             insiders.setdefault(name, []).append(own)
     return moved
+
+
+def _common(a: Path, b: Path) -> Path:
+    """Return the modules that both paths begin with."""
+    n = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return a[:n]
 
 
 def _place(node: OnnxNode, nodes: list[OnnxNode], paths: dict[OnnxNode, Path], moved: dict[OnnxNode, Path]) -> int:
