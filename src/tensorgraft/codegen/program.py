@@ -12,6 +12,8 @@ import numpy as np
 from tensorgraft.codegen.structure.size_merging import PartingError, merge
 from tensorgraft.codegen.trace import SourceTrace
 
+ExtentNames = Sequence[Sequence[str | None]]  # for each array, of its axes
+
 
 class SourceProgram(Protocol):
     """A program of a framework."""
@@ -43,7 +45,7 @@ class SourceProgram(Protocol):
 class NamedExtents(Protocol):
     """A program that names extents of its arguments."""
 
-    def extent_names(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Sequence[str | None]]:
+    def extent_names(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExtentNames:
         """Return the names of the extents of the arrays of `SourceProgram.flatten`."""
 
 
@@ -117,13 +119,15 @@ def trace_at_sizes(
     kwargs: dict[str, Any],
     dynamic: bool,
     prepare: Callable[[SourceTrace], None],
+    names: ExtentNames | None = None,
 ) -> TracedSizes:
     """Return the traces of the program at sizes near that of the example, of which a merge is possible. `prepare` is
-    done to each trace. A size at which the program fails, or has another structure, is left as it is.
+    done to each trace. A size at which the program fails, or has another structure, is left as it is. `names`: of the
+    extents of the arrays, if not those that the program states.
 
     Raises what the program raises at the size of the example.
     """
-    search = _SizeSearch(program, args, kwargs, dynamic, prepare)
+    search = _SizeSearch(program, args, kwargs, dynamic, prepare, names)
     for g, group in enumerate(search.groups):
         if not group.reason:
             search.attempt(g)
@@ -143,10 +147,12 @@ class _SizeSearch:
         kwargs: dict[str, Any],
         dynamic: bool,
         prepare: Callable[[SourceTrace], None],
+        names: ExtentNames | None,
     ) -> None:
         self._program, self._prepare = program, prepare
         self.arrays, self._rebuild = program.flatten(args, kwargs)
-        names = program.extent_names(args, kwargs) if isinstance(program, NamedExtents) else None
+        if names is None and isinstance(program, NamedExtents):
+            names = program.extent_names(args, kwargs)
         self.groups = size_groups([tuple(x.shape) for x in self.arrays], names) if dynamic else []
         self._base = {g: 2 for g, group in enumerate(self.groups) if group.size == 1}
         first: SourceTrace | None = None
@@ -251,9 +257,7 @@ def candidate_sizes(size: int, group: SizeGroup) -> list[int]:
     return [size + 1, size + 2] if group.title == "batch" else [2 * size, size + 1, size + 4]
 
 
-def size_groups(
-    shapes: Sequence[tuple[int, ...]], names: Sequence[Sequence[str | None]] | None = None
-) -> list[SizeGroup]:
+def size_groups(shapes: Sequence[tuple[int, ...]], names: ExtentNames | None = None) -> list[SizeGroup]:
     """Return extents of arrays that are likely to be one: the first axis, and equal extents of other axes. What has one
     axis (labels) goes with the first axis of the others, where that has its extent and no other axis has. Extents that
     have names are one where these are equal."""

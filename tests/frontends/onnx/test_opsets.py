@@ -29,7 +29,16 @@ def number(x: float) -> np.ndarray:
 
 X, IMAGE, BOXES = f(2, 3, 4), f(2, 4, 6, 6), np.sort(np.random.default_rng(0).random((1, 6, 4)), -1).astype(np.float32)
 CHANNELS = [f(4), f(4), f(4), np.abs(f(4)) + 0.5]
-REDUCTIONS = ["ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"]
+REDUCTIONS = [
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceMean",
+    "ReduceProd",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceSumSquare",
+    "ReduceLogSumExp",
+]
 SCALES = np.array([1, 1, 2, 1.5], np.float32)
 
 
