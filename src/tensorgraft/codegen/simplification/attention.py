@@ -29,6 +29,8 @@ def attention(state: Rewriting, call: Call) -> New | None:
         (q, of_q), (k, of_k) = (_scaled(state, product[n]) for n in ("a", "b"))
         if q.ndim != 4 or k.ndim != 4 or (plain is not None and (mask is not None or of_q != of_k or of_q == 1)):
             continue
+        if not q.shape[:2] == k.shape[:2] == v.shape[:2] or not q.dtype == k.dtype == v.dtype:
+            continue
         scale = of_q * of_k
         is_usual = math.isclose(scale, q.shape[3] ** -0.5, rel_tol=1e-5)
         note = getattr(state.xp, "note", None)

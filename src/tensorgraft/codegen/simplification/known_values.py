@@ -124,7 +124,7 @@ def _without_broadcast(state: Rewriting, v: Any) -> Any:
     return v if named is None else named["x"]
 
 
-def everywhere(state: Rewriting, call: Call) -> New | None:
+def whole_gather(state: Rewriting, call: Call) -> New | None:
     """Rewrite an array that is gathered at all of its positions, along axes of their own in order, to a reshape."""
     named = bound(call)
     x, indices = named["x"], named["indices"]
@@ -183,6 +183,6 @@ RULES: dict[str, list[Rule]] = {name: [compared] for name in _COMPARISONS}
 for _name in ("take", "take_along_axis", "gather", "slice", "take_slice", "getitem"):
     RULES[_name] = [uniform]
 RULES["take"] += [taken, taken_everywhere]
-RULES["gather"] += [column, everywhere]
+RULES["gather"] += [column, whole_gather]
 RULES["reshape"] = [swapped, unbound]
 RULES["squeeze"] = [unbound]

@@ -189,9 +189,9 @@ class ModuleForms:
             return Static(static)
 
         invokes = [i for call in function.calls for i in (call.invokes if isinstance(call, Repeat) else [call])]
-        called = [i.path for i in invokes if isinstance(i, Invoke) and i.path is not None]
+        module_paths = [i.path for i in invokes if isinstance(i, Invoke) and i.path is not None]
         for v, path in function.parameters.items():
-            if not any(path[: len(p)] == p for p in called):  # else the class of that module has its shape
+            if not any(path[: len(p)] == p for p in module_paths):  # else the class of that module has its shape
                 hints = {1: ["size"], 2: ["rows", "columns"]}.get(v.ndim, ["size"] * v.ndim)
                 shape = tuple(argument_of(d, hint) for d, hint in zip(v.shape, hints, strict=True))
                 function.shapes[path] = shape

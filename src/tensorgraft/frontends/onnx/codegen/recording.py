@@ -91,11 +91,11 @@ class _Observed:
         mode, places = options.get("mode", "nearest"), options.get("coordinate_transformation_mode", "half_pixel")
         wanted = [int(m) for m in sizes] or [int(n * s) for n, s in zip(x.shape, scales, strict=False)]
         exact = not scales or all(n * s == m for n, s, m in zip(x.shape, scales, wanted, strict=True))
-        ways = {"linear": (3, 4, 5), "cubic": (4,), "nearest": (3, 4, 5)}
+        ranks = {"linear": (3, 4, 5), "cubic": (4,), "nearest": (3, 4, 5)}
         is_kept = len(wanted) == x.ndim and tuple(wanted[:2]) == x.shape[:2] and exact
         is_plain = not options["axes"] and not options["antialias"] and not options["exclude_outside"]
         is_stretched = options.get("keep_aspect_ratio_policy", "stretch") == "stretch"
-        if not (is_kept and is_plain and is_stretched and x.dtype.kind == "f" and x.ndim in ways.get(mode, ())):
+        if not (is_kept and is_plain and is_stretched and x.dtype.kind == "f" and x.ndim in ranks.get(mode, ())):
             return None
         size = tuple(wanted[2:])
         if mode == "nearest":

@@ -158,17 +158,17 @@ def _module(model: OnnxModel, nodes: list[OnnxNode]) -> tuple[OnnxNode, list[Onn
     direction = first.attributes["direction"]
     if len(kinds) != 1 or any(states) or direction == "reverse" or len({len(n.inputs) for n in layers}) != 1:
         return None
-    made = {name for n in nodes for name in n.outputs}
+    inner_names = {name for n in nodes for name in n.outputs}
     constants = [n for n in graph.nodes if n.op == "Constant" and n not in nodes]
     known = {*graph.initializers, *(name for n in constants for name in n.outputs), ""}
-    outside = {name for n in nodes for name in n.inputs if name not in made and name not in known}
+    outside = {name for n in nodes for name in n.inputs if name not in inner_names and name not in known}
     users = [
         name
         for n in graph.nodes
         if n not in nodes
         for name in (*n.inputs, *(c for g in n.graphs() for c in g.captures()))
     ]
-    results = [name for name in dict.fromkeys((*users, *graph.outputs)) if name in made]
+    results = [name for name in dict.fromkeys((*users, *graph.outputs)) if name in inner_names]
     if len(outside) != 1 or not 1 <= len(results) <= 2:
         return None
     (x,) = outside
