@@ -6,6 +6,7 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import functools
+import gc
 import inspect
 import os
 import sys
@@ -18,9 +19,11 @@ from operator import is_
 from typing import Any
 from weakref import ReferenceType, WeakSet
 
+import numpy as np
+
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.instructions import asked_modules, global_names, imported_modules
-from tensorgraft.compiled.lookups import Lookups, content_of
+from tensorgraft.compiled.lookups import ABSENT, Lookups, content_of
 from tensorgraft.compiled.source_location import OURS
 from tensorgraft.compiled.values import SameObject, exact, is_plain, is_same_value, is_scalar
 from tensorgraft.hub.straight_line import StraightLine
@@ -224,7 +227,9 @@ def arguments(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
 
 def _contents_of(name: str, value: Any, library: Callable[[str], bool]) -> ContainerContents | None:
     """Return the items of a container, or the captured objects of a function of the program; None for anything else."""
-    if isinstance(value, dict | Mapping):
+    if isinstance(value, dict | Mapping) and not type(value).__module__.startswith(
+        "scipy."
+    ):  # `dok_array` iterates rows
         keys = [f"[{key!r}]" if isinstance(key, str | int | float | tuple) else "[...]" for key in list(value)]
         names = [f" key {k}" for k in keys] + keys
         if isinstance(value, defaultdict):
@@ -235,15 +240,21 @@ def _contents_of(name: str, value: Any, library: Callable[[str], bool]) -> Conta
         return ContainerContents(name, value, lambda: list(value))
     if (dataclasses.is_dataclass(value) and not isinstance(value, type)) or is_namespace(value):
         return _attributes(name, value)
+    if isinstance(value, BaseException) and not is_of_program(value):
+        own = vars(value)
+        names = [".args", *(f" key .{n}" for n in own), *(f".{n}" for n in own)]
+        return ContainerContents(name, value, lambda: [value.args, *vars(value), *vars(value).values()], names)
     if isinstance(value, ReferenceType):
         return ContainerContents(name, value, lambda: [value()], [""])
     if type(value).__module__ == "logging" and hasattr(value, "getEffectiveLevel"):
-        names = [".level", ".disabled", ".manager.disable"]
-        return ContainerContents(
-            name, value, lambda: [value.getEffectiveLevel(), value.disabled, value.manager.disable], names
-        )
+        names = [".getEffectiveLevel()", ".level", ".disabled", ".manager.disable", ".handlers"]
+
+        def settings() -> list[Any]:
+            return [value.getEffectiveLevel(), value.level, value.disabled, value.manager.disable, value.handlers]
+
+        return ContainerContents(name, value, settings, names)
     if isinstance(value, ContextVar):
-        return ContainerContents(name, value, lambda: [value.get(None)], [""])
+        return ContainerContents(name, value, lambda: [value.get(ABSENT)], [""])
     if isinstance(value, types.FunctionType):
         if not library(value.__code__.co_filename):
             return _variables_around(value)
@@ -280,7 +291,9 @@ def objects_in(array: Any) -> list[Any]:
 
 def functions_held(value: Any) -> dict[str, Any]:
     """Return the functions in the attributes of an object that a framework has made of some (`jax.custom_vjp`,
-    `torch.library.custom_op`)."""
+    `torch.library.custom_op`), or the one of a ufunc."""
+    if isinstance(value, np.ufunc):  # `np.frompyfunc`
+        return {f"func{k}": of for k, of in enumerate(gc.get_referents(value)) if isinstance(of, _FUNCTIONS)}
     if not type(value).__module__.startswith(("jax.", "torch._library.")):
         return {}
     attributes = getattr(value, "__dict__", {})
@@ -429,6 +442,12 @@ def is_python_class(kind: type) -> bool:
     return bool(kind.__flags__ & heap) and not kind.__flags__ & (immutable | not_made) and not is_own
 
 
+# frameworks whose classes that are written in Python keep arrays, numbers and functions (`numpy.poly1d`,
+# `scipy.sparse.csr_array`), and parts of PyTorch whose objects keep a program's tensors
+_OF_VALUES = ("numpy", "scipy")
+_OF_TENSORS = ("torch.distributions.", "torch.utils.data.")
+
+
 def is_of_program(value: Any) -> bool:
     """Return True if an object's class is written in Python, and belongs neither to the standard library nor to a
     framework: it is the program's, or that of a package which it uses."""
@@ -440,8 +459,8 @@ def is_program_class(kind: type) -> bool:
     if not is_python_class(kind) or callable(getattr(kind, "__torch_function__", None)):
         return False
     package = kind.__module__.partition(".")[0]
-    # a class made by `exec` without a module name is in "builtins"; distributions consist of a program's tensors
-    if package in ("__main__", "builtins") or kind.__module__.startswith("torch.distributions."):
+    # a class made by `exec` without a module name is in "builtins"
+    if package in ("__main__", "builtins", *_OF_VALUES) or kind.__module__.startswith(_OF_TENSORS):
         return True
     return not (package in sys.stdlib_module_names or package in FRAMEWORKS)
 

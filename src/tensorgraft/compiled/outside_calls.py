@@ -24,6 +24,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from tensorgraft.compiled.asked_attributes import AskedAttributes
 from tensorgraft.compiled.captured_objects import in_library, is_python_class
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 
@@ -64,13 +65,23 @@ _ASKED = (
     ("torch", ("get_autocast_dtype", "get_autocast_cpu_dtype", "get_autocast_gpu_dtype")),
     ("torch", ("is_autocast_enabled", "is_autocast_cpu_enabled")),
 )
+
+
+def decimal_settings() -> list[Any]:
+    """Return the settings of the arithmetic of `decimal`."""
+    context = sys.modules["decimal"].getcontext()
+    return [getattr(context, name) for name in ("prec", "rounding", "Emin", "Emax")]
+
+
 # of an object that a setting is part of, what is compared
 _PARTS: dict[str, Callable[[Any], Any]] = {
-    "decimal.getcontext": lambda context: [getattr(context, name) for name in ("prec", "rounding", "Emin", "Emax")],
+    "decimal.getcontext": lambda context: decimal_settings(),
+    "threading.current_thread": lambda thread: [thread, thread.name],
     "logging.getLogger": lambda log: [log.level, log.getEffectiveLevel(), log.disabled, log.manager.disable],
 }
+_ASKING = ("getattr", "hasattr", "vars", "setattr", "delattr")  # functions that take the names of attributes
 # the names that a trace replaces, if they exist
-REPLACED = _NAMES.union(*(names for _, names in _ASKED), ("print", "warn", "handle", "seed", "id"))
+REPLACED = _NAMES.union(*(names for _, names in _ASKED), ("print", "warn", "handle", "seed", "id", *_ASKING))
 _STANDARD = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 _SITE = tuple({sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib")})
 
@@ -106,6 +117,7 @@ class OutsideCalls:
         self._thread = threading.get_ident()
         self._active = False
         self._is_argument: Callable[[int], bool] | None = None
+        self._attributes: AskedAttributes | None = None
 
     def settled(self) -> None:
         """Raise RunsUncompiled again if the program has caught it."""
@@ -125,10 +137,12 @@ class OutsideCalls:
         self,
         bound: Sequence[tuple[dict[str, Any], str]] = (),
         is_argument: Callable[[int], bool] | None = None,
+        attributes: AskedAttributes | None = None,
     ) -> Iterator[None]:
         """Context that intercepts this thread's calls. `bound`: global variables of the program that refer to such
-        functions; `is_argument`: of the identity of an object, where the program asks for some by `id`."""
-        self._is_argument = is_argument
+        functions; `is_argument`: of the identity of an object, where the program asks for some by `id`; `attributes`
+        notes attributes, where it asks for some by `getattr` or the like."""
+        self._is_argument, self._attributes = is_argument, attributes
         with contextlib.ExitStack() as stack:
             wrapped: dict[int, Any] = {}
             for owner, name, make in self._overrides():
@@ -153,6 +167,8 @@ class OutsideCalls:
         yield from self._settings()
         if self._is_argument is not None:
             yield builtins, "id", self._identity
+        if self._attributes is not None:
+            yield from ((builtins, name, functools.partial(self._ask_for, name)) for name in _ASKING)
         yield random.Random, "seed", self._seed
         yield builtins, "print", self._print
         yield warnings, "warn", self._warn
@@ -188,6 +204,16 @@ class OutsideCalls:
         if self._is_argument is not None and self._is_argument(key):
             self._refuse("asks for the identity of an argument (id)", original, args, kwargs)
         return key
+
+    def _ask_for(self, function: str, original: Any, args: Any, kwargs: Any) -> Any:
+        assert self._attributes is not None
+        if function == "vars" and args:
+            self._attributes.note_all(args[0])
+        elif function in ("getattr", "hasattr") and len(args) > 1 and type(args[1]) is str:
+            self._attributes.note(args[0], args[1])
+        elif function in ("setattr", "delattr") and len(args) > 1 and not self._attributes.sees(args[0], args[1]):
+            self._refuse(f"sets an attribute by a name that it computes ({args[1]})", original, args, kwargs)
+        return original(*args, **kwargs)
 
     def _seed(self, original: Any, args: Any, kwargs: Any) -> None:
         if not kwargs and args[1:] in ((), (None,)):
@@ -227,6 +253,15 @@ class OutsideCalls:
         registry = frame.f_globals.setdefault("__warningregistry__", {})
         location = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__"), registry
         self.warned.append(functools.partial(warnings.warn_explicit, message, kind, *location))
+
+
+def calling_frame() -> types.FrameType:
+    """Return the frame that has called the function which calls this, also if it did so by an intercepted function
+    (`getattr`)."""
+    frame = sys._getframe(2)
+    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
 
 
 class NotedCalls(OutsideCalls):
@@ -273,10 +308,21 @@ def _is_standard(file: str) -> bool:
 
 # ---- objects ---------------------------------------------------------------------------------------------------------
 
+_OPAQUE_PACKAGES = {"pandas", "PIL", "polars", "pyarrow"}
 STREAM_METHODS = (
     *("write", "writelines", "read", "readline", "readlines", "readinto"),
     *("seek", "truncate", "tell", "getvalue", "getbuffer"),
 )
+_HIDDEN = {  # modules of such objects
+    *("_queue", "_csv", "sqlite3", "zlib", "_bz2", "_lzma", "_hashlib", "_md5", "_sha1", "_sha2", "_sha256", "_sha512"),
+    *("_sha3", "_blake2", "xml.etree.ElementTree", "pyexpat", "_asyncio", "_socket", "select"),
+}
+# {class: its methods whose results depend on state that cannot be compared}
+HIDDEN_RESULTS = {
+    "_thread.lock": ("locked",),
+    "_thread.RLock": ("_is_owned",),
+    "torch._C.Generator": ("initial_seed", "seed", "get_state", "get_offset"),
+}
 SIGNALS = (threading.Event, threading.Semaphore, threading.Barrier)
 SIGNAL_METHODS = ("set", "clear", "wait", "acquire", "release", "abort", "reset")
 
@@ -286,7 +332,7 @@ def has_hidden_state(value: Any) -> bool:
     kind = type(value)
     if isinstance(value, io.IOBase | types.CellType) or (kind.__module__, kind.__name__) == ("decimal", "Context"):
         return True
-    return kind.__module__ in ("_queue", "_csv", "mmap", "sqlite3", "zlib")
+    return kind.__module__ in _HIDDEN and not is_python_class(kind)
 
 
 def is_iterator(value: Any) -> bool:
@@ -295,7 +341,10 @@ def is_iterator(value: Any) -> bool:
 
 
 def differs_at_each_call(value: Any) -> bool:
-    """Return whether a use of it may give another result at each call: a refused function, an iterator, or an object of
-    `unittest.mock`, which counts its calls and makes attributes when asked."""
+    """Return whether a use of it may give another result at each call: a refused function, an iterator, an object of
+    `unittest.mock`, which counts its calls and makes attributes when asked, or a table of pandas or an image, whose
+    memory is not that of an array."""
     mocks = sys.modules.get("unittest.mock")
+    if type(value).__module__.partition(".")[0] in _OPAQUE_PACKAGES and not isinstance(value, type):
+        return True
     return is_outside(value) or is_iterator(value) or (mocks is not None and isinstance(value, mocks.NonCallableMock))

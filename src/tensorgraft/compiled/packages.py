@@ -81,7 +81,7 @@ class Packages:
                 for n in sorted(inner - REPLACED):
                     self.meet(vars(value), n, names - {name})
         elif isinstance(value, type):
-            self._class(value, names)
+            self.meet_class(value, names)
         else:
             if not looked_up or isinstance(value, _CONTAINERS):
                 self._place(space, name, value)
@@ -93,13 +93,13 @@ class Packages:
 
     def meet_object(self, value: Any, names: frozenset[str]) -> None:
         """Look at the attributes of an object of a package, and at its methods that a function calls."""
-        self._class(type(value), names)
+        self.meet_class(type(value), names)
         attributes: dict[str, Any] = getattr(value, "__dict__", {})
         for key, inner in attributes.items():
             if is_plain(inner) or isinstance(inner, _CONTAINERS):
                 self._place(attributes, key, inner)
 
-    def _class(self, cls: type, names: frozenset[str]) -> None:
+    def meet_class(self, cls: type, names: frozenset[str]) -> None:
         """Look at the attributes of a package's class that are mentioned, also by its methods among them, and at its
         special methods."""
         if (id(cls), names) in self._classes:
@@ -196,4 +196,5 @@ def _functions_of(member: Any) -> list[types.FunctionType]:
 
 
 def _is_class_of_package(cls: type) -> bool:
-    return _is_of_package(getattr(sys.modules.get(cls.__module__), "__file__", None) or "")
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None) or ""
+    return _is_of_package(file) or _is_of_layers(file)

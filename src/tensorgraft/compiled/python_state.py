@@ -79,7 +79,7 @@ class PythonState:
     def watched(self) -> AbstractContextManager[None]:
         """Context in which the function runs."""
         assert self._world is not None
-        return self._noted.watched(self._world.outside)
+        return self._noted.watched(self._world.outside, attributes=self._world.asked)
 
     def settle(self) -> str | None:
         """Collect the state that the trace has read. Return why it cannot serve later calls, as text that follows the

@@ -20,6 +20,7 @@ from typing import Any
 from weakref import ReferenceType
 
 from tensorgraft.arrays import framework_of
+from tensorgraft.compiled.asked_attributes import AskedAttributes, asks
 from tensorgraft.compiled.captured_objects import (
     REMEMBERS,
     Call,
@@ -50,6 +51,7 @@ from tensorgraft.compiled.instructions import (
 from tensorgraft.compiled.libraries import Libraries, modules_named
 from tensorgraft.compiled.lookups import content_of
 from tensorgraft.compiled.outside_calls import (
+    HIDDEN_RESULTS,
     SIGNAL_METHODS,
     SIGNALS,
     STREAM_METHODS,
@@ -78,7 +80,7 @@ _MOST = 100_000  # objects that are examined
 _MOST_STRINGS = 1000
 _OPAQUE: list[type] = [types.BuiltinFunctionType, types.GenericAlias, types.CodeType, types.FrameType]
 # packages whose objects' attributes are not compared; loggers and random generators are compared in another way
-_OWN_MODULES = ("tensorgraft", "jax", "jaxlib", "numpy", "optree", "ml_dtypes", "logging", "random")
+_OWN_MODULES = ("tensorgraft", "jax", "jaxlib", "optree", "ml_dtypes", "logging", "random")
 _OF_STANDARD = frozenset(sys.stdlib_module_names) - {"types", "collections", "__main__", "builtins"}
 
 
@@ -154,6 +156,7 @@ class Reachable:
         self.once = next(
             (name for name, attribute in self._one_time_objects if attribute is None or attribute in names), None
         )
+        self.asked = AskedAttributes(self, names) if asks(names) else None
         if "argv" in names:
             self._walk([("sys.argv", sys.argv, None)])
         if "environ" in names or "getenv" in names:
@@ -234,6 +237,9 @@ class Reachable:
             yield from self._children(name, value, find)
         elif is_generator(value):
             self.generators.append(value)
+            self._one_time_objects += [(f"{name}.{method}", method) for method in ("get_state", "getstate")]
+        elif (hidden := HIDDEN_RESULTS.get(f"{type(value).__module__}.{type(value).__name__}")) is not None:
+            self._one_time_objects += [(f"{name}.{method}", method) for method in hidden]
         elif is_bound_builtin(value):
             yield "self", value.__self__, None
         elif is_tensor_with_attributes(value):

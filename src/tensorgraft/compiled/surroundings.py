@@ -34,14 +34,15 @@ from tensorgraft.compiled.captured_objects import (
     walk,
 )
 from tensorgraft.compiled.changes import Change
+from tensorgraft.compiled.descriptions import classes_of, described, uses_decimals, values_at, with_guarded_classes
 from tensorgraft.compiled.instructions import (
     asked_modules,
-    asks_for_classes,
     global_names,
     imported_modules,
     names_of,
 )
 from tensorgraft.compiled.lookups import ABSENT, Lookups
+from tensorgraft.compiled.outside_calls import decimal_settings
 from tensorgraft.compiled.packages import Namespaces, entries_of
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.tables import ContextValue, Environment, Namespace, Slots, Table, Variables
@@ -150,6 +151,12 @@ class Surroundings:
                     self._take(its_name, x, framework)
                 for element in objects_in(x):
                     self.add(f"{its_name}[...]", element)
+                if isinstance(x, np.ndarray) and (attributes := getattr(x, "__dict__", None)):  # of a derived class
+                    self._containers.append(
+                        ContainerContents(its_name, attributes, functools.partial(_items, attributes))
+                    )
+                    for key, value_of in attributes.items():
+                        self.add(f"{its_name}.{key}", value_of)
             elif contents is not None:
                 grows = isinstance(x, _GROWING) or is_of_program(x) or is_namespace(x)
                 if (contents.before or grows) and (is_of_program(x) or not isinstance(x, _FIXED)):
@@ -180,7 +187,7 @@ class Surroundings:
         """Record the results of functions that return settings of the process."""
         for name, setting in settings:
             current = functools.partial(_setting, setting)
-            self._containers.append(ContainerContents(name, setting, current, [""]))
+            self._containers.append(ContainerContents(name, setting, current, [""] * len(current())))
 
     def watch(self, world: Reachable) -> None:
         """Take the values of further arrays that the function may write, before it is traced."""
@@ -239,8 +246,7 @@ class Surroundings:
             if world.reads_subclasses and isinstance(table.of, Namespace) and isinstance(cls := table.of.of, type):
                 below = functools.partial(type.__subclasses__, cls)
                 self._containers.append(ContainerContents(f"{cls.__name__}.__subclasses__()", table.of, below))
-        self._guard_virtual_subclasses(world)
-        self._guard_classes(world)
+        self._guard_names_and_classes(world)
         for owner in world.owners if world.reads_vars else ():  # not by their names alone
             if id(owner) not in world.finders and isinstance(getattr(owner, "__dict__", None), dict):
                 self._add_all(owner)
@@ -350,6 +356,18 @@ class Surroundings:
             if of_module or not isinstance(value, types.FunctionType | type | classmethod | staticmethod | property):
                 self.add(f"{table.name}.{name}", value)
 
+    def _guard_asked(self, world: Reachable) -> None:
+        """Guard the attributes that the functions have asked for by names that they compute."""
+        if (attributes := world.asked) is None:
+            return
+        attributes.finish()
+        for name, lookups in attributes.places():
+            self.look_up(name, lookups)
+        for name, owner, contents in attributes.contents():
+            self._containers.append(ContainerContents(name, owner, contents))
+        for name, value in attributes.values():
+            self.add(name, value)
+
     def _guard_virtual_subclasses(self, world: Reachable) -> None:
         """Guard the classes that are registered with abstract ones (`abc.ABCMeta.register`), if the functions use
         `isinstance` or the like."""
@@ -358,12 +376,21 @@ class Surroundings:
         if asks and any(isinstance(cls, abc.ABCMeta) for cls in classes):
             self.ask([("abc.get_cache_token()", abc.get_cache_token)])
 
-    def _guard_classes(self, world: Reachable) -> None:
-        """Guard the classes of the program's objects, if the functions ask for them."""
-        owners = [owner for owner in world.owners if id(owner) not in world.finders]
-        if owners and any(map(asks_for_classes, world.codes)):
-            classes = functools.partial(_classes_of, owners)
+    def _guard_names_and_classes(self, world: Reachable) -> None:
+        """Guard names, documentation and annotations of functions and classes, the classes of objects, and the settings
+        of `decimal`, as far as the functions read them."""
+        self._guard_asked(world)
+        self._guard_virtual_subclasses(world)
+        if places := described(world, self.functions()):
+            described_now = functools.partial(values_at, places)
+            self._containers.append(ContainerContents("the name of a function or a class", places, described_now))
+            for of, name in places:
+                self.add(f"{of.__name__}.{name}", getattr(of, name))
+        if owners := with_guarded_classes(world):
+            classes = functools.partial(classes_of, owners)
             self._containers.append(ContainerContents("the class of an object", owners, classes, [""] * len(owners)))
+        if uses_decimals(world):
+            self.ask([("decimal.getcontext()", decimal_settings)])
 
     def hold(self) -> bool:
         if any(self._bare) or not self._namespaces.hold():
@@ -456,10 +483,6 @@ def _is_plain_result(result: Any, key: Any) -> bool:
     return is_plain(result)
 
 
-def _classes_of(objects: Iterable[Any]) -> list[type]:
-    return [*map(type, objects)]
-
-
 def _items(table: dict[str, Any]) -> list[Any]:
     return [*table, *table.values()]
 
@@ -467,7 +490,8 @@ def _items(table: dict[str, Any]) -> list[Any]:
 def _setting(ask: Callable[[], Any]) -> list[Any]:
     value = ask()
     value = tuple(sorted(value.items())) if isinstance(value, dict) else value
-    return [_numbers.setdefault(value, value) if type(value) is int else value]  # the same object for the same number
+    values = value if isinstance(value, list) else [value]
+    return [_numbers.setdefault(v, v) if type(v) is int else v for v in values]  # the same object for the same number
 
 
 _numbers: dict[int, int] = {}
@@ -505,8 +529,9 @@ def _is_mutable(x: Any, framework: str) -> bool:
 
 def _framework(x: Any) -> str | None:
     """Return whose array a value is, "memory" for one of Python's own buffers."""
-    array, ctypes = sys.modules.get("array"), sys.modules.get("ctypes")
+    array, ctypes, mmap = (sys.modules.get(name) for name in ("array", "ctypes", "mmap"))
     is_buffer = isinstance(x, bytearray | memoryview) or (array is not None and isinstance(x, array.array))
+    is_buffer = is_buffer or (mmap is not None and isinstance(x, mmap.mmap))
     is_buffer = is_buffer or (ctypes is not None and isinstance(x, ctypes.c_int.__mro__[-2]))  # `_CData`
     return "memory" if is_buffer else framework_of(x)
 
@@ -523,7 +548,7 @@ def _on_host(x: Any, framework: str) -> np.ndarray:
         with sys.modules["tensorflow"].init_scope():  # a program of TensorFlow may be under way
             return np.asarray(x.numpy())
     if framework == "memory":
-        return np.frombuffer(bytes(x), np.uint8)
+        return np.frombuffer(bytes(memoryview(x)), np.uint8)
     return x if isinstance(x, np.ma.MaskedArray) else np.asarray(x)
 
 

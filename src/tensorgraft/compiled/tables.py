@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import inspect
 import types
 from collections import OrderedDict, deque
@@ -102,7 +103,14 @@ class Namespace:
             specials = {n: v for n, v in vars(of).items() if is_special(n)}
             self.names += [n for n, v in specials.items() if _is_called(v)]  # by Python
             self.names += [n for n in names if isinstance(specials.get(n), _VALUES)]  # `cls.__annotations__`
+            self.names += [n for n in MAKING if n in vars(of)]
+            if issubclass(of, enum.Enum):  # a member may be found by its value
+                self.names += [n for n in of.__members__ if n not in self.names]
         self._all = [*self.names, *(n for n in public if n in stored and n not in self.names)]
+
+    def sees(self, name: str) -> bool:
+        """Return whether an attribute is among the entries, if it exists."""
+        return name in self._all
 
     def entries(self) -> dict[str, Any]:
         attributes = vars(self.of)

@@ -230,7 +230,7 @@ class ArrayTracing:
         self._surroundings.watch(world)
         world.is_new = is_new
         self._outside_calls = OutsideCalls()
-        with self._outside_calls.watched(world.outside):
+        with self._outside_calls.watched(world.outside, attributes=world.asked):
             returned = call_traced(self._fn, args, kwargs)
         self._outside_calls.settled()
         self._changes = world.changes()

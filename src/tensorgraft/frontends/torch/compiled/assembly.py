@@ -18,7 +18,7 @@ import torch
 
 from tensorgraft.compiled.agreement import Check, Record
 from tensorgraft.compiled.changes import Change
-from tensorgraft.compiled.instructions import compares_identities
+from tensorgraft.compiled.instructions import compares_identities, names_of
 from tensorgraft.compiled.lookups import Lookups
 from tensorgraft.compiled.program import Feed, ProgramInputs, Source, Storages
 from tensorgraft.compiled.uncompiled import RunsUncompiled
@@ -314,6 +314,7 @@ class _Assembly:
         for cls in modules.classes:
             if isinstance(forward := getattr(cls, "forward", None), types.FunctionType):
                 tracing.world.packages.see(forward.__code__, forward.__globals__)
+                tracing.world.packages.meet_class(cls, names_of(forward.__code__))
             surroundings.look_up(cls.__name__, Lookups(attributes=[(cls, "forward"), (cls, "__call__")]))
         reads.look_up_absent()
         surroundings.ask(tracing.outside_calls.asked)

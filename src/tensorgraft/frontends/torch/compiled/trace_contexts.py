@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tensorgraft.compiled.captured_objects import in_library
+from tensorgraft.compiled.outside_calls import calling_frame
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.frontends.torch.compiled.capture import Capture, paused
 from tensorgraft.frontends.torch.compiled.host.call_tensors import on_host, raw_gradient, set_raw_gradient
@@ -148,7 +148,7 @@ def _histories(capture: Capture) -> Iterator[None]:
 
     def noting(name: str, original: Any, outside: Callable[[torch.Tensor], bool]) -> property:
         def read(self: torch.Tensor) -> Any:
-            if state.now.capture is capture and outside(self) and not in_library(sys._getframe(1).f_code.co_filename):
+            if state.now.capture is capture and outside(self) and not in_library(calling_frame().f_code.co_filename):
                 capture.uncompiled = f"reads {name} of a tensor from outside"
             return original.__get__(self)
 
@@ -208,7 +208,7 @@ def _schedulers(capture: Capture, schedule: Schedule) -> Iterator[None]:
     schedulers: list[LRScheduler] = []
 
     def read(self: Any, name: str) -> Any:
-        if not depth and name != "step" and not in_library(sys._getframe(1).f_code.co_filename):
+        if not depth and name != "step" and not in_library(calling_frame().f_code.co_filename):
             capture.schedulers_read[id(self)] = self
         return object.__getattribute__(self, name)
 

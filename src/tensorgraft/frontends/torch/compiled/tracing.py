@@ -206,7 +206,8 @@ class Tracing:
             self.outside_calls = OutsideCalls()
             try:
                 asks = any("id" in global_names(code) for code in self.world.codes)
-                with self.outside_calls.watched(self.world.outside, self._is_argument if asks else None):
+                is_argument = self._is_argument if asks else None
+                with self.outside_calls.watched(self.world.outside, is_argument, self.world.asked):
                     out = of_program(call_traced, self._fn, self._args, self._kwargs)
             finally:
                 self.world.leave_to_others(self.reads.uses)

@@ -33,6 +33,7 @@ from tensorgraft.compiled.changes import Change
 from tensorgraft.compiled.instructions import is_counted_up
 from tensorgraft.compiled.libraries import PATCHED
 from tensorgraft.compiled.lookups import Lookups
+from tensorgraft.compiled.outside_calls import calling_frame
 from tensorgraft.compiled.side_effects import Reachable, function_of, opaque, with_hooks
 from tensorgraft.compiled.source_location import OURS
 from tensorgraft.compiled.surroundings import Surroundings
@@ -351,7 +352,8 @@ def _recorded(original: Callable[[Any, str], Any], standard: bool) -> Callable[[
                 reads.meet(self)
             finally:
                 _active.reads = reads
-        if name != "__dict__" or not sys._getframe(1).f_code.co_filename.startswith(_READ_ALL):
+        at = calling_frame()
+        if name != "__dict__" or not at.f_code.co_filename.startswith(_READ_ALL):
             reads.used.setdefault(id(self), set()).add(name)
         try:
             value = original(self, name)
@@ -362,7 +364,7 @@ def _recorded(original: Callable[[Any, str], Any], standard: bool) -> Callable[[
         if name not in _OWN:
             _active.reads = None  # reads below are not the function's
             try:
-                reads.note(self, name, value, sys._getframe(1))
+                reads.note(self, name, value, at)
             finally:
                 _active.reads = reads
         return value

@@ -173,9 +173,14 @@ def _histc(xp: Any, x: Value, bins: int = 100, min: float = 0, max: float = 0) -
         min, max, divide, wide = int(min), int(max), xp.floor_divide, dtypes.int64
     x = xp.astype(xp.reshape(x, (xp.size(x),)), wide)
     low, high = _ends(xp, x, (min, max) if min != max else None, 1, "torch.histc: range of")
+
+    def rounded(value: Value) -> Value:  # the CPU computes in 16 bits, and rounds each result
+        return xp.astype(xp.astype(value, dtype), wide) if dtypes.is_floating(dtype) else value
+
+    low, high = rounded(low), rounded(high)
     in_range = (x >= low) & (x <= high)
     safe = xp.where(in_range, x, low)
-    at = divide((safe - low) * bins, high - low)
+    at = rounded(divide(rounded(rounded(safe - low) * rounded(xp.full((), bins, wide))), rounded(high - low)))
     at = xp.minimum(xp.astype(at, dtypes.int64), bins - 1)
     zeros = xp.zeros((bins,), x.dtype)
     return xp.scatter(zeros, (at,), xp.astype(in_range, x.dtype), mode="add")

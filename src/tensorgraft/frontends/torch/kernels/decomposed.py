@@ -5,11 +5,11 @@ What has neither a kernel nor a composite is decomposed where it is called (`set
 """
 
 DECOMPOSED = """
-    _addmm_activation addr addr.out addr_ aminmax count_nonzero diag_embed diagonal_scatter elu elu_backward
+    _addmm_activation addr addr.out addr_ aminmax count_nonzero diag_embed elu elu_backward
     gelu_backward glu hardshrink hardsigmoid hardsigmoid_backward heaviside huber_loss_backward
     isin.Scalar_Tensor isin.Tensor_Scalar isin.Tensor_Tensor isneginf isposinf lcm leaky_relu_backward linalg_cross
     logaddexp2 logit_backward mish mse_loss nll_loss_backward
     norm.Scalar norm.ScalarOpt_dim norm.ScalarOpt_dim_dtype norm.ScalarOpt_dtype renorm round.decimals
-    select_backward select_scatter sinc slice_scatter smooth_l1_loss smooth_l1_loss_backward softplus
+    select_backward sinc smooth_l1_loss smooth_l1_loss_backward softplus
     softplus_backward softshrink special_entr special_log_ndtr special_xlog1py split_with_sizes_copy unbind_copy.int
 """

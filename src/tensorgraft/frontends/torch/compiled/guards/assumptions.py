@@ -428,6 +428,7 @@ class Captured:
         # tensors whose use is only known by comparing their state
         self._polled = [t for t in tensors if id(t) not in watched]
         self._requires_grad = [t.requires_grad for t in self._polled]
+        self._kinds = [*map(type, self._polled)]
         self._geometry_keys = [_geometry_key(t) for t in self._tensors]
         self.geometry_count = state.rebindings
         self._slots = slots
@@ -442,6 +443,8 @@ class Captured:
 
     def hold(self, leaves: Sequence[Any]) -> bool:
         if self._polled and list(map(requires_grad_of, self._polled)) != self._requires_grad:
+            return False
+        if [*map(type, self._polled)] != self._kinds:
             return False
         if state.rebindings != self.geometry_count:
             if [_geometry_key(t) for t in self._tensors] != self._geometry_keys:
@@ -459,6 +462,7 @@ class Captured:
             code.require(f"{code.name(self.hold)}({code.flattened()})")
             return
         code.require_equal(requires_grad_of, self._polled, self._requires_grad)
+        code.require_equal(type, self._polled, self._kinds)
         if self._tensors:
             me, state_name = code.name(self), code.name(state)
             code.require(f"{state_name}.rebindings == {me}.geometry_count or {me}.hold({code.flattened()})")
@@ -479,6 +483,9 @@ class Captured:
         for t, required in zip(self._polled, self._requires_grad, strict=True):
             if t.requires_grad is not required:
                 return f"{names.get(id(t), 'a tensor')}.requires_grad is {t.requires_grad}, was {required}"
+        for t, kind in zip(self._polled, self._kinds, strict=True):
+            if type(t) is not kind:
+                return f"{names.get(id(t), 'a tensor')} is a {type(t).__name__} now, was a {kind.__name__}"
         for t, expected in zip(self._tensors, self._geometry_keys, strict=True):
             if _geometry_key(t) != expected:
                 return f"{names.get(id(t), 'a tensor')} has another storage, shape, dtype or strides"

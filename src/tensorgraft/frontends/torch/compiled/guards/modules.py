@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
-from operator import attrgetter, is_
+from operator import attrgetter, is_, itemgetter
 from typing import Any
 
 import torch
@@ -49,6 +49,13 @@ def global_hooks() -> list[Any]:
     return [hook for table in _GLOBAL_HOOKS for hook in table.values()]
 
 
+# tables of a module, which a program may replace (`m._forward_hooks = OrderedDict()`, `m.__dict__.update(...)`)
+_TABLES = (
+    *("_parameters", "_buffers", "_modules"),
+    *("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"),
+)
+_mode_and_tables = itemgetter("training", *_TABLES)
+
 _METHODS = {name for name, value in vars(torch.nn.Module).items() if callable(value)}
 
 # tables of hooks, and of the identities of those that are called in another way
@@ -65,6 +72,10 @@ def _marks_of(holder: Any, prefix: str = "") -> list[Any]:
     marked = ((getattr(holder, prefix + hooks), getattr(holder, prefix + marks, ())) for hooks, marks in _MARKS)
     calls = [key in marks for hooks, marks in marked for key in hooks]
     return [*calls, getattr(holder, f"{prefix}_is_full_backward_hook")]
+
+
+def _tensors_of(m: torch.nn.Module) -> Iterator[Tensor | None]:
+    return chain(m._parameters.values(), m._buffers.values())
 
 
 def _hooks_of(m: torch.nn.Module, used: Collection[str] = ()) -> list[dict[int, Any]]:
@@ -104,6 +115,8 @@ class Modules:
         # a method of its own makes one entry more; others that the function itself adds may come
         derived = dict.fromkeys(cls for kind in self.classes for cls in kind.__mro__ if is_program_class(cls))
         instance_dicts = [d for d in self._training if isinstance(d, dict)]
+        self._with_tables = [m for m, d in zip(modules, self._training, strict=True) if isinstance(d, dict)]
+        self._tables = self._tables_now()
         self._dicts: list[Any] = [*instance_dicts]
         self._dicts += [vars(cls) for cls in derived if issubclass(cls, torch.nn.Module)]
         self._lengths = list(map(len, self._dicts))
@@ -118,6 +131,7 @@ class Modules:
         tensors = {id(t): t for t in self._expected if isinstance(t, Tensor)}
         self._tensors = list(tensors.values())
         self._requires_grad = [t.requires_grad for t in self._tensors]
+        self._tensor_kinds = [*map(type, self._tensors)]
         # parts of sparse tensors have guards of their own (`sparse_tensors.SparseGuard`)
         self._device_tensors = [t for t in self._tensors if t.device.type == TYPE and not is_sparse(t)]
         for t in self._device_tensors:
@@ -169,6 +183,10 @@ class Modules:
         """Return the methods of `torch.nn.Module` that modules and their classes have themselves."""
         return [{name: d[name] for name in _METHODS & d.keys()} for d in self._dicts]
 
+    def _tables_now(self) -> list[Any]:
+        """Return the modes of modules and their tables, one after the other."""
+        return [*chain.from_iterable(map(_mode_and_tables, map(vars, self._with_tables)))]
+
     def _names_now(self) -> list[list[str]]:
         return [[*keys()] for keys in self._named]
 
@@ -178,6 +196,8 @@ class Modules:
     def hold(self) -> bool:
         if not self._modules:
             return True
+        if not all(map(is_, self._tables_now(), self._tables)):
+            return False
         if any(self._empty) or not all(map(is_, chain(chain.from_iterable(self._full), _ENDS), self._until_end)):
             return False
         if self._names_now() != self._names or self._unsaved != self._unsaved_before:
@@ -200,6 +220,8 @@ class Modules:
         for d in self._scripted:
             if not d.hold():
                 return False
+        if [*map(type, self._tensors)] != self._tensor_kinds:
+            return False
         return list(map(requires_grad_of, self._tensors)) == self._requires_grad and self.have_storages()
 
     def have_storages(self) -> bool:
@@ -229,8 +251,7 @@ class Modules:
             code.require(f"{code.name(self._unsaved)} == {code.name(self._unsaved_before)}")
         if self._hooked:
             code.require(f"{code.name(self._marks_now)}() == {code.name(self._marks)}")
-        for d, mode in zip(self._training, self._modes, strict=True):
-            code.require(f"{code.name(d)}['training'] is {code.name(mode)}")
+        self._write_tables(code)
         for d in self._dicts:
             code.require(f"len({code.name(d)}) == {len(d)}")
         for own, name, method in self._overrides:
@@ -244,10 +265,22 @@ class Modules:
         elif self._modules:
             code.require_empty(_GLOBAL_HOOKS)
         code.require_equal(requires_grad_of, self._tensors, self._requires_grad)
+        code.require_equal(type, self._tensors, self._tensor_kinds)
         if self._device_tensors:
             code.require(
                 f"{code.name(state)}.rebindings == {code.name(self)}.rebindings or {code.name(self)}.have_storages()"
             )
+
+    def _write_tables(self, code: StraightLine) -> None:
+        """Write that modules have their modes and tables. Comparing tuples is twice as fast as comparing their elements
+        by `is`, and the same unless a table was replaced by one that holds other tensors of one element, which `==`
+        compares by value."""
+        single = [any(t is not None and t.numel() == 1 for t in _tensors_of(m)) for m in self._with_tables]
+        others = [m for m, is_single in zip(self._with_tables, single, strict=True) if not is_single]
+        expected = [_mode_and_tables(vars(m)) for m in others]
+        code.require(f"[*map({code.name(_mode_and_tables)}, map(vars, {code.name(others)}))] == {code.name(expected)}")
+        if any(single):
+            code.require(f"all(map({code.name(is_)}, {code.name(self._tables_now)}(), {code.name(self._tables)}))")
 
     def failure(self, names: dict[int, str]) -> str:
         """Describe a change in the modules since the trace."""
@@ -257,6 +290,10 @@ class Modules:
         for m, kind in zip(self._modules, self._kinds, strict=True):
             if type(m) is not kind:
                 return f"{names.get(id(m)) or kind.__name__} is a {type(m).__name__} now, was a {kind.__name__}"
+        places = [(m, name) for m in self._with_tables for name in ("training", *_TABLES)]
+        for (m, name), value, before in zip(places, self._tables_now(), self._tables, strict=True):
+            if value is not before:
+                return f"{names.get(id(m)) or type(m).__name__}.{name} is another object"
         if global_hooks() != self._hooks:
             return "a hook of all modules was added or removed"
         for now, known in zip(self._methods_now(), self._methods, strict=True):
@@ -269,6 +306,9 @@ class Modules:
         for t, before in zip(self._tensors, self._requires_grad, strict=True):
             if t.requires_grad is not before:
                 return f"{names.get(id(t), 'a tensor')}.requires_grad is {t.requires_grad}, was {before}"
+        for t, kind in zip(self._tensors, self._tensor_kinds, strict=True):
+            if type(t) is not kind:
+                return f"{names.get(id(t), 'a tensor')} is a {type(t).__name__} now, was a {kind.__name__}"
         if self._marks_now() != self._marks:
             return "a hook of a module is called in another way"
         values_now = list(chain.from_iterable(self._full))

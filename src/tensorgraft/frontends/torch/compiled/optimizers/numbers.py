@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tensorgraft.compiled.captured_objects import in_library
+from tensorgraft.compiled.outside_calls import calling_frame
 from tensorgraft.compiled.uncompiled import RunsUncompiled
 from tensorgraft.frontends.torch.compiled.capture import Capture, paused
 from tensorgraft.frontends.torch.compiled.optimizers import sparse_adam
@@ -51,7 +52,7 @@ class OptimizerGuard:
     """The guard of an optimizer whose `step` was traced: the state that the trace assumes."""
 
     def __init__(self, optimizer: Optimizer) -> None:
-        self.optimizer = optimizer
+        self.optimizer, self._kind = optimizer, type(optimizer)
         self.grown = False  # a step inside has created part of its state, which later calls do not
         self._numbers = [_numbers(group) for group in optimizer.param_groups]
         self._params = [list(group["params"]) for group in optimizer.param_groups]
@@ -76,7 +77,7 @@ class OptimizerGuard:
 
     def holds(self) -> bool:
         """Return True if the optimizer has the state that the trace was made with."""
-        if self.grown or step_hooks(self.optimizer) != self._hooks:
+        if self.grown or type(self.optimizer) is not self._kind or step_hooks(self.optimizer) != self._hooks:
             return False
         groups = self.optimizer.param_groups
         if len(groups) != len(self._params):
@@ -99,7 +100,8 @@ class OptimizerGuard:
             code.require(f"{me}.holds()")
             return
         of_all = vars(sys.modules[Optimizer.__module__])
-        code.require(f"not {me}.grown and 'step' not in {attributes}")
+        kind = f"type({code.name(self.optimizer)}) is {code.name(self._kind)}"
+        code.require(f"not {me}.grown and 'step' not in {attributes} and {kind}")
         for table, names in ((attributes, _OWN_HOOKS), (code.name(of_all), _HOOKS_OF_ALL)):
             code.require(" and ".join(f"not {table}['{name}']" for name in names))
         groups = code.let(f"{attributes}['param_groups']")
@@ -114,6 +116,8 @@ class OptimizerGuard:
     def failure(self, name: str) -> str:
         """Describe a change in the optimizer, called `name`, since the trace."""
         groups = self.optimizer.param_groups
+        if type(self.optimizer) is not self._kind:
+            return f"{name} is a {type(self.optimizer).__name__} now, was a {self._kind.__name__}"
         if step_hooks(self.optimizer) != self._hooks:
             return f"{name} has other hooks"
         if [len(g["params"]) for g in groups] != [len(params) for params in self._params]:
@@ -281,7 +285,7 @@ class _TracedSteps:
         """Return an attribute of optimizers that notes whether the program reads it, outside of a step."""
 
         def read(optimizer: Optimizer) -> Any:
-            if not self.counters and not in_library(sys._getframe(1).f_code.co_filename):
+            if not self.counters and not in_library(calling_frame().f_code.co_filename):
                 self._capture.optimizers_read[id(optimizer), name] = optimizer
             try:
                 return vars(optimizer)[name]
