@@ -567,6 +567,19 @@ def test_a_factor_is_turned_before_its_product() -> None:
     np.testing.assert_array_equal(host(traced.compile()(*traced.captured)[0]), host(g).T @ host(x))
 
 
+def test_a_program_is_traced_once() -> None:
+    """What is compiled is one call of the traced program, whose equations are not traced again."""
+    x, y = (xp.asarray(np.full(3, value, np.float32)) for value in (1, 2))
+    traced = xp.trace(lambda: [xp.sin(xp.add(x, y)), xp.subtract(x, y), y])
+    compiled = traced.compile()
+    with xp.scope():
+        (call,) = jax.make_jaxpr(compiled)(*traced.captured).eqns
+    assert call.primitive.name == "jit"
+    expected = np.sin(np.float32(3)), -1, 2
+    for out, value in zip(compiled(*traced.captured), expected, strict=True):
+        np.testing.assert_allclose(host(out), np.full(3, value, np.float32), rtol=1e-6)
+
+
 @pytest.mark.parametrize("shape", [(2, 64, 128, 16), (2, 100, 48, 32), (1, 16, 32, 48), (4, 16, 32, 48)])
 def test_gradients_of_weights_are_products_of_matrices(shape: tuple[int, int, int, int]) -> None:
     batch, length, m, n = shape

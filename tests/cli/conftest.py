@@ -7,6 +7,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from tensorgraft.cli.app import app
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -42,3 +45,10 @@ def python(tmp_path):
 @pytest.fixture
 def tensorgraft(python):
     return lambda *args, **environment: python("-m", "tensorgraft", *args, **environment)
+
+
+@pytest.fixture
+def tensorgraft_here(tmp_path, monkeypatch):
+    """The command in this process, where frameworks are imported already: for wrong usage, which runs no program."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *args: CliRunner().invoke(app, list(map(str, args)))

@@ -118,9 +118,9 @@ def test_unmatched_parameters(tensorgraft, script, tmp_path):
         (["convert-weights", "{}", "in", "--out", "out"], "script.py is no mapping"),
     ],
 )
-def test_wrong_usage(tensorgraft, script, args, message):
+def test_wrong_usage(tensorgraft_here, script, args, message):
     path = script(PROGRAM)
-    done = tensorgraft(*(a.format(path) for a in args))
-    assert done.returncode == 2, done.stdout + done.stderr
+    done = tensorgraft_here(*(a.format(path) for a in args))
+    assert done.exit_code == 2, done.stdout + done.stderr
     words = " ".join(done.stderr.replace("│", " ").split())
     assert message in words and "Traceback" not in words

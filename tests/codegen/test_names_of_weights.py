@@ -29,13 +29,14 @@ class _Named(nn.Module):
 
 
 class _Outer(nn.Module):
-    def __init__(self, name: str) -> None:
+    def __init__(self, *names: str) -> None:
         super().__init__()
-        self.inner = name
-        self.add_module(name, _Named(name))
+        self.names = names
+        for name in names:
+            self.add_module(name, _Named(name))
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
-        return {self.inner: getattr(self, self.inner)(x)}
+        return {name: getattr(self, name)(x) for name in self.names}
 
 
 def test_identifiers_are_kept_and_others_are_distinct() -> None:
@@ -43,13 +44,12 @@ def test_identifiers_are_kept_and_others_are_distinct() -> None:
     assert found == {"a b": "a_b_3", "a-b": "a_b_4", "1x": "weight_1x", "'": "weight"}
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("onto", ["torch", "tensorflow"])
-def test_names_are_attributes(name: str, onto: str) -> None:
+def test_names_are_attributes(onto: str) -> None:
     pytest.importorskip(onto)
-    source = tg.source(_Outer(name), torch.ones(2, 3), onto=onto)
+    source = tg.source(_Outer(*NAMES), torch.ones(2, 3), onto=onto)
     assert source.report.ok
-    assert set(source.weights) == {f"{name}.{name}", f"{name}.{name} 2"}
+    assert set(source.weights) == {f"{name}.{name}{end}" for name in NAMES for end in ("", " 2")}
     attributes = {node.attr for node in ast.walk(ast.parse(source.text)) if isinstance(node, ast.Attribute)}
     assert all(map(str.isidentifier, attributes))
 
@@ -66,21 +66,22 @@ def test_names_in_a_file_of_torch_export(onto: str, tmp_path: Path) -> None:
         tg.source(path, torch.ones(2, 3), onto=onto)
 
 
-@pytest.mark.parametrize("name", NAMES[:2])
-def test_names_in_a_saved_model(name: str, tmp_path: Path) -> None:
+def test_names_in_a_saved_model(tmp_path: Path) -> None:
     tf: Any = pytest.importorskip("tensorflow")
+    names = NAMES[:2]
 
     class Named(tf.Module):
         def __init__(self) -> None:
             super().__init__()
-            setattr(self, name, tf.Variable(np.ones((3, 3), np.float32)))
+            for name in names:
+                setattr(self, name, tf.Variable(np.ones((3, 3), np.float32)))
 
         @tf.function(input_signature=[tf.TensorSpec((2, 3), tf.float32)])
         def __call__(self, x):  # type: ignore[no-untyped-def]
-            return {name: x @ getattr(self, name)}
+            return {name: x @ getattr(self, name) for name in names}
 
     module = Named()
-    tf.saved_model.save(module, str(tmp_path), signatures={name: module.__call__.get_concrete_function()})
+    tf.saved_model.save(module, str(tmp_path), signatures={names[1]: module.__call__.get_concrete_function()})
     source = tg.source(str(tmp_path), tf.ones((2, 3)), onto="tensorflow")
     assert source.report.ok
     assert tg.source(module, tf.ones((2, 3)), onto="tensorflow").report.ok

@@ -26,6 +26,15 @@ def codes_of(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from codes_of(constant)
 
 
+def _instructions_named(code: types.CodeType, *names: str) -> Iterator[dis.Instruction]:
+    """Yield the instructions of code with these names, functions inside it included. Code in which none of them can
+    occur is not disassembled, which takes most of the time of an analysis."""
+    opcodes = {dis.opmap[name] for name in names}
+    for nested in codes_of(code):
+        if not opcodes.isdisjoint(nested.co_code[::2]):
+            yield from (i for i in _instructions(nested) if i.opname in names)
+
+
 @functools.lru_cache(maxsize=4096)
 def names_of(code: types.CodeType) -> frozenset[str]:
     """Return the global names, names of attributes and of modules that code mentions, functions inside it included;
@@ -55,14 +64,13 @@ def asked_attributes(code: types.CodeType) -> frozenset[str]:
 @functools.lru_cache(maxsize=4096)
 def global_names(code: types.CodeType) -> frozenset[str]:
     """Return the global names, built-in ones among them, that code reads, functions inside it included."""
-    loads = ("LOAD_GLOBAL", "LOAD_NAME")
-    return frozenset(i.argval for nested in codes_of(code) for i in _instructions(nested) if i.opname in loads)
+    return frozenset(i.argval for i in _instructions_named(code, "LOAD_GLOBAL", "LOAD_NAME"))
 
 
 @functools.lru_cache(maxsize=4096)
 def stored_attributes(code: types.CodeType) -> frozenset[str]:
     """Return the names of attributes that code sets, also as strings (`setattr`), functions inside it included."""
-    names = {i.argval for one in codes_of(code) for i in _instructions(one) if i.opname == "STORE_ATTR"}
+    names = {i.argval for i in _instructions_named(code, "STORE_ATTR")}
     setting = (one for one in codes_of(code) if "setattr" in one.co_names)
     return frozenset(names.union(text for one in setting for text in one.co_consts if isinstance(text, str)))
 
@@ -70,14 +78,13 @@ def stored_attributes(code: types.CodeType) -> frozenset[str]:
 @functools.lru_cache(maxsize=4096)
 def stored_names(code: types.CodeType) -> frozenset[str]:
     """Return the global names that code binds (`global n; n = ...`), functions inside it included."""
-    stores = ("STORE_GLOBAL", "DELETE_GLOBAL")
-    return frozenset(i.argval for nested in codes_of(code) for i in _instructions(nested) if i.opname in stores)
+    return frozenset(i.argval for i in _instructions_named(code, "STORE_GLOBAL", "DELETE_GLOBAL"))
 
 
 @functools.lru_cache(maxsize=4096)
 def imported_modules(code: types.CodeType) -> frozenset[str]:
     """Return the names of the modules that code imports, functions inside it included."""
-    return frozenset(i.argval for one in codes_of(code) for i in _instructions(one) if i.opname == "IMPORT_NAME")
+    return frozenset(i.argval for i in _instructions_named(code, "IMPORT_NAME"))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -90,8 +97,8 @@ def asked_modules(code: types.CodeType) -> frozenset[str]:
 @functools.lru_cache(maxsize=4096)
 def asks_for_classes(code: types.CodeType) -> bool:
     """Return whether code asks objects for their classes, functions inside it included."""
-    matches = any(i.opname == "MATCH_CLASS" for nested in codes_of(code) for i in _instructions(nested))
-    return matches or not {"isinstance", "type", "issubclass"}.isdisjoint(global_names(code))
+    matches = next(_instructions_named(code, "MATCH_CLASS"), None)
+    return matches is not None or not {"isinstance", "type", "issubclass"}.isdisjoint(global_names(code))
 
 
 @functools.lru_cache(maxsize=4096)

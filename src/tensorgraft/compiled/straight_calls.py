@@ -158,6 +158,10 @@ class StraightCall(StraightLine):
         if is_placed:
             self._placed.add(k)
 
+    def arrays(self) -> list[int]:
+        """Return the numbers of the leaves that are arrays."""
+        return list(self._arrays)
+
     def cell(self, k: int) -> str:
         """Return the variable of the storage of a leaf."""
         return self._arrays[k][0]

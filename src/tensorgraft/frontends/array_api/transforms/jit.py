@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import types
 from collections import Counter
@@ -20,7 +21,14 @@ from tensorgraft.compiled.function import MOST_TRACES, Boxed, TracedFunction, fl
 from tensorgraft.compiled.outside_calls import muted
 from tensorgraft.compiled.straight_calls import StraightCall
 from tensorgraft.compiled.surroundings import OfAnother
-from tensorgraft.compiled.uncompiled import RunsUncompiled, Uncompiled, first_run, warn_uncompiled
+from tensorgraft.compiled.uncompiled import (
+    RunsUncompiled,
+    Uncompiled,
+    first_run,
+    raised_by_the_function,
+    warn_uncompiled,
+    when_traced,
+)
 from tensorgraft.compiled.values import exact, is_plain, keys_of
 from tensorgraft.frontends.array_api.core import tracing
 from tensorgraft.frontends.array_api.core.array import Array
@@ -32,6 +40,11 @@ from tensorgraft.hub import settings
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.straight_line import NotStraight
 from tensorgraft.storage import Storage
+
+
+class RaisedAfterEffects(Exception):
+    """Raised where a function raises an exception after it has written or changed something, which has to stay."""
+
 
 _ATOMS = frozenset({Array, int, float, complex, bool, str})
 _NUMBERS = (float, complex)  # any of which is an input
@@ -128,6 +141,7 @@ class Jitted(TracedFunction):
                 f"tg.jit has traced {self.report.name} {MOST_TRACES} times: its shapes or Python arguments change"
                 " from call to call. Pass values that change as arrays, and keep shapes the same (by padding)."
             )
+        failed = None
         with one_at_a_time:
             trace = entry = next((t for t in known if t.guards.hold(leaves)), None)
             if trace is None:  # nor has another thread made one
@@ -136,11 +150,19 @@ class Jitted(TracedFunction):
                         trace = self._traced(xp, leaves, structure, objects)
                 except RunsUncompiled as why:
                     return self._uncompiled(known, leaves, str(why))
-                entry = self._checked(trace, known, xp, structure, objects)
-                if self._is_background:
-                    trace = entry = self._begun(trace, entry, known, leaves)
-                known.append(entry)
-                self.report.traces += 1
+                except RaisedAfterEffects as why:
+                    failed = str(why)
+                else:
+                    entry = self._checked(trace, known, xp, structure, objects)
+                    if self._is_background:
+                        trace = entry = self._begun(trace, entry, known, leaves)
+                    known.append(entry)
+                    self.report.traces += 1
+        if failed is not None:  # out of the handler: the error has no other one as its context
+            out = self.fn(*args, **kwargs)  # raises the error, and effects before it stay
+            warn_uncompiled(self.report.name, failed)
+            known.append(Uncompiled(self.fn, self.report))
+            return out
         if self._is_background:
             return trace(leaves)
         return first_run(trace, entry, known, leaves, self._uncompiled)
@@ -205,7 +227,20 @@ class Jitted(TracedFunction):
     def _trace(
         self, xp: Backend, leaves: list[Any], structure: Any, objects: list[Any], uses: dict[int, Use] | None
     ) -> ArrayTrace:
-        return ArrayTracing(self.fn, xp, leaves, structure, objects, uses).trace(self.check != "never")
+        run = functools.partial(ArrayTracing, self.fn, xp, leaves, structure, objects)
+        first = run(uses)
+        try:
+            trace = first.trace(self.check != "never")
+        except Exception as error:
+            if first.leaves_effects and raised_by_the_function(error):
+                raise RaisedAfterEffects(when_traced(error)) from error
+            raise
+        if not first.may_take_copies:
+            return trace
+        with muted():
+            second = run(None if uses is None else {}, copies_arrays=True)
+            other = second.trace(self.check != "never")
+        return trace if second.has_confused else other
 
 
 def _write_array(code: StraightCall, k: int, x: Array) -> str:

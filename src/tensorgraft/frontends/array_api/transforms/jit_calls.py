@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,8 +12,8 @@ import optree
 
 from tensorgraft.compiled.agreement import Record
 from tensorgraft.compiled.changes import Change
-from tensorgraft.compiled.function import Leaves, Report, call_of
-from tensorgraft.compiled.objects import Template
+from tensorgraft.compiled.function import Boxed, Leaves, Report, call_of
+from tensorgraft.compiled.objects import Template, containers
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import ProgramInputs, Source, Storages
 from tensorgraft.compiled.straight_calls import StraightCall
@@ -58,6 +58,41 @@ def ordered_keys(leaves: Sequence[Any]) -> list[Any]:
     return found
 
 
+class SharedArguments:
+    """Guard for a function that writes, changes objects, or asks which are the same one: which arguments share memory
+    with arrays that the function reaches otherwise, and which containers, objects and arrays are in two places."""
+
+    def __init__(
+        self, cells: Iterable[Storage], outside: Collection[int], changes: bool, asks: bool, leaves: Sequence[Any]
+    ) -> None:
+        """`cells`: storages that the trace has used other than as those of arguments. `outside`: ids of the objects
+        that the function reaches otherwise."""
+        self._cells, self._outside = {id(cell) for cell in cells}, outside
+        self._changes, self._asks = changes, asks
+        self._before = self._current(leaves)
+
+    def _current(self, leaves: Sequence[Any]) -> list[Any]:
+        arrays = [x for x in leaves if isinstance(x, Array)]
+        shared: list[Any] = [key if (key := id(x._cell)) in self._cells else None for x in arrays]
+        ids = list(map(id, arrays)) if self._asks else []
+        if (self._asks or self._changes) and isinstance(leaves, Leaves):
+            args, kwargs = leaves.call
+            ids += [id(x) for x in containers((args, *kwargs.values())) if not isinstance(x, tuple)]
+            ids += [id(x.of) for x in leaves if x.__class__ is Boxed]
+        return shared + [key if key in self._outside else ids.index(key) for key in ids]
+
+    def hold(self, leaves: Sequence[Any]) -> bool:
+        return self._current(leaves) == self._before
+
+    def write(self, code: StraightCall) -> None:
+        """Write the condition of `hold`."""
+        if any(key is not None for key in self._before):
+            code.require(f"{code.name(self.hold)}({code.flattened()})")
+        elif self._cells:
+            for k in code.arrays():
+                code.require(f"id({code.cell(k)}) not in {code.name(self._cells)}")
+
+
 @dataclass
 class ArrayGuards:
     """Guards of a trace: conditions on the numbers among the arguments and on objects outside of the function."""
@@ -67,6 +102,7 @@ class ArrayGuards:
     outside: list[weakref.ref[Storage]]  # storages that are no arguments
     surroundings: Surroundings | None
     keys: list[Any]  # keys of dictionaries among the arguments
+    shared: SharedArguments | None
 
     def hold(self, leaves: Sequence[Any]) -> bool:
         for i, value in self.numbers.items():
@@ -76,6 +112,8 @@ class ArrayGuards:
             if not low <= leaves[i] <= high:
                 return False
         if self.keys and ordered_keys(leaves) != self.keys:
+            return False
+        if self.shared is not None and not self.shared.hold(leaves):
             return False
         return (self.surroundings is None or self.surroundings.hold()) and self.are_there()
 
@@ -87,6 +125,8 @@ class ArrayGuards:
             code.require(f"{code.name(low)} <= {code.leaves[i]} <= {code.name(high)}")
         if self.keys:
             code.require(f"{code.name(ordered_keys)}({code.flattened()}) == {code.name(self.keys)}")
+        if self.shared is not None:
+            self.shared.write(code)
         if self.surroundings is not None:
             self.surroundings.write(code)
         if self.outside:

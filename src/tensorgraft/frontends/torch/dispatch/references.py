@@ -26,6 +26,7 @@ from tensorgraft.importing import when_imported
 _MODULES = ("torch._refs", "torch._decomp", "torch._prims", "torch._meta_registrations")
 _MARK = "__dynamo_disable"  # the attribute in which `torch._disable_dynamo` keeps the function that it calls
 _WRAPPER = torch._disable_dynamo(lambda: None).__code__
+_WRAPPED = _WRAPPER.co_freevars.index("fn")  # the variable of a wrapper that holds what it wraps
 
 
 @functools.cache
@@ -55,10 +56,11 @@ def _disabled() -> Iterator[Callable[..., Any]]:
         if fn.__class__ is not types.FunctionType or id(fn) in visited:
             continue
         visited.add(id(fn))
-        held = dict(zip(fn.__code__.co_freevars, map(content_of, fn.__closure__ or ()), strict=True))
+        held = [*map(content_of, fn.__closure__ or ())]
         if fn.__code__ is _WRAPPER:
-            yield held["fn"]
-        waiting += [*held.values(), vars(fn).get("__wrapped__")]
+            yield held[_WRAPPED]
+        waiting += held
+        waiting.append(getattr(fn, "__wrapped__", None))
 
 
 class _Unimported(types.ModuleType):
