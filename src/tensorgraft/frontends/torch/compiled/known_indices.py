@@ -43,14 +43,14 @@ class _Result(NamedTuple):
 
 
 class KnownIndices:
-    """What one trace knows of indices."""
+    """The indices of sparse tensors in one trace: copies, and known values."""
 
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
         self._known: dict[int, _Known] = {}  # {id of a traced array: its values}
         self._roots: list[tuple[Tensor, Array]] = []  # indices from outside, and their arrays
         self._used: set[int] = set()  # those of the roots whose values the trace depends on
-        self._copied: dict[Any, tuple[Array, Any]] = {}  # {identity of a copy: (its array, that of the original)}
+        self._copied: dict[Any, tuple[Any, Any]] = {}  # {identity of a copy: (both arrays, that of the original)}
 
     # ---- copies ------------------------------------------------------------------------------------------------------
 
@@ -60,7 +60,7 @@ class KnownIndices:
         return self._copied[own][1] if own in self._copied else own
 
     def _note_copy(self, copy: Tensor, original: Tensor) -> None:
-        is_copy = copy.dtype in _INTEGERS and original.dtype in _INTEGERS and copy.shape == original.shape
+        is_copy = copy.dtype in _INTEGERS and copy.dtype is original.dtype and copy.shape == original.shape
         if is_copy and copy.device == original.device:
             origin, array = self.identity(original), cell_of(copy).array
             own = id(array), copy.storage_offset(), copy.shape, copy.stride()
@@ -106,7 +106,7 @@ class KnownIndices:
     def is_constant(self, x: Tensor) -> bool:
         """Return True for a tensor that is the same at each call."""
         capture, cell = self._capture, cell_of(x)
-        inputs = (*capture.touched, *capture.feeds)
+        inputs: list[Any] = [*capture.touched, *capture.feeds]
         is_inside = cell.capture is capture and not capture.backend.is_traced(cell.array)
         return is_inside and not any(cell.array is one.stand_in for one in inputs)
 
@@ -192,7 +192,7 @@ class IndexGuard:
         self._values = np.array(self._backend.to_numpy(array))
 
     def hold(self, leaves: Sequence[Any]) -> bool:
-        indices = leaves[self._position] if self._position is not None else self._indices
+        indices: Any = leaves[self._position] if self._position is not None else self._indices
         array = cell_of(indices).array
         if array is self._last and not type(self._backend).mutable:
             return True

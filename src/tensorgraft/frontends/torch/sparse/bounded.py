@@ -76,6 +76,11 @@ def check_countable(keys: Tensor) -> None:
         )
 
 
+def check_dense(x: Tensor, *args: Any, **kwargs: Any) -> None:
+    """Raises TracedValueError for a dense tensor to be made sparse whose values are traced."""
+    check_countable(x)
+
+
 def _is_unknown(x: Tensor) -> bool:
     """Return True for a tensor whose values the trace in progress does not know, nor may ask for."""
     capture = state.now.capture
