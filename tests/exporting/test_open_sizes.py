@@ -12,6 +12,8 @@ import tensorflow as tf
 from jax import export
 
 import tensorgraft as tg
+from tensorgraft.exporting import api, verification
+from tensorgraft.exporting.sizes import OpenSizes
 from tensorgraft.exporting.subject import identifier
 from tensorgraft.frontends.jax.symbolic_shapes import ExportedFunction
 
@@ -113,3 +115,36 @@ def test_greatest_values_of_integers() -> None:
     found = tf.function(grafted, input_signature=[tf.TensorSpec((None, 4), tf.int32)])(x)
     for a, b in zip(jax.lax.top_k(x, 4), found, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("to", ["onnx", "pt2"])
+def test_equal_extents_with_names_of_their_own(to: str, tmp_path: Path) -> None:
+    def nearest(x, y):
+        _, places = jax.lax.top_k(-((x[:, None] - y[None]) ** 2).sum(-1), 2)
+        return jnp.take_along_axis(y[None], places[..., None], axis=1)
+
+    x = jnp.asarray(X[0])
+    sizes = {"x": {0: "points"}, "y": {0: "others"}}
+    report = tg.export(nearest, x, 2 * x, to=to, path=tmp_path / f"nearest.{to}", dynamic=sizes)
+    assert report.ok and [a.shape for a in report.inputs] == [["points", 3], ["others", 3]]
+
+
+def test_a_file_that_its_runtime_refuses_is_written_with_fewer_open_sizes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = api.check_file
+
+    def refusing(path: str, runner: str, subject: object, converted: object, sizes: OpenSizes) -> object:
+        if len(sizes.open()) > 1:
+            raise RuntimeError("the exported file does not run (ended by SIGABRT)")
+        return run(path, runner, subject, converted, sizes)
+
+    monkeypatch.setattr(api, "check_file", refusing)
+    report = tg.export(jnp.sin, jnp.asarray(X), to="onnx", path=tmp_path / "sine.onnx")
+    assert report.ok and report.inputs[0].shape == ["batch", 6, 3]
+    assert "SIGABRT" in str(report)
+    monkeypatch.setattr(verification, "script", lambda *_: "import os; os.abort()")
+    monkeypatch.setattr(api, "check_file", run)
+    with pytest.raises(RuntimeError, match="ended by SIGABRT"):
+        tg.export(jnp.sin, jnp.asarray(X), to="onnx", path=tmp_path / "aborted.onnx")
+    assert not (tmp_path / "aborted.onnx").exists()

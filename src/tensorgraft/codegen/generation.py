@@ -14,7 +14,7 @@ from tensorgraft import files
 from tensorgraft.codegen.output import text
 from tensorgraft.codegen.output.weights import write_weights
 from tensorgraft.codegen.output.writing import SizeError, UnsettledError
-from tensorgraft.codegen.program import SizeGroup, SourceProgram, trace_at_sizes
+from tensorgraft.codegen.program import ExtentNames, SizeGroup, SourceProgram, trace_at_sizes
 from tensorgraft.codegen.simplification.expanding import expand
 from tensorgraft.codegen.simplification.frame_simplifying import simplify
 from tensorgraft.codegen.simplification.tidying import tidy
@@ -102,7 +102,8 @@ class Formed:
 
 
 class Generation:
-    """A program that is written for a target, in a style. `dynamic`: search for sizes that may vary."""
+    """A program that is written for a target, in a style. `dynamic`: search for sizes that may vary. `names`: of the
+    extents of the arguments, if not those that the program states."""
 
     def __init__(
         self,
@@ -112,10 +113,11 @@ class Generation:
         target: Target,
         style: type[Style],
         dynamic: bool,
+        names: ExtentNames | None = None,
     ) -> None:
         self._program, self._args, self._kwargs = program, args, kwargs
         self._target, self._style = target, style
-        self._sized = trace_at_sizes(program, args, kwargs, dynamic, self._prepare)
+        self._sized = trace_at_sizes(program, args, kwargs, dynamic, self._prepare, names)
         self._exact_methods: set[str] = set()  # methods whose functions are not merged
         self._opened: frozenset[str] = frozenset()  # modules that are no class of their own
         formed = None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from tensorgraft.codegen.structure.size_merging import PartingError, merge
 from tensorgraft.codegen.trace import SourceTrace
+
+ExtentNames = Sequence[Sequence[str | None]]  # for each array, of its axes
 
 
 class SourceProgram(Protocol):
@@ -37,6 +39,14 @@ class SourceProgram(Protocol):
         self, args: tuple[Any, ...], kwargs: dict[str, Any], gradients: bool, same_numbers: bool = False
     ) -> Evaluation:
         """`same_numbers`: random numbers are those that `runners` give to generated files."""
+
+
+@runtime_checkable
+class NamedExtents(Protocol):
+    """A program that names extents of its arguments."""
+
+    def extent_names(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExtentNames:
+        """Return the names of the extents of the arrays of `SourceProgram.flatten`."""
 
 
 @dataclass
@@ -109,13 +119,15 @@ def trace_at_sizes(
     kwargs: dict[str, Any],
     dynamic: bool,
     prepare: Callable[[SourceTrace], None],
+    names: ExtentNames | None = None,
 ) -> TracedSizes:
     """Return the traces of the program at sizes near that of the example, of which a merge is possible. `prepare` is
-    done to each trace. A size at which the program fails, or has another structure, is left as it is.
+    done to each trace. A size at which the program fails, or has another structure, is left as it is. `names`: of the
+    extents of the arrays, if not those that the program states.
 
     Raises what the program raises at the size of the example.
     """
-    search = _SizeSearch(program, args, kwargs, dynamic, prepare)
+    search = _SizeSearch(program, args, kwargs, dynamic, prepare, names)
     for g, group in enumerate(search.groups):
         if not group.reason:
             search.attempt(g)
@@ -135,10 +147,13 @@ class _SizeSearch:
         kwargs: dict[str, Any],
         dynamic: bool,
         prepare: Callable[[SourceTrace], None],
+        names: ExtentNames | None,
     ) -> None:
         self._program, self._prepare = program, prepare
         self.arrays, self._rebuild = program.flatten(args, kwargs)
-        self.groups = size_groups([tuple(x.shape) for x in self.arrays]) if dynamic else []
+        if names is None and isinstance(program, NamedExtents):
+            names = program.extent_names(args, kwargs)
+        self.groups = size_groups([tuple(x.shape) for x in self.arrays], names) if dynamic else []
         self._base = {g: 2 for g, group in enumerate(self.groups) if group.size == 1}
         first: SourceTrace | None = None
         if self._base:
@@ -242,17 +257,20 @@ def candidate_sizes(size: int, group: SizeGroup) -> list[int]:
     return [size + 1, size + 2] if group.title == "batch" else [2 * size, size + 1, size + 4]
 
 
-def size_groups(shapes: Sequence[tuple[int, ...]]) -> list[SizeGroup]:
+def size_groups(shapes: Sequence[tuple[int, ...]], names: ExtentNames | None = None) -> list[SizeGroup]:
     """Return extents of arrays that are likely to be one: the first axis, and equal extents of other axes. What has one
-    axis (labels) goes with the first axis of the others, where that has its extent and no other axis has."""
-    groups: dict[tuple[bool, int], SizeGroup] = {}
+    axis (labels) goes with the first axis of the others, where that has its extent and no other axis has. Extents that
+    have names are one where these are equal."""
+    groups: dict[tuple[bool | str, int], SizeGroup] = {}
     batches, extents = {s[0] for s in shapes if len(s) > 1}, {n for s in shapes for n in s[1:]}
     for k, shape in enumerate(shapes):
         for axis, size in enumerate(shape):
             if size == 0:
                 continue
             first = axis == 0 and (len(shape) > 1 or (size in batches and size not in extents))
-            group = groups.setdefault((first, size), SizeGroup(size, [], "batch" if first else f"axis {axis}"))
+            name = names[k][axis] if names is not None and names[k] else None
+            new = SizeGroup(size, [], "batch" if first else f"axis {axis}")
+            group = groups.setdefault((name or first, size), new)
             group.axes.append((k, axis))
     return list(groups.values())
 

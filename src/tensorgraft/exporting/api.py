@@ -82,18 +82,31 @@ def export(
 def _export(
     fmt: Format, subject: Subject, path: str, dynamic: Dynamic, check: bool, options: dict[str, Any]
 ) -> ExportReport:
-    sizes = open_sizes(subject, dynamic)
+    sizes, named = open_sizes(subject, dynamic), isinstance(dynamic, Mapping)
     with _part(path) as part:
-        converted, sizes, notes = _written(fmt, subject, sizes, part, options, isinstance(dynamic, Mapping))
-        report = _report(fmt, subject, converted, sizes, path)
-        report.notes = [*converted.notes, *notes]
-        report.options = {n: len(x) if n == "calibrate" else x for n, x in options.items()}
-        if check:
+        while True:
+            converted, own, notes = _written(fmt, subject, sizes, part, options, named)
+            report = _report(fmt, subject, converted, own, path)
+            report.notes = [*converted.notes, *notes]
+            report.options = {n: len(x) if n == "calibrate" else x for n, x in options.items()}
+            if not check:
+                break
             step(f"running the file ({fmt.runner})")
-            report.rows, more, report.outputs = check_file(part, fmt.runner, subject, converted, sizes)
+            try:
+                report.rows, more, report.outputs = check_file(part, fmt.runner, subject, converted, own)
+            except (
+                RuntimeError
+            ) as error:  # its runtime refuses the file, or aborts: it may take one with fewer open sizes
+                if named or not own.open():
+                    raise
+                lengths = [g for g in own.open() if g not in _batches(own)]
+                sizes.fix(lengths or own.open(), f"the file does not run: {error_line(error)}")
+                _remove(part)
+                continue
             report.notes += more
             if not report.ok:
                 raise CheckError(f"tg.export: the file differs from the program, and was not kept\n{report}")
+            break
         _write_state(converted, path, report)
         files.write(f"{_root(path)}.export.json", report.json().encode())
         _move(part, path)

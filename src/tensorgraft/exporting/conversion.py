@@ -188,7 +188,9 @@ def _through_jax(subject: Subject, framework: str, sizes: OpenSizes) -> Converte
 def _generated(subject: Subject, framework: str, sizes: OpenSizes) -> tuple[Generation, GeneratedSource]:
     wanted = target(framework)
     args, kwargs = subject.rebuild(list(subject.arrays))
-    generation = Generation(subject.source, args, kwargs, wanted, style_of(None, wanted), bool(sizes.open()))
+    generation = Generation(
+        subject.source, args, kwargs, wanted, style_of(None, wanted), bool(sizes.open()), sizes.names()
+    )
     result = generation.result(framework)
     varied = {at for group in result.report.groups if group.checked_sizes for at in group.axes}
     reasons = {at: group.reason for group in result.report.groups for at in group.axes}

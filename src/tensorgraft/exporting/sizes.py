@@ -60,6 +60,10 @@ class OpenSizes:
         """Return the symbol of an extent, None for a fixed one."""
         return next((self.symbols[g] for g in self.open() if (array, axis) in self.groups[g].axes), None)
 
+    def names(self) -> list[list[str | None]]:
+        """Return the symbols of the extents of each array."""
+        return [[self.symbol(k, axis) for axis in range(len(x.shape))] for k, x in enumerate(self.subject.arrays)]
+
     def shape(self, array: int) -> list[int | str]:
         shape = self.subject.arrays[array].shape
         return [self.symbol(array, axis) or int(n) for axis, n in enumerate(shape)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -140,5 +141,6 @@ def _run(path: str, runner: str, folder: str) -> None:
     command = [sys.executable, "-I", "-c", script(runner, RUNNERS), path, folder]
     completed = subprocess.run(command, capture_output=True, text=True)
     if completed.returncode:
+        ended = f" (ended by {signal.Signals(-completed.returncode).name})" if completed.returncode < 0 else ""
         _, trace, rest = completed.stderr.partition("Traceback (most recent call last)")  # not what frameworks log
-        raise RuntimeError(f"the exported file does not run:\n{(trace + rest or completed.stderr)[-3000:]}")
+        raise RuntimeError(f"the exported file does not run{ended}:\n{(trace + rest or completed.stderr)[-3000:]}")

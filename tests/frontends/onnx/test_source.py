@@ -208,3 +208,110 @@ def test_names_in_a_model_are_no_code(onto: str) -> None:
     source = tg.source(proto, np.ones((4, 3), np.float32), onto=onto)
     assert source.report.ok
     assert not any(isinstance(node, ast.Raise) for node in ast.walk(ast.parse(source.text)))
+
+
+def _with_metadata(node: onnx.NodeProto, *modules: tuple[str, str]) -> onnx.NodeProto:
+    """Return a node that states its modules, (path, class), as PyTorch's newer exporter does."""
+    names, kinds = [*(path for path, _ in modules), node.op_type], [*(kind for _, kind in modules), "aten"]
+    for key, value in (("name_scopes", names), ("class_hierarchy", kinds)):
+        node.metadata_props.add(key=f"pkg.torch.onnx.{key}", value=str(value))
+    return node
+
+
+def test_what_modules_share_is_computed_before_them() -> None:
+    rng, zeros = np.random.default_rng(0), np.zeros(8, np.float32)
+    make, nodes, x = onnx.helper.make_node, [], "x"
+    weights: dict[str, np.ndarray] = {"blocks.0.proj.bias": zeros, "none": np.float32(0)}
+    for i in range(2):
+        weights[f"blocks.{i}.proj.weight"] = rng.normal(size=(8, 8)).astype(np.float32)
+        block = [("blocks", "ModuleList"), (f"blocks.{i}", "net.Masked")]
+        if i == 0:
+            nodes += [
+                _with_metadata(make("Shape", ["x"], ["n"], start=1, end=2), *block),
+                _with_metadata(make("Concat", ["n", "n"], ["nn"], axis=0), *block),
+                _with_metadata(make("Expand", ["yes", "nn"], ["ones"]), *block),
+                _with_metadata(make("Trilu", ["ones"], ["lower"], upper=0), *block),
+                _with_metadata(make("Not", ["lower"], ["hidden"]), *block),
+            ]
+            weights["yes"] = np.ones((1, 1), np.bool_)
+        nodes += [
+            _with_metadata(make("Transpose", [x], [f"t{i}"], perm=[0, 2, 1]), *block),
+            _with_metadata(make("MatMul", [x, f"t{i}"], [f"s{i}"]), *block),
+            _with_metadata(make("Where", ["hidden", "none", f"s{i}"], [f"m{i}"]), *block),
+            _with_metadata(make("MatMul", [f"m{i}", x], [f"v{i}"]), *block),
+            _with_metadata(
+                make("MatMul", [f"v{i}", f"blocks.{i}.proj.weight"], [f"p{i}"]), *block, (f"blocks.{i}.proj", "Linear")
+            ),
+            _with_metadata(
+                make("Add", [f"p{i}", "blocks.0.proj.bias"], [f"y{i}"]), *block, (f"blocks.{i}.proj", "Linear")
+            ),
+        ]
+        x = f"y{i}"
+    net = model(nodes, {"x": (FLOAT, ["b", "n", 8])}, {x: (FLOAT, ["b", "n", 8])}, weights)
+    source = tg.source(net, rng.normal(size=(2, 5, 8)).astype(np.float32), onto="torch")
+    assert source.report.ok, str(source.report)
+    assert source.text.count("class Masked") == 1 and source.text.count("tril()") == 1
+    assert "nn.ModuleList([Masked() for _ in range(2)])" in source.text
+    names = {f"blocks.{i}.proj.{n}" for i in (0, 1) for n in ("bias", "weight")}
+    assert set(source.weights) == {*names, "none"}
+
+
+class Segmenter(torch.nn.Module):
+    """Convolutions with group norms, resizing and attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.GroupNorm(2, 8), torch.nn.SiLU())
+        self.qkv, self.head = torch.nn.Linear(8, 24), torch.nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.nn.functional.avg_pool2d(self.body(x), 2)
+        y = torch.nn.functional.interpolate(y, size=x.shape[2:], mode="bilinear")
+        b, c, h, w = y.shape
+        q, k, v = self.qkv(y.flatten(2).transpose(1, 2)).reshape(b, h * w, 3, 2, 4).permute(2, 0, 3, 1, 4).unbind(0)
+        a = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=torch.zeros(h * w, h * w))
+        return self.head(a.transpose(1, 2).reshape(b, h * w, c))
+
+
+def test_layers_that_exporters_decompose_are_written_as_layers() -> None:
+    torch.manual_seed(0)
+    net, file, x = Segmenter().eval(), io.BytesIO(), torch.randn(2, 3, 4, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            net, (x,), file, dynamo=False, input_names=["x"], opset_version=18,
+            dynamic_axes={"x": {0: "batch", 2: "height", 3: "width"}},
+        )  # fmt: skip
+    source = tg.source(onnx.load_from_string(file.getvalue()), x.numpy(), onto="torch")
+    assert source.report.ok, str(source.report)
+    for text in ("nn.GroupNorm(2, 8)", "size=(height, width)", 'mode="bilinear"', "F.scaled_dot_product_attention("):
+        assert text in source.text
+    assert set(source.weights) == set(net.state_dict())
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("ends", [False, True])
+def test_recurrent_modules_are_those_of_pytorch(kind: str, ends: bool) -> None:
+    torch.manual_seed(0)
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = getattr(torch.nn, kind)(4, 3, 2, bidirectional=True, batch_first=True)
+            self.head = torch.nn.Linear(3 if ends else 6, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y, state = self.rnn(x)
+            return self.head((state[0] if kind == "LSTM" else state) if ends else y)
+
+    net, file, x = Net().eval(), io.BytesIO(), torch.randn(2, 5, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            net, (x,), file, dynamo=False, input_names=["x"], dynamic_axes={"x": {0: "batch", 1: "length"}},
+            opset_version=18,
+        )  # fmt: skip
+    written = tg.source(onnx.load_from_string(file.getvalue()), x.numpy(), onto="torch")
+    assert written.report.ok
+    assert f"nn.{kind}(4, 3, num_layers=2, batch_first=True, bidirectional=True)" in written.text
+    assert set(written.weights) == set(net.state_dict())

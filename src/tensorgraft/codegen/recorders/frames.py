@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorgraft.codegen.recorders.recording import ScopedRecorder
-from tensorgraft.codegen.simplification import idioms, simplifying, tensorflow_idioms
+from tensorgraft.codegen.simplification import attention, idioms, known_values, simplifying, tensorflow_idioms
 from tensorgraft.codegen.simplification.rewriting import Rewritten, rewrite, without_unused
 from tensorgraft.codegen.trace import Frame, SourceStep, inputs_of
 from tensorgraft.hub.recorded.block import Call, Tree, Var, variables
@@ -28,6 +28,7 @@ class Called:
     place: str = ""
     arguments: list[tuple[str, Any]] = field(default_factory=list)  # names and pytrees with `Key`s for arrays
     is_module: bool = False
+    attributes: dict[str, int | float] = field(default_factory=dict)  # numbers that the module holds
     model: Any = None  # the object itself, while it is called
 
 
@@ -62,7 +63,7 @@ def framed(
         arguments: of the program, by name.
         name: of the program.
     """
-    tables = (simplifying.RULES, idioms.RULES, tensorflow_idioms.RULES)
+    tables = (simplifying.RULES, known_values.RULES, idioms.RULES, attention.RULES, tensorflow_idioms.RULES)
     rules = {m: [rule for t in tables for rule in t.get(m, [])] for t in tables for m in t}
     replaced = []
     # an einsum that the second pass writes as `linear` takes a bias by a rule of "add"
@@ -129,6 +130,7 @@ def _frame(call: Called, number: int) -> _Numbered:
         doc=call.doc,
         path=call.path,
         is_module=call.is_module,
+        attributes=call.attributes,
         number=number,
     )
 

@@ -120,7 +120,7 @@ class Rewriting:
         if type(x) is not Var:
             return None
         if x.value is not None:
-            return number_of(x.value) if x.value.ndim == 0 else None
+            return number_of(x.value.reshape(())) if x.value.size == 1 else None
         call = self.maker.get(x)
         if call is None:
             return None

@@ -107,11 +107,12 @@ def neutral(state: Rewriting, call: Call) -> Any:
     x, y = named["x"], named["y"]
     operands: tuple[Any, Any] = (x, y)
     for x, y in (operands, operands[::-1]) if call.method in COMMUTATIVE else (operands,):
-        if type(x) is not Var or x.shape != call.results.shape or (number := state.number(y)) is None:
+        if type(x) is not Var or (number := state.number(y)) is None:
             continue
-        if type(number) is bool:
-            if x.dtype.kind == "b" and number is _NEUTRAL.get(call.method):
-                return x
+        if type(number) is bool and x.dtype.kind == "b" and number is _NEUTRAL.get(call.method):
+            same = x.shape == call.results.shape
+            return x if same else New("broadcast_to", {"x": x, "shape": call.results.shape})
+        if type(number) is bool or x.shape != call.results.shape:
             continue
         if isinstance(number, complex) or call.method in _NEUTRAL:
             continue

@@ -188,15 +188,16 @@ class ModuleForms:
             config[static] = values
             return Static(static)
 
+        invokes = [i for call in function.calls for i in (call.invokes if isinstance(call, Repeat) else [call])]
+        module_paths = [i.path for i in invokes if isinstance(i, Invoke) and i.path is not None]
         for v, path in function.parameters.items():
-            if len(path) == 1:
+            if not any(path[: len(p)] == p for p in module_paths):  # else the class of that module has its shape
                 hints = {1: ["size"], 2: ["rows", "columns"]}.get(v.ndim, ["size"] * v.ndim)
                 shape = tuple(argument_of(d, hint) for d, hint in zip(v.shape, hints, strict=True))
                 function.shapes[path] = shape
-        for call in function.calls:
-            for invoke in call.invokes if isinstance(call, Repeat) else [call]:
-                if isinstance(invoke, Invoke):
-                    invoke.config = {k: argument_of(v, _hint(k, invoke)) for k, v in invoke.config.items()}
+        for invoke in invokes:
+            if isinstance(invoke, Invoke):
+                invoke.config = {k: argument_of(v, _hint(k, invoke)) for k, v in invoke.config.items()}
         order = {name: i for i, name in enumerate(attributes[0])} if attributes else {}
         for name in sorted(config, key=lambda k: order.get(k, len(order))):  # in the order of the source
             config[name] = config.pop(name)
@@ -222,8 +223,11 @@ def recurrent(
         return None
     state = dict(frame.arguments).get("hx")
     states = list(variables(state)) if state is not None else []
-    x = dict(frame.arguments).get("input")
+    x = dict(frame.arguments).get("input", inputs[0] if len(inputs) == 1 else None)
     if not isinstance(x, Var) or list(inputs) != [x, *states] or x.ndim != 3:
+        return None
+    gives = _used_results(frame, 1 + two_way) if "output" in a else frame.result
+    if gives is None:
         return None
     arguments = {"num_layers": (a["num_layers"], 1), "bias": ("bias_ih_l0" in names, True),
                  "batch_first": (bool(a.get("batch_first")), False), "bidirectional": (two_way, False)}  # fmt: skip
@@ -234,8 +238,25 @@ def recurrent(
         {"0": a["input_size"], "1": a["hidden_size"]} | {k: v for k, (v, _) in arguments.items()},
         {k: d for k, (_, d) in arguments.items()},
         takes=None if len(states) < 2 else (0, (1, 2)),
-        gives=frame.result,
+        gives=gives,
     )
+
+
+def _used_results(frame: Frame, directions: int) -> Any:
+    """Return the results of PyTorch's layer, with new arrays for those that are not used: the frame has the outputs,
+    the last states h, or both, as its attributes say. None where these cannot be told apart."""
+    a, used = {k: int(n) for k, n in frame.attributes.items()}, list(variables(frame.result))
+    if len(used) != a["output"] + a["h"]:
+        return None
+    ends = a["num_layers"] * directions
+    if len(used) == 2:
+        used.sort(key=lambda v: v.shape[0] == ends and v.shape[-1] == a["hidden_size"])
+        if used[0].shape[-1] == a["hidden_size"]:
+            return None
+    n = used[0].shape[1 - a["batch_first"] if a["output"] else 1]
+    output = used[0] if a["output"] else Var((1, n, directions * a["hidden_size"]), used[0].dtype)
+    h = used[-1] if a["h"] else Var((ends, n, a["hidden_size"]), used[0].dtype)
+    return (output, (h, Var(h.shape, h.dtype))) if frame.kind == "LSTM" else (output, h)
 
 
 def _hint(name: str, invoke: Invoke) -> str:

@@ -52,7 +52,7 @@ def model_of(subject: Subject, sizes: OpenSizes, opset: int) -> Model:
         expand(trace, SimpleNamespace(name="onnx", rules=table))  # type: ignore[arg-type]
 
     args, kwargs = subject.rebuild(list(subject.arrays))
-    sized = trace_at_sizes(subject.source, args, kwargs, bool(sizes.open()), prepare)
+    sized = trace_at_sizes(subject.source, args, kwargs, bool(sizes.open()), prepare, sizes.names())
     _agree(sizes, sized)
     while True:
         trace = merge(sized.traces)

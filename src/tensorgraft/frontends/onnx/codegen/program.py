@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,15 @@ from tensorgraft.codegen.program import Evaluation, by_path, cosines
 from tensorgraft.codegen.recorders.frames import Watched, framed
 from tensorgraft.codegen.recorders.sized_values import said_as
 from tensorgraft.codegen.trace import SourceTrace
+from tensorgraft.frontends.onnx.codegen.normalisation import with_group_norms
 from tensorgraft.frontends.onnx.codegen.recording import OnnxRecorder, RecordingPlanner
-from tensorgraft.frontends.onnx.codegen.recurrent import with_layers
+from tensorgraft.frontends.onnx.codegen.recurrent import module_attributes, with_recurrent_layers
 from tensorgraft.frontends.onnx.codegen.scopes import (
     ModuleScopes,
     class_name,
     transposed_weights,
     weight_names,
+    with_shared_values,
     without_shared_names,
 )
 from tensorgraft.frontends.onnx.graph import OnnxModel
@@ -36,8 +39,11 @@ class OnnxProgram:
     framework = "onnx"
 
     def __init__(self, model: OnnxModel) -> None:
-        model = with_layers(without_shared_names(model))
-        self._scopes = ModuleScopes()
+        model = with_recurrent_layers(with_group_norms(without_shared_names(model)))
+        graph, depths = with_shared_values(model.graph)
+        model = replace(model, graph=graph)
+        modules = {n: module_attributes(n, graph.initializers) for n in graph.nodes if n.op == "RecurrentModule"}
+        self._scopes = ModuleScopes(depths, {n: (n.attributes["kind"], held) for n, held in modules.items()})
         self.planned = PlannedModel(model, RecordingPlanner(model.functions, model.opsets, self._scopes))
         self.names = weight_names(model, self.planned.weights)
         self._transposed = transposed_weights(model, self.planned.weights)
@@ -51,6 +57,11 @@ class OnnxProgram:
     ) -> tuple[list[Any], Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]]:
         values = self.planned.bound(args, kwargs)
         return [x for x in values if x is not None], lambda new: (tuple(new), {})
+
+    def extent_names(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[list[str | None]]:
+        """Return the names that the model gives to the extents of its inputs."""
+        pairs = zip(self.planned.inputs.values(), self.planned.bound(args, kwargs), strict=True)
+        return [[n if isinstance(n, str) else None for n in kind.shape or ()] for kind, x in pairs if x is not None]
 
     def resized(self, x: Any, shape: tuple[int, ...]) -> Any:
         values = self.numpy(x)

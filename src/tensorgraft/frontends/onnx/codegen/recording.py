@@ -78,7 +78,34 @@ class _Observed:
                 return [xp.linear(first, weight)]
         if op == "Gather" and is_weight and self._node.attributes.get("axis", 0) == 0 and np.ndim(second):
             return [xp.word("embedding", first, lifted(xp, second))]
+        if op == "Resize" and type(first) is Var and isinstance(self._run, NodeCall):
+            return self._resized(xp, first, *map(self._known, (*operands, None, None)[2:4]))
         return None
+
+    def _known(self, x: Any) -> list[float]:
+        return np.ravel(x).tolist() if isinstance(x, np.ndarray) else []
+
+    def _resized(self, xp: OnnxRecorder, x: Var, scales: list[float], sizes: list[float]) -> list[Any] | None:
+        """Record a resizing of the axes after the first two, if it is one of those that PyTorch has."""
+        options = {"axes": (), "antialias": 0, "exclude_outside": 0, "cubic_coeff_a": -0.75, **self._node.attributes}
+        mode, places = options.get("mode", "nearest"), options.get("coordinate_transformation_mode", "half_pixel")
+        wanted = [int(m) for m in sizes] or [int(n * s) for n, s in zip(x.shape, scales, strict=False)]
+        exact = not scales or all(n * s == m for n, s, m in zip(x.shape, scales, wanted, strict=True))
+        ranks = {"linear": (3, 4, 5), "cubic": (4,), "nearest": (3, 4, 5)}
+        is_kept = len(wanted) == x.ndim and tuple(wanted[:2]) == x.shape[:2] and exact
+        is_plain = not options["axes"] and not options["antialias"] and not options["exclude_outside"]
+        is_stretched = options.get("keep_aspect_ratio_policy", "stretch") == "stretch"
+        if not (is_kept and is_plain and is_stretched and x.dtype.kind == "f" and x.ndim in ranks.get(mode, ())):
+            return None
+        size = tuple(wanted[2:])
+        if mode == "nearest":
+            is_usual = places == "asymmetric" and options.get("nearest_mode") == "floor"
+            return [xp.word("resize", x, size)] if is_usual else None
+        corners = places == "align_corners"
+        is_usual = places == "half_pixel" or (places in ("pytorch_half_pixel", "align_corners") and min(size) > 1)
+        if not is_usual or options["cubic_coeff_a"] != -0.75:
+            return None
+        return [xp.word("resize", x, size, method=mode, **({"corners": True} if corners else {}))]
 
     def _recorded(self, xp: OnnxRecorder, operands: Sequence[Any]) -> list[Any]:
         results = self._run(xp, *operands)

@@ -14,10 +14,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import onnx
+
 from tensorgraft.codegen.output.expressions import words
 from tensorgraft.codegen.recorders.frames import Called
 from tensorgraft.codegen.recorders.recording import Scope
-from tensorgraft.frontends.onnx.graph import OnnxModel, OnnxNode, is_anonymous
+from tensorgraft.frontends.onnx.graph import OnnxGraph, OnnxModel, OnnxNode, is_anonymous
 
 _METADATA = ("pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy")
 
@@ -65,22 +68,30 @@ def class_name(path: str) -> str:
 
 
 class ModuleScopes:
-    """The calls of a model's modules, and the scope of each node among them."""
+    """The calls of a model's modules, and the scope of each node among them. `depths`: how many of the modules around
+    a node contain it, by its first output, where that is not all. `attributes`: numbers that a module holds, by a node
+    that is all of it, and the module's class."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, depths: Mapping[str, int], attributes: Mapping[OnnxNode, tuple[str, dict[str, int | float]]]
+    ) -> None:
+        self._depths, self._attributes = depths, attributes
         self.calls: list[Called] = []
         self._numbers: dict[str, int] = {}
 
     def of(self, node: OnnxNode) -> Scope:
         scope = []
         outer = ""
-        for path, kind in module_path(node):
+        for path, kind in module_path(node)[: self._depths.get(node.outputs[0])]:
             if path not in self._numbers:
                 self._numbers[path] = len(self.calls)
                 name = path.removeprefix(outer + ".") if outer else path
                 self.calls.append(Called(kind, path, name, is_module=True))
             scope.append(self._numbers[path])
             outer = path
+        if node in self._attributes:
+            call = self.calls[scope[-1]]
+            call.kind, call.attributes = self._attributes[node]
         return tuple(scope)
 
 
@@ -106,11 +117,27 @@ def without_shared_names(model: OnnxModel) -> OnnxModel:
             inputs = tuple(
                 _numbered(node, i, path[-1][0], initializers)
                 if name in shared
-                else _own(name, path[-1][0], initializers)
+                else _own(node, i, path[-1][0], initializers)
                 for i, name in enumerate(inputs)
             )
-        nodes.append(node if inputs == node.inputs else replace(node, inputs=inputs))
+        node = node if inputs == node.inputs else replace(node, inputs=inputs)
+        nodes.append(_in_own_module(node, initializers))
     return replace(model, graph=replace(graph, nodes=nodes, initializers=initializers))
+
+
+def _in_own_module(node: OnnxNode, initializers: Mapping[str, Any]) -> OnnxNode:
+    """Return a convolution that an exporter has put into the batch norm after it, in the module of its weight."""
+    path = module_path(node)
+    name = node.inputs[1] if node.op in ("Conv", "ConvTranspose", "Gemm") else ""
+    owner = name.rpartition(".")[0]
+    is_other = owner and path and owner != path[-1][0] and owner.rpartition(".")[0] == path[-1][0].rpartition(".")[0]
+    if not is_other or name not in initializers or node.message is None:
+        return node
+    message = onnx.NodeProto()
+    message.CopyFrom(node.message)
+    for p, old in ((p, path[-1][0]) for p in message.metadata_props if p.key == _METADATA[0]):
+        p.value = str([owner if x == old else x for x in _names(p.value)])
+    return replace(node, message=message)
 
 
 def _is_alias(node: OnnxNode, initializers: Mapping[str, Any]) -> bool:
@@ -120,15 +147,23 @@ def _is_alias(node: OnnxNode, initializers: Mapping[str, Any]) -> bool:
     return is_copy and (is_anonymous(name) or ("." in name and "/" not in name))
 
 
-def _own(name: str, path: str, initializers: dict[str, Any]) -> str:
-    """Return the name of a weight in the module at a path, which the initializers get, if the weight is that of a
-    module which is called the same in another place."""
+def _own(node: OnnxNode, position: int, path: str, initializers: dict[str, Any]) -> str:
+    """Return the name of a weight in the module of a node, which the initializers get, if the weight is that of a
+    module which is called the same in another place, or has equal elements, as fresh biases and scales have."""
+    name = node.inputs[position]
     owner, _, leaf = name.rpartition(".")
-    if name not in initializers or not owner or owner == path or owner.rpartition(".")[2] != path.rpartition(".")[2]:
+    if name not in initializers or not owner or owner == path or path.startswith(owner + "."):
+        return name
+    if _is_uniform(initializers[name]):
+        leaf = _role(node, position)
+    elif owner.rpartition(".")[2] != path.rpartition(".")[2]:
         return name
     own = f"{path}.{leaf}"
-    initializers.setdefault(own, initializers[name])
-    return own
+    return own if initializers.setdefault(own, initializers[name]) is initializers[name] else name
+
+
+def _is_uniform(x: Any) -> bool:
+    return isinstance(x, np.ndarray) and x.ndim == 1 and x.dtype.kind == "f" and bool((x == x[:1]).all())
 
 
 def _numbered(node: OnnxNode, position: int, path: str, initializers: dict[str, Any]) -> str:
@@ -175,9 +210,87 @@ def weight_names(model: OnnxModel, weights: Iterable[str]) -> dict[str, str]:
     return names
 
 
+_ROLES = {
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), ("", "weight_ih", "weight_hh", "bias")),
+    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "MatMul"), ("weight", "weight", "bias")),
+    "BatchNormalization": ("", "weight", "bias", "running_mean", "running_var"),
+    "LayerNormalization": ("", "weight", "bias"),
+    "GroupNormalization": ("", "weight", "bias"),
+    "InstanceNormalization": ("", "weight", "bias"),
+}
+
+
 def _role(node: OnnxNode, position: int) -> str:
-    if node.op in ("LSTM", "GRU", "RNN"):
-        return ("", "weight_ih", "weight_hh", "bias")[position] if position < 4 else f"input_{position}"
-    if node.op in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
-        return ("weight", "weight", "bias")[position]
+    """Return the name that PyTorch's layers have for an input of a node."""
+    roles = _ROLES.get(node.op, ())
+    if roles:
+        return roles[position] if position < len(roles) else f"input_{position}"
     return "bias" if node.op in ("Add", "Sub") else "weight"
+
+
+# ---- modules that share values ---------------------------------------------------------------------------------------
+
+
+def with_shared_values(graph: OnnxGraph) -> tuple[OnnxGraph, dict[str, int]]:
+    """Return the graph with values that several modules use before the first of them, and how many of the modules
+    around such a node contain it, by its first output. Exporters compute equal values once, in the first module."""
+    paths = {node: tuple(path for path, _ in module_path(node)) for node in graph.nodes}
+    weights = {
+        n for n, x in graph.initializers.items() if math.prod(x.shape) > 1 and np.dtype(x.dtype).kind not in "ib"
+    }
+    fixed = {node for node in graph.nodes if not weights.isdisjoint(node.inputs) or any(node.graphs())}
+    producers = {name: node for node in graph.nodes for name in node.outputs}
+    while True:
+        moved = _moved_outwards(graph, paths, fixed)
+        stuck = {
+            node
+            for node, at in moved.items()
+            for inner in [paths[node][: len(at) + 1]]
+            for source in (producers[n] for n in node.inputs if n in producers)
+            if moved.get(source, paths[source])[: len(inner)] == inner
+        }
+        if not stuck:
+            break
+        fixed |= stuck
+    nodes: list[OnnxNode] = []
+    for node in graph.nodes:
+        nodes.insert(_place(node, nodes, paths, moved), node)
+    return replace(graph, nodes=nodes), {node.outputs[0]: len(at) for node, at in moved.items()}
+
+
+Path = tuple[str, ...]
+
+
+def _moved_outwards(graph: OnnxGraph, paths: dict[OnnxNode, Path], fixed: set[OnnxNode]) -> dict[OnnxNode, Path]:
+    """Return the modules around each node whose result is used in its module and outside, or by such nodes alone."""
+    users: dict[str, list[Path]] = {name: [()] for name in graph.outputs}
+    insiders: dict[str, list[Path]] = {}  # the modules in which values are used, or were before nodes were moved
+    moved: dict[OnnxNode, Path] = {}
+    for node in reversed(graph.nodes):
+        own = paths[node]
+        common = own
+        for user in (user for name in node.outputs for user in users.get(name, ())):
+            common = _common(common, user)
+        inner = own[: len(common) + 1]
+        is_used_inside = any(u[: len(inner)] == inner for name in node.outputs for u in insiders.get(name, ()))
+        if common != own and is_used_inside and node not in fixed:
+            moved[node] = common
+        for name in (*node.inputs, *(name for body in node.graphs() for name in body.captures())):
+            users.setdefault(name, []).append(moved.get(node, own))
+            insiders.setdefault(name, []).append(own)
+    return moved
+
+
+def _common(a: Path, b: Path) -> Path:
+    """Return the modules that both paths begin with."""
+    n = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return a[:n]
+
+
+def _place(node: OnnxNode, nodes: list[OnnxNode], paths: dict[OnnxNode, Path], moved: dict[OnnxNode, Path]) -> int:
+    """Return where a node is put among those before it: before the module that it leaves, after what it reads."""
+    if node not in moved:
+        return len(nodes)
+    inner = paths[node][: len(moved[node]) + 1]
+    first = next((i for i, n in enumerate(nodes) if moved.get(n, paths[n])[: len(inner)] == inner), len(nodes))
+    return max([first, *(i + 1 for i, n in enumerate(nodes) if not set(n.outputs).isdisjoint(node.inputs))])

@@ -17,7 +17,8 @@ def gemm(
     broadcast: int = 1,
 ) -> Any:  # fmt: skip
     a = xp.matrix_transpose(a) if transA else a
-    if alpha == beta == 1 and transB and c is not None and len(c.shape) == 1 and dtypes.is_floating(xp.dtype_of(a)):
+    is_layer = alpha == beta == 1 and transB and (c is None or len(c.shape) == 1)
+    if is_layer and dtypes.is_floating(xp.dtype_of(a)):
         return xp.linear(a, b, c)
     y = xp.matmul(a, xp.matrix_transpose(b) if transB else b)
     y = y if alpha == 1 else _scaled(xp, y, alpha)

@@ -21,7 +21,7 @@ from tensorgraft.hub.value import Value, with_operators
 @rule("Upsample", known=("scales",))
 def upsample(xp: Any, x: Any, scales: Any, *, mode: str = "nearest") -> Any:
     """Resize as `Resize` did before opset 11."""
-    return _resized(xp, x, None, scales, None, {"mode": mode, "coordinates": "asymmetric", "nearest": "floor"})
+    return _resized(xp, x, None, scales, None, {"mode": mode, "coordinates": "asymmetric", "nearest": "simple"})
 
 
 @rule("Resize", known=("roi", "scales", "sizes"))
@@ -69,7 +69,10 @@ def _resized(
             continue
         at = _coordinates(n, m, factors[i], region[i], settings["coordinates"])
         if settings["mode"] == "nearest":
-            x = xp.take(x, xp.asarray(_nearest(at, n, settings["nearest"])), axis)
+            rounding = settings["nearest"]
+            if rounding == "simple":  # of a place that is skipped, the next one remains
+                rounding = "ceil" if factors[i] < 1 else "floor"
+            x = xp.take(x, xp.asarray(_nearest(at, n, rounding)), axis)
         else:
             weights = _weights(at, n, factors[i], settings)
             wide = dtype if dtypes.is_floating(dtype) else dtypes.float32
@@ -116,7 +119,6 @@ def _nearest(at: np.ndarray, n: int, mode: str) -> np.ndarray:
         "round_prefer_ceil": lambda x: np.floor(x + 0.5),
         "floor": np.floor,
         "ceil": np.ceil,
-        "simple": np.trunc,
     }
     return np.clip(rounders[mode](at), 0, n - 1).astype(np.int64)
 
