@@ -167,16 +167,16 @@ def test_a_captured_tensor_gets_other_parts(layout):
 
 def test_what_changes_the_number_of_values_is_an_error():
     device = tg.device("jax")
-    double = torch.sparse_coo_tensor(torch.tensor([[0, 0], [1, 1]]), torch.tensor([1.0, 2]), (3, 4)).to(device)
+    i, v = torch.tensor([[0, 0], [1, 1]]).to(device), torch.tensor([1.0, 2]).to(device)
     with pytest.raises(TracedValueError, match=r"coalesces a sparse tensor.*\n.*call x.coalesce\(\) outside"):
         for _ in range(3):
-            tg.jit(lambda a: a.coalesce().values().sum(), compile="first")(double)
+            tg.jit(lambda i, v: torch.sparse_coo_tensor(i, v, (3, 4)).coalesce().values().sum(), compile="first")(i, v)
     with pytest.raises(TracedValueError):
         for _ in range(3):
             tg.jit(lambda x: x.to_sparse() @ x.t(), compile="first")(X.to(device))
     a = DENSE.to_sparse_csr().to(device)
     with pytest.raises(TracedValueError, match=r"number of elements depends on values(.|\n)*same indices"):
-        tg.jit(lambda a, b: a + b, compile="first")(a, DENSE.flip(0).to_sparse_csr().to(device))
+        tg.jit(lambda a, x: a + x.to_sparse_csr(), compile="first")(a, DENSE.flip(0).to(device))
 
 
 @pytest.mark.parametrize("compiled", [False, True])

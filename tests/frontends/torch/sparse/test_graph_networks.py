@@ -33,6 +33,10 @@ def convolution(adjacency, x, weight):
     return torch.relu(adjacency @ (x @ weight))
 
 
+def normalising_convolution(adjacency, x, weight):
+    return convolution(normalised(adjacency), x, weight)
+
+
 def extremes(adjacency, x, weight):
     h = x @ weight
     return torch.stack([torch.sparse.mm(adjacency, h, reduce) for reduce in ("sum", "mean", "amax", "amin")])
@@ -49,7 +53,9 @@ def results(layer, device, compiled=False, normalise=False):
     return [t.detach().cpu() for t in (out, *gradients)]
 
 
-@pytest.mark.parametrize(("layer", "normalise"), [(convolution, True), (extremes, False)])
+@pytest.mark.parametrize(
+    ("layer", "normalise"), [(convolution, True), (normalising_convolution, False), (extremes, False)]
+)
 @pytest.mark.parametrize("backend", ["jax", "numpy"])
 def test_layers(backend, layer, normalise):
     wanted = results(layer, "cpu", normalise=normalise)

@@ -294,7 +294,11 @@ class _Assembly:
                 for leaf, _ in tracing.final_gradients
                 if not leaf.reset
             ],
-            host=[*tracing.host.guards, *capture.sparse.guards(tracing.leaves)],
+            host=[
+                *tracing.host.guards,
+                *capture.sparse.guards(tracing.leaves),
+                *capture.sparse.indices.guards(tracing.cells),
+            ],
             surroundings=surroundings,
             captured=Captured(world, tracing.leaves, self.touched, slots, bool(tracing.written), modules.tensors),
             shared=SharedObjects(world, tracing.leaves, compares) if changes or compares else None,

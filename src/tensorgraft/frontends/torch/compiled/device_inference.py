@@ -34,11 +34,11 @@ def home_of(fn: Callable[..., Any], near: Sequence[Any], leaves: Sequence[Any]) 
     for value in (*leaves, *near):
         for t in value.parameters() if isinstance(value, torch.nn.Module) else (value,):
             if isinstance(t, torch.Tensor) and t.device.type == TYPE:
-                return InferredBackend(plain(cell_of(t).backend))
+                return InferredBackend(_backend_of(t))
     cpu, named = False, None
     for _, value in objects_behind([("", fn), *(("", leaf) for leaf in leaves)], in_library, torch.device):
         if isinstance(value, torch.Tensor) and value.device.type == TYPE:
-            return InferredBackend(plain(cell_of(value).backend))
+            return InferredBackend(_backend_of(value))
         cpu = cpu or on_host(value)
         if isinstance(value, torch.device):
             named = named or (value if value.type == TYPE else None)
@@ -47,6 +47,11 @@ def home_of(fn: Callable[..., Any], near: Sequence[Any], leaves: Sequence[Any]) 
     if named is None and cpu:
         return InferredBackend(None)
     return InferredBackend(slot_of(named).backend, sure=False)
+
+
+def _backend_of(t: torch.Tensor) -> Backend:
+    # a sparse tensor has no storage
+    return plain(cell_of(t).backend) if t.layout is torch.strided else slot_of(t.device).backend
 
 
 def has_lazy_modules(near: Sequence[Any]) -> bool:

@@ -9,6 +9,7 @@ import torch
 
 from tensorgraft.compiled.function import Expanded
 from tensorgraft.compiled.uncompiled import RunsUncompiled
+from tensorgraft.frontends.torch.compiled.known_indices import KnownIndices
 from tensorgraft.frontends.torch.core import trees
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.core.tensors import cell_of
@@ -76,6 +77,7 @@ class OutsideSparse:
     def __init__(self, capture: Any) -> None:
         self._capture = capture
         self.bounds = Bounds()
+        self.indices = KnownIndices(capture)
         self._guards: dict[int, SparseGuard] = {}
 
     def note(self, tensors: Sequence[Tensor]) -> None:
@@ -84,6 +86,8 @@ class OutsideSparse:
             if id(t) not in self._guards and is_sparse(t) and t.device.type == TYPE and self._capture.from_outside(t):
                 self._guards[id(t)] = None  # type: ignore[assignment]  # its parts are asked for now
                 self._guards[id(t)] = SparseGuard(t)
+                for indices in parts_of(t)[:-1]:
+                    self.indices.add(indices)
 
     def settle(self) -> None:
         """Called when the function has ended. Raises RunsUncompiled where a tensor has got other parts."""

@@ -103,6 +103,8 @@ def concrete_array(t: torch.Tensor, codes: bool = False) -> Array:
     if capture is not None and any(cell_of(t).array is constant for constant in capture.constants):
         with capture.backend.eagerly():
             return to_array(t, codes)
+    if capture is not None and capture.sparse is not None and (known := capture.sparse.indices.array_of(t)) is not None:
+        return known
     array = to_array(t, codes)
     if capture is not None and any(array is one.stand_in for one in (*capture.touched, *capture.feeds)):
         xp = capture.backend

@@ -88,8 +88,11 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
 
     rule = LAYOUTS.get(operator.name if operator.kind != "out" or not operator.base else short_name(operator.base))
     operands = {name: a for name, a in kwargs.items() if name not in hidden}
-    given_back = map_nested(give, out) if rule is None else _laid_out(xp, slot, out, rule, narrow, args, operands)
+    with xp.eagerly() if at_once else contextlib.nullcontext():
+        given_back = map_nested(give, out) if rule is None else _laid_out(xp, slot, out, rule, narrow, args, operands)
     if not operator.writes:
+        if capture is not None and capture.sparse is not None:
+            capture.sparse.indices.note_concrete(args, kwargs, given_back)
         return tuple(given_back) if isinstance(out, tuple) else given_back
     bound = sig.bind(args, kwargs)
     for name, result in zip(operator.writes, flatten(given_back), strict=True):

@@ -97,6 +97,8 @@ class PlannedOperator:
         if _now.capture is not None:
             _now.capture.loops.issued(self._operator.name)
             _now.capture.touch(cells)
+        indices = None if _now.capture is None or _now.capture.sparse is None else _now.capture.sparse.indices
+        values = None if indices is None else indices.computed(self._operator, args, kwargs)
         arrays = self._computed(plan, cells, inputs, args, kwargs)
         if arrays is None:
             return fallback.on_cpu(self._operator.op, args, kwargs)
@@ -106,7 +108,10 @@ class PlannedOperator:
         elif plan.makers is None and plan.xp is None:
             plan.settle()
         _put(plan, cells, arrays)
-        return self._returned(args, kwargs) if self._returned is not None else _results(plan, arrays)
+        result = self._returned(args, kwargs) if self._returned is not None else _results(plan, arrays)
+        if indices is not None:
+            indices.note(self._operator, args, result, values)
+        return result
 
     def finish(
         self, plan: Plan, cells: list[Storage], arrays: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]

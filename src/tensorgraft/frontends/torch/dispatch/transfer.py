@@ -320,7 +320,10 @@ def new_empty(
     else:
         array = zeros_array(xp, rows, dtype)
     cell = state.created(Storage(array, xp))
-    return attach(cell, slot, dtype, size, stride, n * dtype.itemsize)
+    new, capture = attach(cell, slot, dtype, size, stride, n * dtype.itemsize), state.now.capture
+    if capture is not None and capture.sparse is not None and not filled:
+        capture.sparse.indices.note_zeros(new)
+    return new
 
 
 @functools.lru_cache(maxsize=4096)

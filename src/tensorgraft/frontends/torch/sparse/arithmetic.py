@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tensorgraft.frontends.torch.sparse.bounded import check_countable
-from tensorgraft.frontends.torch.sparse.conversions import at_keys, collected, elements_of
+from tensorgraft.frontends.torch.sparse.conversions import collected, elements_of
 from tensorgraft.frontends.torch.sparse.coo_kernels import matches
 from tensorgraft.frontends.torch.sparse.operators import csr_sampled_matmul
 from tensorgraft.frontends.torch.sparse.structure import (
@@ -116,9 +116,4 @@ def reduced(reduce: str, x: Tensor, dim: Sequence[int], keepdim: bool = False, d
     values = found.values if dtype is None else found.values.to(dtype)
     if dtype is None and not values.is_floating_point() and not values.is_complex():
         values = values.long()
-    all_keys = rows * x.size(1) + columns
-    check_countable(all_keys)
-    keys, group = torch.unique(all_keys, return_inverse=True)
-    total = values.new_full((keys.numel(),), 0 if reduce == "sum" else 1)
-    total = total.index_add(0, group, values) if reduce == "sum" else total.scatter_reduce(0, group, values, "prod")
-    return at_keys(keys, total, spec_of(x))
+    return collected(Elements(found.batch, rows, columns, values), spec_of(x), reduce)

@@ -44,7 +44,7 @@ def coalesced_parts(x: Tensor, keys: Tensor, size: torch.Size, indices_of: Calla
     """Return (indices, values), as many as those of `x`, in a trace; None outside of one, or where the indices are
     known. Raises an error outside of an optimizer's step."""
     known = bounds()
-    if known is None or not _is_traced(keys):
+    if known is None or not _is_unknown(keys):
         return None
     if not known.in_step:
         raise refused(
@@ -67,7 +67,7 @@ def coalesced_parts(x: Tensor, keys: Tensor, size: torch.Size, indices_of: Calla
 def check_countable(keys: Tensor) -> None:
     """Raises TracedValueError if the number of distinct keys, which is that of a result's elements, depends on traced
     values."""
-    if bounds() is not None and _is_traced(keys):
+    if bounds() is not None and _is_unknown(keys):
         raise refused(
             "gives a sparse tensor whose number of elements depends on values.",
             ("one structure", "operands with the same indices (x * 2, x.detach()) are combined element by element"),
@@ -76,9 +76,17 @@ def check_countable(keys: Tensor) -> None:
         )
 
 
-def _is_traced(x: Tensor) -> bool:
-    cell = cell_of(x)
-    return cell.backend.is_traced(cell.array)
+def check_dense(x: Tensor, *args: Any, **kwargs: Any) -> None:
+    """Raises TracedValueError for a dense tensor to be made sparse whose values are traced."""
+    check_countable(x)
+
+
+def _is_unknown(x: Tensor) -> bool:
+    """Return True for a tensor whose values the trace in progress does not know, nor may ask for."""
+    capture = state.now.capture
+    assert capture is not None
+    indices = capture.sparse.indices
+    return capture.values is None and not (indices.knows(x) or indices.is_constant(x))
 
 
 def within_size(x: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:

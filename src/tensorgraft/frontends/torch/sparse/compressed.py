@@ -17,6 +17,7 @@ from torch.library import Library
 
 from tensorgraft.frontends.torch.core import schema
 from tensorgraft.frontends.torch.sparse import arithmetic, products
+from tensorgraft.frontends.torch.sparse.bounded import check_dense
 from tensorgraft.frontends.torch.sparse.calls import entry
 from tensorgraft.frontends.torch.sparse.conversions import as_specified, elements_of
 from tensorgraft.frontends.torch.sparse.rehearsal import expected
@@ -79,7 +80,7 @@ def install() -> None:
         aten.impl(name, entry(op, _kernel(op, name), _SPARSE_CSR_CPU, name in between_devices), KEY)
     for name in CONVERSIONS:
         op = schema.overload(name)
-        aten.impl(name, entry(op, None, _CPU), "PrivateUse1")
+        aten.impl(name, entry(op, check_dense, _CPU), "PrivateUse1")
         aten.impl(name, entry(op, None, _SPARSE_CPU), "SparsePrivateUse1")
     for key in (KEY, "SparsePrivateUse1"):
         aten.impl("linear_backward", products.linear_backward, key)

@@ -56,20 +56,19 @@ def dense(found: Elements, spec: TensorMetadata) -> Tensor:
     return flat.index_add(0, keys_of(found, spec._replace(layout=torch.sparse_csr)), found.values).reshape(spec.size)
 
 
-def collected(found: Elements, spec: TensorMetadata) -> Elements:
-    """Return elements with those in one place summed, in the order of rows."""
+def collected(found: Elements, spec: TensorMetadata, reduce: str = "sum") -> Elements:
+    """Return elements in the order of rows, with the sum or product ("sum", "prod") of those in one place."""
     all_keys = keys_of(found, spec._replace(layout=torch.sparse_csr))
     check_countable(all_keys)
     keys, group = torch.unique(all_keys, return_inverse=True)
-    total = found.values.new_zeros((keys.numel(), *found.values.shape[1:])).index_add(0, group, found.values)
-    return at_keys(keys, total, spec)
-
-
-def at_keys(keys: Tensor, values: Tensor, spec: TensorMetadata) -> Elements:
-    """Return elements at keys in the order of rows (`keys_of`)."""
+    values, shape = found.values, (keys.numel(), *found.values.shape[1:])
+    if reduce == "sum":
+        total = values.new_zeros(shape).index_add(0, group, values)
+    else:
+        total = values.new_ones(shape).scatter_reduce(0, group, values, reduce)
     height, width = spec.matrix
     line = torch.div(keys, width, rounding_mode="floor")
-    return Elements(torch.div(line, height, rounding_mode="floor"), line % height, keys % width, values)
+    return Elements(torch.div(line, height, rounding_mode="floor"), line % height, keys % width, total)
 
 
 def elements_of(x: Tensor) -> Elements:

@@ -20,6 +20,7 @@ from torch.library import Library
 from tensorgraft.frontends.torch.core import pickled, schema
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.dispatch.absent_layouts import SPARSE
+from tensorgraft.frontends.torch.sparse.bounded import check_dense
 from tensorgraft.frontends.torch.sparse.calls import entry
 from tensorgraft.frontends.torch.sparse.coo_kernels import KERNELS, coo, write
 from tensorgraft.frontends.torch.sparse.rehearsal import expected
@@ -77,7 +78,7 @@ def install() -> None:
     for name in FROM_DENSE:
         op = schema.overload(name)
         assert op is not None, name
-        aten.impl(name, entry(op, None, _CPU), "PrivateUse1")
+        aten.impl(name, entry(op, check_dense, _CPU), "PrivateUse1")
     for key in ("AutogradPrivateUse1", "PrivateUse1", KEY):  # the last one where options tell of the layout
         aten.impl("_validate_sparse_coo_tensor_args", _validate, key)
         for name in CONSTRUCTORS:

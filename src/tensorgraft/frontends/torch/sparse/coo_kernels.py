@@ -88,6 +88,7 @@ def column(of: Tensor, values: Tensor) -> Tensor:
 
 def _runs(starts: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Runs of positions one after the other: of which run each position is, and the position."""
+    check_countable(lengths)
     run = torch.repeat_interleave(torch.arange(starts.numel(), device=starts.device), lengths)
     first = torch.cumsum(lengths, 0) - lengths
     return run, torch.arange(run.numel(), device=starts.device) - first[run] + starts[run]
@@ -190,6 +191,7 @@ def _product(rows: Tensor, columns: Tensor, values: Tensor, height: int, dense: 
 @kernel("hspmm")
 def hspmm(x: Tensor, y: Tensor) -> Tensor:
     """Return the product of a sparse and a dense matrix as a sparse tensor of the rows that are not empty."""
+    check_countable(x._indices())
     rows, group = torch.unique(x._indices()[0], return_inverse=True)
     product = _product(group, x._indices()[1], x._values(), rows.numel(), y)
     return coo(rows.unsqueeze(0), product, (x.size(0), y.size(1)))
@@ -253,6 +255,7 @@ def _lines(x: Tensor, dim: int) -> tuple[Tensor, int]:
     """Return the number of each nonzero's line along a sparse dimension, and how many lines there are."""
     other_dims = [d for d in range(x.sparse_dim()) if d != dim]
     keys = keys_of(x._indices()[other_dims], [x.size(d) for d in other_dims])
+    check_countable(keys)
     lines, group = torch.unique(keys, return_inverse=True)
     return group, lines.numel()
 
@@ -343,6 +346,7 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     of range."""
     dim %= x.dim()
     n, index = x.size(dim), index.reshape(-1).long()
+    check_countable(index)
     if index.numel() and bool(((index < -n) | (index >= n)).any()):
         raise IndexError(
             f"index_select(): index contains elements that are out of range for tensor of size {list(x.size())} at"

@@ -15,6 +15,7 @@ import torch
 
 from tensorgraft.frontends.torch.core import state
 from tensorgraft.frontends.torch.core.tensors import cell_of
+from tensorgraft.frontends.torch.sparse.bounded import check_countable
 
 Tensor = torch.Tensor
 
@@ -111,11 +112,13 @@ def same_structure(x: Tensor, y: Tensor) -> bool:
 
 
 def _same_memory(x: Tensor, y: Tensor) -> bool:
-    """Return True if two tensors are views alike of one storage, or of storages that hold one array of a trace."""
+    """Return True if two tensors are views alike of one storage, or in a trace copies of one."""
+    capture = state.now.capture
+    if capture is not None and capture.sparse is not None:
+        return bool(capture.sparse.indices.identity(x) == capture.sparse.indices.identity(y))
     if x.storage_offset() != y.storage_offset() or x.shape != y.shape or x.stride() != y.stride():
         return False
-    first, second = cell_of(x), cell_of(y)
-    return first is second or (state.now.capture is not None and first.array is second.array)
+    return cell_of(x) is cell_of(y)
 
 
 def resized(x: Tensor, size: tuple[int, ...]) -> Tensor:
@@ -192,7 +195,9 @@ def _collected(found: Elements, spec: TensorMetadata) -> tuple[Elements, tuple[i
     shape = rows // height, columns // width
     row, column = _quotient(found.rows, height), _quotient(found.columns, width)
     grid = spec._replace(size=(*spec.batch, *shape, *spec.dense))
-    keys, block = torch.unique(keys_of(Elements(found.batch, row, column, found.values), grid), return_inverse=True)
+    all_keys = keys_of(Elements(found.batch, row, column, found.values), grid)
+    check_countable(all_keys)
+    keys, block = torch.unique(all_keys, return_inverse=True)
     values = found.values.new_zeros((keys.numel(), height, width, *spec.dense))
     values = values.index_put((block, found.rows - row * height, found.columns - column * width), found.values)
     by_row = spec.layout in BY_ROW
