@@ -71,6 +71,11 @@ from tensorgraft.compiled.tables import (
     Table,
     Variables,
     entries_of,
+    find_argument,
+    find_attribute,
+    find_attributes,
+    find_item,
+    find_keyword,
     is_special,
 )
 from tensorgraft.compiled.uncompiled import RunsUncompiled
@@ -147,8 +152,8 @@ class Reachable:
         self._one_time_objects: list[tuple[str, str | None]] = []
         self._walk([(name, value, None) for name, value in fn_roots])
         args, kwargs = call
-        self._walk([(f"args[{i}]", a, _argument(i)) for i, a in enumerate(args)])
-        self._walk([(k, a, _keyword(k)) for k, a in kwargs.items()])
+        self._walk([(f"args[{i}]", a, find_argument(i)) for i, a in enumerate(args)])
+        self._walk([(k, a, find_keyword(k)) for k, a in kwargs.items()])
         names = self._walk_spaces()
         self.reads_subclasses = "__subclasses__" in names
         self.reads_vars = not _READS_ALL.isdisjoint(names)
@@ -255,7 +260,7 @@ class Reachable:
     def _of_tensor(self, name: str, value: Any, find: Find | None) -> Iterator[tuple[str, Any, None]]:
         """Note the attributes of a tensor (those of an argument are part of the call's key), and yield them and its
         hooks."""
-        before = self._add(name, value.__dict__, None if find is None else _attributes_of(find))
+        before = self._add(name, value.__dict__, None if find is None else find_attributes(find))
         if find is None:
             self.of_tensors.append(self.tables[id(value.__dict__)])
         hooks = (value._backward_hooks, getattr(value, "_post_accumulate_grad_hooks", None))
@@ -307,17 +312,17 @@ class Reachable:
         if isinstance(value, dict):
             before = self._add(name, value, find)
             for key, child in before.items():
-                yield f"{name}[{key!r}]" if is_scalar(key) else f"{name}[...]", child, _item(find, key)
+                yield f"{name}[{key!r}]" if is_scalar(key) else f"{name}[...]", child, find_item(find, key)
             if isinstance(value, defaultdict):
                 yield f"{name}.default_factory", value.default_factory, None
         elif isinstance(value, list | deque):
             for k, child in enumerate(self._add(name, value, find)):
-                yield f"{name}[{k}]", child, _item(find, k)
+                yield f"{name}[{k}]", child, find_item(find, k)
         elif isinstance(value, set):
             self._add(name, value, find)
         elif isinstance(value, tuple):
             for k, child in enumerate(value):
-                yield f"{name}[{k}]", child, _item(find, k)
+                yield f"{name}[{k}]", child, find_item(find, k)
         elif isinstance(value, types.FunctionType):
             yield from self._function(name, value)
         elif isinstance(value, types.MethodType):
@@ -359,8 +364,8 @@ class Reachable:
             yield cls.__name__, cls, None
         attributes = getattr(value, "__dict__", None)
         if isinstance(attributes, dict):
-            for key, child in self._add(name, attributes, None if find is None else _attributes_of(find)).items():
-                yield f"{name}.{key}" if name else str(key), child, _attribute(find, key)
+            for key, child in self._add(name, attributes, None if find is None else find_attributes(find)).items():
+                yield f"{name}.{key}" if name else str(key), child, find_attribute(find, key)
             if find is None:
                 self.named.append(self.tables[id(attributes)])
         if is_of_program(value):
@@ -369,7 +374,7 @@ class Reachable:
             table = self.slotted[id(value)] = Slots(value, slots)
             find_slots = None if find is None else lambda call: Slots(find(call), slots)
             for key, child in self._add(name, table, find_slots).items():
-                yield f"{name}.{key}", child, _attribute(find, key)
+                yield f"{name}.{key}", child, find_attribute(find, key)
             if find is None:
                 self.named.append(self.tables[id(table)])
 
@@ -584,26 +589,3 @@ def _substituted(value: Any, substitutes: dict[int, Any]) -> Any:
         if any(map(is_not, new_items, value)):
             return type(value)(*new_items) if hasattr(value, "_fields") else type(value)(new_items)
     return value
-
-
-# ---- paths -----------------------------------------------------------------------------------------------------------
-
-
-def _argument(i: int) -> Find:
-    return lambda call: call[0][i]
-
-
-def _keyword(name: str) -> Find:
-    return lambda call: call[1][name]
-
-
-def _item(find: Find | None, key: Any) -> Find | None:
-    return None if find is None else lambda call: find(call)[key]
-
-
-def _attribute(find: Find | None, name: str) -> Find | None:
-    return None if find is None else lambda call: getattr(find(call), name)
-
-
-def _attributes_of(find: Find) -> Find:
-    return lambda call: vars(find(call))

@@ -249,3 +249,31 @@ def _restore(of: Any, before: Any, entries: Any) -> None:
             put(of, key, value)
     if isinstance(of, dict) and len(of) == len(before) and list(of) != list(before):
         reorder(of, before)
+
+
+# ---- in the arguments of a call --------------------------------------------------------------------------------------
+
+
+def find_argument(i: int) -> Find:
+    """Return how a positional argument of a call is found."""
+    return lambda call: call[0][i]
+
+
+def find_keyword(name: str) -> Find:
+    """Return how a keyword argument of a call is found."""
+    return lambda call: call[1][name]
+
+
+def find_item(find: Find | None, key: Any) -> Find | None:
+    """Return how an entry of what `find` finds is found; None where that is no argument."""
+    return None if find is None else lambda call: find(call)[key]
+
+
+def find_attribute(find: Find | None, name: str) -> Find | None:
+    """Return how an attribute of what `find` finds is found; None where that is no argument."""
+    return None if find is None else lambda call: getattr(find(call), name)
+
+
+def find_attributes(find: Find) -> Find:
+    """Return how the attributes of what `find` finds are found."""
+    return lambda call: vars(find(call))

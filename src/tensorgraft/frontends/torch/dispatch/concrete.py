@@ -53,7 +53,6 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
     bound_arguments, inputs = held_arguments(operator, args, kwargs, operator.spec.dynamic)
     state.touch(*map(cell_of, tensors))
     narrow = has_halves([element_dtype(t.dtype) for t in tensors])
-
     capture = state.now.capture
 
     def known(t: Tensor) -> Any:
@@ -85,7 +84,6 @@ def run_concrete(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, An
         raise asked_for_shape(operator.name, tensors) from None
 
     give = partial(_tensor, xp, slot, narrow)
-
     rule = LAYOUTS.get(operator.name if operator.kind != "out" or not operator.base else short_name(operator.base))
     operands = {name: a for name, a in kwargs.items() if name not in hidden}
     with xp.eagerly() if at_once else contextlib.nullcontext():
