@@ -350,6 +350,14 @@ def test_histogram_of_integers(device, dtype):
         assert torch.equal(got.cpu().float(), torch.histc(x.float(), **limits))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_histogram_counts_exactly_in_half_precision(device, dtype):
+    """The CPU's counts stop where half precision no longer adds one."""
+    x = torch.full((5000,), 0.5, dtype=dtype, device=device)
+    exact = torch.tensor([0.0, 5000.0, 0.0], dtype=dtype)
+    assert torch.equal(torch.histc(x, bins=3, min=0, max=1).cpu(), exact)
+
+
 def test_masks_are_not_asked_for_values():
     """Libraries skip a mask that hides nothing, but not while a program is captured."""
     pytest.importorskip("jax")

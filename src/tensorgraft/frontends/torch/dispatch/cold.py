@@ -66,7 +66,7 @@ _CPU = torch.device("cpu")
 # classes of arguments that are the same on the CPU
 _PLAIN = frozenset({int, float, bool, complex, str, type(None), torch.dtype, torch.layout, torch.memory_format})
 # operators whose CPU kernels are less exact than those here, or leave (part of) the result uninitialised
-_PROGRAMMED = frozenset({"_standard_gamma_grad", "_dirichlet_grad", "_grouped_mm", "gelu.out"})
+_PROGRAMMED = frozenset({"_standard_gamma_grad", "_dirichlet_grad", "_grouped_mm", "gelu.out", "histc", "histc.out"})
 _autocast = torch._C._is_any_autocast_enabled  # half a microsecond less than to ask for a device's
 # operators whose only result is a new tensor, in addition to elementwise ones
 _FRESH = frozenset({"_softmax", "addmm", "all", "any", "arange.start_step", "argmax", "argmin", "bmm", "cat", "clone",
