@@ -25,13 +25,19 @@ class Bounds:
 
     def __init__(self) -> None:
         self.in_step = False  # an optimizer of PyTorch takes a step
-        self._indices: dict[int, Any] = {}  # {id of a storage: the storage}
+        self._arrays: dict[Any, Any] = {}  # {identity of indices, which copies share: their array}
 
     def add(self, indices: Tensor) -> None:
-        self._indices[id(cell_of(indices))] = cell_of(indices)
+        self._arrays[_identity(indices)] = cell_of(indices).array
 
     def has(self, x: Tensor) -> bool:
-        return bool(self._indices) and id(cell_of(x._indices())) in self._indices
+        return bool(self._arrays) and _identity(x._indices()) in self._arrays
+
+
+def _identity(indices: Tensor) -> Any:
+    capture = state.now.capture
+    assert capture is not None
+    return capture.sparse.indices.identity(indices)
 
 
 def bounds() -> Bounds | None:

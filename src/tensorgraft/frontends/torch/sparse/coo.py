@@ -75,6 +75,8 @@ def install() -> None:
             aten.impl(schema.short_name(other), entry(other, writing, _SPARSE_CPU), KEY)
     spdiags = schema.overload("_spdiags")
     aten.impl("_spdiags", entry(spdiags, _spdiags, _CPU, on_any_device=True), "PrivateUse1")
+    bags = schema.overload("_embedding_bag_backward")
+    aten.impl("_embedding_bag_backward", entry(bags, _bag_gradient, _CPU, on_any_device=True), "PrivateUse1")
     for name in FROM_DENSE:
         op = schema.overload(name)
         assert op is not None, name
@@ -110,6 +112,31 @@ def _spdiags(diagonals: Tensor, offsets: Tensor, shape: Sequence[int], layout: t
     values = diagonals.reshape(-1).index_select(0, at._values().to(diagonals.device))
     matrix = coo(at._indices().to(diagonals.device), values, shape, at.is_coalesced())
     return matrix if layout in (None, torch.sparse_coo) else matrix.to_sparse(layout=layout)
+
+
+def _bag_gradient(
+    grad: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    bag_of: Tensor,
+    size: Tensor,
+    maximum: Tensor,
+    num_weights: int,
+    scale_grad_by_freq: bool,
+    mode: int,
+    sparse: bool,
+    *options: Any,
+) -> Tensor:
+    """Return the gradient for the table of `embedding_bag`, sparse or dense, as PyTorch does on its own devices."""
+    numbers = num_weights, scale_grad_by_freq, mode, *options
+    if indices.numel() and not bag_of.numel():  # a kernel of the CPU does not say
+        positions = torch.arange(indices.numel(), device=grad.device)
+        bag_of = torch.searchsorted(offsets.to(positions), positions, right=True) - 1
+    if sparse:
+        return torch.ops.aten._embedding_bag_sparse_backward(
+            grad, indices.to(grad.device), offsets, bag_of, size, *numbers
+        )
+    return torch.ops.aten._embedding_bag_dense_backward(grad, indices, bag_of, size, maximum, *numbers)
 
 
 def new(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -48,11 +48,13 @@ def keys_of(indices: Tensor, size: Sequence[int]) -> Tensor:
 
 
 def _indices_of(keys: Tensor, size: Sequence[int]) -> Tensor:
+    if not size:
+        return keys.new_empty((0, keys.numel()))
     rows = []
-    for n in reversed(size):
+    for n in reversed(size[1:]):
         rows.append(keys % n)
         keys = torch.div(keys, n, rounding_mode="floor")
-    return torch.stack(rows[::-1]) if rows else keys.new_empty((0, keys.numel()))
+    return torch.stack([keys, *rows[::-1]])  # a key beyond the size stays beyond it (`bounded`)
 
 
 def _sparse_size(x: Tensor) -> torch.Size:

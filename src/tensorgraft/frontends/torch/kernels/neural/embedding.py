@@ -195,7 +195,7 @@ def _divides_by_another_row() -> bool:
         return bool(torch.ops.aten._embedding_bag_dense_backward(*options, None)[3, 0] != 1)
 
 
-@kernel("_embedding_bag_dense_backward", meta=False)
+@kernel("_embedding_bag_dense_backward", host=("indices",), meta=False)
 def _bag_backward(
     xp: Any,
     grad: Array,
@@ -241,28 +241,6 @@ def _bag_backward(
     if padding_idx >= 0:
         rows = xp.where(xp.expand_dims(xp.not_equal(indices, padding_idx), 1), rows, xp.zeros_like(rows))
     return xp.scatter(table, (indices,), rows, mode="add")
-
-
-@kernel("_embedding_bag_backward", host=HOST, meta=False)
-def _bag_backward_any(
-    xp: Any,
-    grad: Array,
-    indices: Array,
-    offsets: Array,
-    offset2bag: Array,
-    bag_size: Array,
-    maximum_indices: Array,
-    num_weights: int,
-    scale_grad_by_freq: bool,
-    mode: int,
-    sparse: bool,
-    per_sample_weights: Array | None,
-    padding_idx: int = -1,
-) -> Array:
-    if sparse:
-        raise NotImplementedError("sparse gradients")
-    rest = (num_weights, scale_grad_by_freq, mode, per_sample_weights, padding_idx)
-    return _bag_backward(xp, grad, indices, offset2bag, bag_size, maximum_indices, *rest)
 
 
 @kernel("_embedding_bag_per_sample_weights_backward", meta=False)
