@@ -239,6 +239,29 @@ def test_sparse_gradients_of_an_embedding(backend, optimizer):
             close(a, b)
 
 
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.SparseAdam, torch.optim.Adagrad])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_rows_of_padding_keep_their_numbers(backend, optimizer):
+    def run(device, compiled):
+        embedding = nn.Embedding.from_pretrained(
+            torch.arange(24.0).reshape(8, 3).cos(), freeze=False, padding_idx=2, sparse=True
+        ).to(device)
+        steps = optimizer(embedding.parameters(), lr=0.1)
+
+        def step(i):
+            steps.zero_grad()
+            (embedding(i) ** 2).sum().backward()
+            steps.step()
+
+        step = tg.jit(step) if compiled else step
+        for k in range(4):
+            step(torch.tensor([0, 2, 2, 5, 3 + k]).to(device))
+        return embedding.weight.detach(), embedding.weight.grad
+
+    for found, wanted in zip(run(tg.device(backend), True), run("cpu", False), strict=True):
+        close(found, wanted)
+
+
 @pytest.mark.parametrize("mode", ["sum", "mean"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_sparse_gradients_of_bags(backend, mode):

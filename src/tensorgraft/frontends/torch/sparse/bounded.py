@@ -73,13 +73,18 @@ def coalesced_parts(x: Tensor, keys: Tensor, size: torch.Size, indices_of: Calla
 def check_countable(keys: Tensor) -> None:
     """Raises TracedValueError if the number of distinct keys, which is that of a result's elements, depends on traced
     values."""
-    if bounds() is not None and _is_unknown(keys):
+    if has_unknown_count(keys):
         raise refused(
             "gives a sparse tensor whose number of elements depends on values.",
             ("one structure", "operands with the same indices (x * 2, x.detach()) are combined element by element"),
             ("do it outside", "before the call, and pass the result"),
             ("make it dense", "x.to_dense()"),
         )
+
+
+def has_unknown_count(keys: Tensor) -> bool:
+    """Return True in a trace that does not know the values on which a number of elements depends."""
+    return bounds() is not None and _is_unknown(keys)
 
 
 def check_dense(x: Tensor, *args: Any, **kwargs: Any) -> None:

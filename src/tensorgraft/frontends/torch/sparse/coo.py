@@ -20,7 +20,7 @@ from torch.library import Library
 from tensorgraft.frontends.torch.core import pickled, schema
 from tensorgraft.frontends.torch.core.devices import TYPE
 from tensorgraft.frontends.torch.dispatch.absent_layouts import SPARSE
-from tensorgraft.frontends.torch.sparse.bounded import check_dense
+from tensorgraft.frontends.torch.sparse.bounded import check_dense, has_unknown_count
 from tensorgraft.frontends.torch.sparse.calls import entry
 from tensorgraft.frontends.torch.sparse.coo_kernels import KERNELS, coo, write
 from tensorgraft.frontends.torch.sparse.rehearsal import expected
@@ -85,6 +85,8 @@ def install() -> None:
         aten.impl("_validate_sparse_coo_tensor_args", _validate, key)
         for name in CONSTRUCTORS:
             aten.impl(name, functools.partial(_constructed, schema.overload(name)), key)
+        if key != KEY:
+            aten.impl("embedding_sparse_backward", _table_gradient, key)
 
 
 def _validate(indices: Tensor, values: Tensor, size: Sequence[int], *flags: bool | None) -> None:
@@ -137,6 +139,20 @@ def _bag_gradient(
             grad, indices.to(grad.device), offsets, bag_of, size, *numbers
         )
     return torch.ops.aten._embedding_bag_dense_backward(grad, indices, bag_of, size, maximum, *numbers)
+
+
+def _table_gradient(
+    grad: Tensor, indices: Tensor, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
+) -> Tensor:
+    """Return the sparse gradient for the table of `embedding`. PyTorch leaves out rows of padding; in a trace, where
+    indices have no values, these are stored as zeros."""
+    if padding_idx == -1 or scale_grad_by_freq or not has_unknown_count(indices):
+        composite = torch.ops.aten.embedding_sparse_backward.default._op_dk
+        key = torch.DispatchKey.CompositeImplicitAutograd
+        return composite(key, grad, indices, num_weights, padding_idx, scale_grad_by_freq)
+    rows, width = indices.reshape(-1), grad.size(-1)
+    values = torch.where((rows != padding_idx).unsqueeze(1), grad.reshape(-1, width), 0)
+    return torch.sparse_coo_tensor(rows.unsqueeze(0), values, (num_weights, width))
 
 
 def new(original: Callable[..., Any]) -> Callable[..., Any]:
