@@ -11,7 +11,7 @@ from tests.fuzz import run
 
 # of each kind: so many tests of so many programs
 PROGRAMS = {
-    "torch": (4, 120),
+    "torch": (4, 80),
     "jax": (2, 12),
     "array_api": (2, 15),
     "quantized": (2, 12),
