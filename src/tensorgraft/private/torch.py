@@ -247,7 +247,8 @@ NAMES = Names(
             torch.Tensor: _coalesced_ _indices _nnz _values
             torch._C: DisableTorchFunctionSubclass _dispatch_get_registrations_for_dispatch_key
             torch._C._dynamo.eval_frame: set_eval_frame
-            torch.ops.aten: _sparse_compressed_tensor_unsafe _sparse_coo_tensor_with_dims_and_tensors _spdiags
+            torch.ops.aten: _embedding_bag_dense_backward _embedding_bag_sparse_backward _spdiags
+              _sparse_compressed_tensor_unsafe _sparse_coo_tensor_with_dims_and_tensors
             """,
         ),
         Feature(

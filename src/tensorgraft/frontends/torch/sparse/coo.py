@@ -86,7 +86,8 @@ def install() -> None:
         for name in CONSTRUCTORS:
             aten.impl(name, functools.partial(_constructed, schema.overload(name)), key)
         if key != KEY:
-            aten.impl("embedding_sparse_backward", _table_gradient, key)
+            table = schema.overload("embedding_sparse_backward")
+            aten.impl("embedding_sparse_backward", functools.partial(_table_gradient, table), key)
 
 
 def _validate(indices: Tensor, values: Tensor, size: Sequence[int], *flags: bool | None) -> None:
@@ -142,14 +143,13 @@ def _bag_gradient(
 
 
 def _table_gradient(
-    grad: Tensor, indices: Tensor, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
+    op: Any, grad: Tensor, indices: Tensor, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
 ) -> Tensor:
     """Return the sparse gradient for the table of `embedding`. PyTorch leaves out rows of padding; in a trace, where
     indices have no values, these are stored as zeros."""
     if padding_idx == -1 or scale_grad_by_freq or not has_unknown_count(indices):
-        composite = torch.ops.aten.embedding_sparse_backward.default._op_dk
-        key = torch.DispatchKey.CompositeImplicitAutograd
-        return composite(key, grad, indices, num_weights, padding_idx, scale_grad_by_freq)
+        composite = functools.partial(op._op_dk, torch.DispatchKey.CompositeImplicitAutograd)
+        return composite(grad, indices, num_weights, padding_idx, scale_grad_by_freq)
     rows, width = indices.reshape(-1), grad.size(-1)
     values = torch.where((rows != padding_idx).unsqueeze(1), grad.reshape(-1, width), 0)
     return torch.sparse_coo_tensor(rows.unsqueeze(0), values, (num_weights, width))
