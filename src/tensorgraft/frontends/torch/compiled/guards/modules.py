@@ -115,7 +115,10 @@ class Modules:
         # a method of its own makes one entry more; others that the function itself adds may come
         derived = dict.fromkeys(cls for kind in self.classes for cls in kind.__mro__ if is_program_class(cls))
         instance_dicts = [d for d in self._training if isinstance(d, dict)]
-        self._with_tables = [m for m, d in zip(modules, self._training, strict=True) if isinstance(d, dict)]
+        whole = {"training", *_TABLES}  # a class of the program may have one of them as a property
+        self._with_tables = [
+            m for m, d in zip(modules, self._training, strict=True) if isinstance(d, dict) and whole <= d.keys()
+        ]
         self._tables = self._tables_now()
         self._dicts: list[Any] = [*instance_dicts]
         self._dicts += [vars(cls) for cls in derived if issubclass(cls, torch.nn.Module)]
