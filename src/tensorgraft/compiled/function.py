@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorgraft.compiled.captured_objects import Call, DirectCaptures
+from tensorgraft.compiled.objects import containers
 from tensorgraft.compiled.straight_calls import StraightCall
 from tensorgraft.compiled.values import keys_of
 from tensorgraft.hub.backend import Backend
@@ -86,6 +87,16 @@ class Boxed:
 
     def __init__(self, of: Any) -> None:
         self.of = of
+
+
+def ids_of_objects(leaves: Sequence[Any]) -> list[int]:
+    """Return the ids of the containers and of the boxed objects among the arguments of a call, which a function may
+    change."""
+    if not isinstance(leaves, Leaves):
+        return []
+    args, kwargs = leaves.call
+    inner = [id(x) for x in containers((args, *kwargs.values())) if not isinstance(x, tuple)]
+    return inner + [id(x.of) for x in leaves if x.__class__ is Boxed]
 
 
 class Expanded:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
+from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoKernel
 from tests.frontends.onnx import differential
 
 NEWEST = 24
@@ -226,7 +227,7 @@ TWO_RESULTS = ("TopK", "Split")
 def _expected(model: Any, inputs: Sequence[Any]) -> list[Any]:
     try:
         return differential.reference(model, inputs)
-    except Exception:  # a version without a kernel
+    except NoKernel:  # a version without a kernel
         feeds = {v.name: inputs[int(v.name[1:])] for v in model.graph.input}
         return list(ReferenceEvaluator(model).run(None, feeds))
 

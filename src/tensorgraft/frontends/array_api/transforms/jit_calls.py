@@ -12,8 +12,8 @@ import optree
 
 from tensorgraft.compiled.agreement import Record
 from tensorgraft.compiled.changes import Change
-from tensorgraft.compiled.function import Boxed, Leaves, Report, call_of
-from tensorgraft.compiled.objects import Template, containers
+from tensorgraft.compiled.function import Leaves, Report, call_of, ids_of_objects
+from tensorgraft.compiled.objects import Template
 from tensorgraft.compiled.outside_calls import OutsideCalls
 from tensorgraft.compiled.program import ProgramInputs, Source, Storages
 from tensorgraft.compiled.straight_calls import StraightCall
@@ -75,10 +75,8 @@ class SharedArguments:
         arrays = [x for x in leaves if isinstance(x, Array)]
         shared: list[Any] = [key if (key := id(x._cell)) in self._cells else None for x in arrays]
         ids = list(map(id, arrays)) if self._asks else []
-        if (self._asks or self._changes) and isinstance(leaves, Leaves):
-            args, kwargs = leaves.call
-            ids += [id(x) for x in containers((args, *kwargs.values())) if not isinstance(x, tuple)]
-            ids += [id(x.of) for x in leaves if x.__class__ is Boxed]
+        if self._asks or self._changes:
+            ids += ids_of_objects(leaves)
         return shared + [key if key in self._outside else ids.index(key) for key in ids]
 
     def hold(self, leaves: Sequence[Any]) -> bool:

@@ -187,7 +187,7 @@ class ArrayTracing:
             capture.inputs = {id(x._cell) for x in (*self._given, *self._objects) if isinstance(x, Array)}
             try:
                 returned = self._call(capture, is_new)
-            except Exception:
+            except Exception:  # whatever the function raises: its effects are undone after this
                 self.leaves_effects = self._has_effects(capture)
                 raise
             out = self._leaves_of(returned)

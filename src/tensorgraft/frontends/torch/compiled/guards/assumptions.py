@@ -17,7 +17,7 @@ from torch.utils._device import DeviceContext
 from tensorgraft.arrays import framework_of
 from tensorgraft.compiled.captured_objects import Call, DirectCaptures, object_key
 from tensorgraft.compiled.changes import Change
-from tensorgraft.compiled.objects import containers
+from tensorgraft.compiled.function import ids_of_objects
 from tensorgraft.compiled.side_effects import Reachable
 from tensorgraft.compiled.straight_calls import StraightCall
 from tensorgraft.compiled.surroundings import OfAnother, Surroundings, bits_of
@@ -397,11 +397,7 @@ class SharedObjects:
 
     def _current(self, leaves: Sequence[Any]) -> list[Any]:
         ids = [id(x) for x in leaves if isinstance(x, Tensor)] if self._compares_identities else []
-        if isinstance(leaves, Leaves):
-            args, kwargs = leaves.call
-            container_list = containers((args, *kwargs.values()))
-            ids += [id(x) for x in container_list if not isinstance(x, tuple)]
-            ids += [id(x.of) for x in leaves if x.__class__ is Boxed]
+        ids += ids_of_objects(leaves)
         return [i if i in self._outside else ids.index(i) for i in ids]
 
     def hold(self, leaves: Sequence[Any]) -> bool:
