@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+KERNELS := src/tensorgraft/frontends/torch/dispatch/native.cpp
+NATIVE := $(VENV)/.native
 CONSTRAINTS ?= constraints.txt
 CONFORMANCE ?= ../shared/conformance
 PYTEST_ARGS ?= -n auto --dist worksteal
@@ -12,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo demo-parallel test quick test-all lint format bench conformance source-conformance fuzz ecosystem port export-programs faults long-runs hostile-files harness versions newest dist dist-check gpu docs setup clean
 
-demo: $(STAMP)
+demo: $(NATIVE)
 	$(BIN)/python examples/demo.py
 
 # One device against eight simulated ones, of one process and of two, placed in several ways.
@@ -21,7 +23,7 @@ demo-parallel: $(STAMP)
 
 # The tests compare with CPU PyTorch: JAX too computes on the CPU, whatever else there is.
 test: export JAX_PLATFORMS = cpu
-test: $(STAMP)
+test: $(NATIVE)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 # What shows most mistakes soonest: the hub, arrays and the dispatch of PyTorch's operators, on NumPy alone.
@@ -44,7 +46,7 @@ format: $(STAMP)
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-bench: $(STAMP)
+bench: $(NATIVE)
 	$(BIN)/python -m benchmarks.run --plot out/benchmarks.png --page docs/benchmarks.md
 
 # PyTorch's own test databases, and primitives in every dtype, on every backend, whole; `make test` runs a sample.
@@ -143,13 +145,18 @@ docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) --group docs
 	PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(or $(DOCS_ARGS),build)
 
-setup: $(STAMP)
+setup: $(NATIVE)
 
 # pip would compile 24,000 files, of which a quarter is imported: that takes longer than the rest.
 $(STAMP): pyproject.toml $(CONSTRAINTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) pip
 	$(BIN)/python -m pip install --quiet --no-compile -c $(CONSTRAINTS) -e . --group dev
+	touch $@
+
+# The native kernels of eager operators; without a C++ compiler those in Python serve alone.
+$(NATIVE): $(STAMP) $(KERNELS)
+	-$(BIN)/tensorgraft doctor --build >/dev/null
 	touch $@
 
 clean:

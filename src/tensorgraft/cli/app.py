@@ -388,14 +388,22 @@ def doctor(
             "--drift", help="List the differences of the installed frameworks from the tested versions instead."
         ),
     ] = False,
+    build: Annotated[
+        bool, typer.Option("--build", help="Compile the native kernels of PyTorch's eager operators first (C++).")
+    ] = False,
 ) -> None:
     """List backends and front ends with their versions, and the commands that install missing ones."""
     if drift:
         from tensorgraft.cli.drift import print_drift
 
         raise typer.Exit(print_drift())
-    from tensorgraft.cli.doctor import print_report
+    from tensorgraft.cli.doctor import build_native, print_report
 
+    if build:
+        try:
+            build_native()
+        except OSError as error:
+            raise typer.BadParameter(f"--build: {error}") from None
     print_report(devices)
 
 

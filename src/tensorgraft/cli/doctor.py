@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from tensorgraft.frontends.torch_entry import native_build
 from tensorgraft.hub import compile_cache, registry
 from tensorgraft.importing import is_ours
 
@@ -66,8 +67,11 @@ def print_report(devices: bool = False) -> None:
         state, command = _state(end.package, is_installed, f'pip install "tensorgraft[{end.package}]"')
         table.add_row(end.name, state, escape(end.use if is_installed else ""), command)
     console.print(table)
-    if importlib.util.find_spec("torch") is not None and (why := _not_loaded()):
-        console.print(f"`import torch` does not load the device: {why}", highlight=False, markup=False, soft_wrap=True)
+    if importlib.util.find_spec("torch") is not None:
+        if why := _not_loaded():
+            text = f"`import torch` does not load the device: {why}"
+            console.print(text, highlight=False, markup=False, soft_wrap=True)
+        console.print(f"native kernels: {native_build.state()}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"compiled programs: {cache_state()}", highlight=False, markup=False, soft_wrap=True)
     if not devices:
         console.print("devices: `tensorgraft doctor --devices` starts the backends", highlight=False, markup=False)
@@ -108,6 +112,14 @@ def _not_loaded() -> str:
     if other_points and os.environ.get("TENSORGRAFT_AUTOLOAD") != "1":
         return f"PyTorch's one device of an extension is left to {', '.join(other_points)} (`tensorgraft run` takes it)"
     return ""
+
+
+def build_native() -> None:
+    """Compile the native kernels of PyTorch's eager operators. Raises OSError where that fails."""
+    if importlib.util.find_spec("torch") is None:
+        raise OSError("the native kernels are those of PyTorch's operators, and PyTorch is not installed")
+    with Console().status("compiling the native kernels (20 seconds)"):
+        native_build.build()
 
 
 def cache_state() -> str:

@@ -44,6 +44,12 @@ def root() -> Path | None:
         return _chosen
     if os.environ.get("TENSORGRAFT_CACHE", "").lower() in ("0", "off", "false", "no"):
         return None
+    return default_root()
+
+
+def default_root() -> Path | None:
+    """Return the directory of all backends where a program has chosen no other, also if the cache is off. None for a
+    user without a home directory."""
     folder = os.environ.get("TENSORGRAFT_CACHE_DIR")
     if folder:
         return Path(folder).expanduser().absolute()

@@ -34,18 +34,32 @@ def library(text: str, options: Sequence[str] = ()) -> ctypes.CDLL:
     if path is None:
         raise NoCompilerError
     options = (*_OPTIONS, *options)
-    name = hashlib.sha256("\n".join((path, *options, text)).encode()).hexdigest()[:32]
     folder = compile_cache.directory("c++")
     with tempfile.TemporaryDirectory() as scratch:
-        kept = Path(scratch if folder is None else folder, f"{name}.so")
+        kept = Path(scratch if folder is None else folder, f"{key(path, *options, text)}.so")
         if not kept.exists():
-            source, built = Path(scratch, "program.cpp"), Path(scratch, f"{name}.built.so")
-            source.write_text(text, encoding="utf-8")
-            command = (path, *options, "-o", str(built), str(source))
-            result = subprocess.run(command, capture_output=True, text=True, check=False)
-            if result.returncode:
-                raise OSError(f"{path} failed: {result.stderr[:2000]}")
-            staged = kept.with_name(f"{name}.{os.getpid()}")
-            shutil.copy(built, staged)
-            staged.replace(kept)
+            build(text, options, kept)
         return ctypes.CDLL(str(kept))
+
+
+def key(*parts: str) -> str:
+    """Return the name of what is built from these texts."""
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+
+def build(text: str, options: Sequence[str], library: Path) -> None:
+    """Compile a source text into the file `library`, which is there whole or not at all. Raises NoCompilerError, and
+    OSError where the source cannot be compiled."""
+    path = compiler()
+    if path is None:
+        raise NoCompilerError
+    with tempfile.TemporaryDirectory() as scratch:
+        source, built = Path(scratch, "program.cpp"), Path(scratch, "program.so")
+        source.write_text(text, encoding="utf-8")
+        command = (path, str(source), *options, "-o", str(built))
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode:
+            raise OSError(f"{path} failed: {result.stderr[:2000]}")
+        staged = library.with_name(f"{library.stem}.{os.getpid()}")
+        shutil.copy(built, staged)
+        staged.replace(library)

@@ -19,7 +19,7 @@ from tensorgraft.frontends.torch.core.modes import below_modes, traced_in_parts
 from tensorgraft.frontends.torch.core.operator import Operator
 from tensorgraft.frontends.torch.core.spec import SPECS, Spec
 from tensorgraft.frontends.torch.core.tensors import CPU_KEY, numpy_dtype
-from tensorgraft.frontends.torch.dispatch import decomposed, fallback, lists, program, transfer
+from tensorgraft.frontends.torch.dispatch import decomposed, fallback, lists, native, program, transfer
 from tensorgraft.frontends.torch.dispatch.entry import entry
 from tensorgraft.frontends.torch.dispatch.meta_results import copied_out, resize_after_error
 from tensorgraft.frontends.torch.kernels.decomposed import DECOMPOSED
@@ -151,6 +151,7 @@ def install() -> None:
     for name in DECOMPOSED.split():
         if (op := schema.overload(name)) is not None:
             _libraries["aten"].impl(name, _when_called(op), KEY)
+    native.install(name for name in METADATA if _changes_nothing(name))
     _libraries["_"].fallback(fallthrough_kernel, "AutocastPrivateUse1")
     entry_fallback.serve(below_modes(boxed))
     entry_device.module.fill(module)
@@ -169,6 +170,12 @@ def _define_own() -> None:
     graft.impl("convert", transfer.kernels["convert"], KEY)
     transfer.kernels["assign"] = entry(Operator(assign, Spec(lambda xp, source: source), "out"))
     graft.impl("assign", transfer.kernels["assign"], KEY)
+
+
+def _changes_nothing(name: str) -> bool:
+    """Return True for an operator of `METADATA` that only makes a view, of the same dtype."""
+    op = schema.overload(name)
+    return op is not None and not schema.signature(op).written and name != "view.dtype"
 
 
 def _metadata(op: schema.Overload) -> Callable[..., Any]:

@@ -224,9 +224,9 @@ def example(kind: str) -> Any:
     return options.get(kind)
 
 
-@pytest.mark.parametrize("name", sorted(o.name for o in cold._operators if o._function is not o._run))
+@pytest.mark.parametrize("name", sorted(o.name for o in cold.operators if o._function is not o._run))
 def test_functions_of_python_have_the_defaults_of_schemas(name: str) -> None:
-    operator = next(o for o in cold._operators if o.name == name)
+    operator = next(o for o in cold.operators if o.name == name)
     signature = operator._operator.signature
     named = {"rounding_mode": None} if "rounding_mode" in signature.names else {}
 

@@ -81,7 +81,7 @@ _INSTEAD: dict[str, Callable[..., Any]] = {
 }
 
 plans: Counter[str] = Counter()  # made for backends that compile
-_operators: list[ColdOperator] = []
+operators: list[ColdOperator] = []
 
 
 def tier_counts() -> tuple[Counter[str], Counter[str]]:
@@ -92,9 +92,9 @@ def tier_counts() -> tuple[Counter[str], Counter[str]]:
     >>> computed, plans = tg.torch.tier_counts()
     """
     cold: Counter[str] = Counter()
-    for operator in _operators:
-        if operator.calls:
-            cold[operator.name] += operator.calls
+    for operator in operators:
+        if calls := operator.calls + operator.native_calls():
+            cold[operator.name] += calls
     return cold, Counter(plans)
 
 
@@ -129,8 +129,9 @@ class ColdOperator:
     def __init__(self, operator: Operator, returned: Callable[..., Any] | None, draw: Callable[..., Any]) -> None:
         self.name = operator.name
         self.calls = 0
+        self.native_calls: Callable[[], int] = int  # calls that the native kernel has computed
         self.wrote = False  # the CPU's kernel has run, and the call has not ended
-        self._operator, self._returned, self._draw = operator, returned, draw
+        self.of, self._returned, self._draw = operator, returned, draw
         self._signatures: dict[Any, ColdSignature] = {}
         substitute, meta = _INSTEAD.get(operator.name), operator.spec.meta
         self._run = _with_layout(substitute, meta) if substitute and callable(meta) else substitute or operator.op._op
@@ -145,7 +146,7 @@ class ColdOperator:
         tensors = [name for name, kind in sig.types.items() if "Tensor" in kind]
         # True for an operator that fills its one tensor with random numbers
         self._fills = operator.spec.random and operator.kind == "kernel" and sig.written == tuple(tensors) == ("self",)
-        self._creates = "device" in sig.names and not any("Tensor" in kind for kind in sig.types.values())
+        self.creates = "device" in sig.names and not any("Tensor" in kind for kind in sig.types.values())
         # True for an operator whose result is one new tensor that fills its memory
         self._is_fresh = operator.elementwise or operator.name in _FRESH
         # the function of PyTorch's Python parses arguments in half the time; its defaults are not always the schema's
@@ -154,14 +155,18 @@ class ColdOperator:
         self._function = (not substitute and plain and schema.python_function(operator.op)) or self._run
         self.is_direct = bool(self.written_positions) or not (self._writes or operator.spec.random)
         self._host = frozenset(i for i, n in enumerate(sig.positional) if n in operator.spec.host)
-        _operators.append(self)
+        operators.append(self)
 
     @functools.cached_property
-    def _on_cpu(self) -> bool:
+    def on_cpu(self) -> bool:
         """Return True if the CPU's kernel computes the operator. Determined at the first call, since PyTorch may
         register kernels later than this module."""
-        known = self.name in _INSTEAD or schema.runs_on_cpu(self._operator.op)
-        return known and not self._operator.spec.random and self.name not in _PROGRAMMED | OUT_OF_BOUNDS
+        return self.has_cpu_kernel()
+
+    def has_cpu_kernel(self) -> bool:
+        """Return True if PyTorch has now a CPU kernel of the operator that the cold tier may call."""
+        known = self.name in _INSTEAD or schema.runs_on_cpu(self.of.op)
+        return known and not self.of.spec.random and self.name not in _PROGRAMMED | OUT_OF_BOUNDS
 
     def __call__(
         self,
@@ -182,9 +187,9 @@ class ColdOperator:
                 return MISS
             known = ColdSignature(self._written_storages(args, kwargs), slot_of_backend(backend))
             keep(self._signatures, key, known)
-        if self._on_cpu:
+        if self.on_cpu:
             out = self.computed(known, cells, args, kwargs)
-            calls = self._operator.calls
+            calls = self.of.calls
             if out is not MISS and key not in calls:  # where the next call looks first
                 keep(calls, key, known)
             return out
@@ -221,11 +226,11 @@ class ColdOperator:
                 else:
                     lowered.append(_lower(a, backend, len(lowered) in self._host))
             named = _lower_named(kwargs, backend) if kwargs else kwargs
-            if backend is None and self._creates:
+            if backend is None and self.creates:
                 backend = _lending(slot_of(kwargs.get("device")).backend, None)
         except (NotLent, AttributeError, IndexError, TypeError):  # no tensor, or one that is not on this device
             return MISS
-        if backend is None or not self._on_cpu:
+        if backend is None or not self.on_cpu:
             return MISS
         if _autocast():
             out = self._run_on_cpu(lowered, named)
@@ -250,7 +255,7 @@ class ColdOperator:
                 tensor.untyped_storage().cell = ColdStorage(None, backend, out)  # type: ignore[attr-defined]
                 return tensor
         if self._returned is None:
-            return _results(out, backend, (*lowered, *named.values()) if named else lowered)
+            return results(out, backend, (*lowered, *named.values()) if named else lowered)
         self.wrote = False
         return self._returned(args, kwargs)
 
@@ -260,7 +265,7 @@ class ColdOperator:
         while isinstance(first, list):
             first = first[0]
         backend = _lending(cell_of(first).backend, None)
-        if not self._on_cpu:
+        if not self.on_cpu:
             raise NotLent
         for at in self.written_positions:
             for t in args[at] if isinstance(args[at], list) else (args[at],):
@@ -272,7 +277,7 @@ class ColdOperator:
         Returns MISS if the cold tier cannot."""
         cells = [cell_of(t) for t in tensors_in(args, kwargs) if t.device.type == TYPE]
         backend = cells[0].backend if cells else None
-        if not tiered() or backend is None or backend.cold is None or not self._on_cpu:
+        if not tiered() or backend is None or backend.cold is None or not self.on_cpu:
             return MISS
         if not backend.host_visible and any(cell.__class__ is not ColdStorage for cell in cells):
             return MISS
@@ -320,7 +325,7 @@ class ColdOperator:
                     _resized(high, low)
             self.wrote = False
             return self._returned(args, kwargs)
-        return _results(out, backend, (*lowered, *named.values()))
+        return results(out, backend, (*lowered, *named.values()))
 
     def _run_on_cpu(self, lowered: list[Any], named: dict[str, Any]) -> Any:
         try:
@@ -344,10 +349,10 @@ class ColdOperator:
         return False
 
     def _written_storages(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
-        names = self._operator.writes
+        names = self.of.writes
         if not names:
             return ()
-        bound = self._operator.signature.bind(args, kwargs)
+        bound = self.of.signature.bind(args, kwargs)
         targets = tensors_in([bound[name] for name in names if name in bound], {})
         if any(t.device.type != TYPE for t in targets):
             raise device_error(self.name, tensors_in(args, kwargs))
@@ -361,7 +366,7 @@ class ColdOperator:
         """Return (the arguments, with resizable copies of tensors that are written; pairs of each written tensor and
         its copy)."""
         outs = {}
-        for name in self._operator.signature.written:
+        for name in self.of.signature.written:
             low = named.get(name)
             if isinstance(low, Tensor):  # a tensor without memory gets new memory
                 out_and_copy = (
@@ -390,7 +395,7 @@ class ColdOperator:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        operator, backend = self._operator, known.slot.backend
+        operator, backend = self.of, known.slot.backend
         if operator.spec.uncompiled or operator.spec.decomposed:  # comes down to operators that are known
             return MISS
         if known.plan is None:
@@ -432,7 +437,7 @@ class ColdOperator:
     def _fill(self, host: Backend, array: Any, numbers: tuple[Any, ...], words: Any) -> None:
         """Draw the numbers of a whole tensor in place, without the reads and writes of a plan."""
         with host.scope():
-            values = self._operator.spec.fn(host, array, *numbers, key=random_key(host, words))
+            values = self.of.spec.fn(host, array, *numbers, key=random_key(host, words))
             values = convert(host, values, array.dtype)
             self.wrote = True
             array[...] = values
@@ -499,9 +504,14 @@ def _lower_named(kwargs: dict[str, Any], backend: Backend | None) -> dict[str, A
 def _lending(backend: Backend, other: Backend | None) -> Backend:
     """Return the backend of a call's tensors. Raises NotLent where these are of two, where it has no cold tier, or one
     whose work is counted, and where it records, which counts its operations."""
-    if other is not None or backend.cold is None or backend.records or not backend.host_visible:
+    if other is not None or not lends(backend):
         raise NotLent
     return backend
+
+
+def lends(backend: Backend) -> bool:
+    """Return True if CPU PyTorch computes on the memory of a backend's arrays, without counting what it does."""
+    return backend.cold is not None and not backend.records and backend.host_visible
 
 
 def _with_layout(compute: Callable[..., Any], meta: Callable[..., Any]) -> Callable[..., Any]:
@@ -537,7 +547,7 @@ def _fills(out: Tensor) -> bool:
     return nbytes == out.numel() * out.itemsize and not out.storage_offset() and is_dense(size, stride)
 
 
-def _results(out: Any, backend: Backend, operands: Sequence[Any]) -> Any:
+def results(out: Any, backend: Backend, operands: Sequence[Any]) -> Any:
     """Make tensors on the device from the results of CPU PyTorch. `operands`: its operands, whose memory a result may
     share."""
     if out.__class__ is not Tensor or out.layout is not _STRIDED:
@@ -561,15 +571,15 @@ def _results(out: Any, backend: Backend, operands: Sequence[Any]) -> Any:
         return tensor
     if out.is_conj():
         torch._C._set_conj(out, False)
-        return conjugated(_results(out, backend, operands))
+        return conjugated(results(out, backend, operands))
     return (hosted if own and _fills(out) else copied)(slot_of_backend(backend), out)
 
 
 def _rare_results(out: Any, backend: Backend, operands: Sequence[Any]) -> Any:
     """Make several results, and those that are not ordinary tensors, as `_results` does."""
     if isinstance(out, list | tuple):
-        results = [_results(x, backend, operands) for x in out]
-        return tuple(results) if isinstance(out, tuple) else results
+        each = [results(x, backend, operands) for x in out]
+        return tuple(each) if isinstance(out, tuple) else each
     if not isinstance(out, Tensor):
         return out
     if out.layout is not _STRIDED:  # a sparse gradient of the CPU's kernel: its indices and values move

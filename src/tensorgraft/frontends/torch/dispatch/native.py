@@ -1,0 +1,110 @@
+"""Kernels in C++ of the operators that the cold tier computes (`native.cpp`), in front of those in Python.
+
+Most calls of a small operator take their time on the way from PyTorch's dispatcher to Python and back. The native
+kernels do what `ColdOperator.direct` does, and give every call that it would not compute to the kernel in Python. They
+are used where their library has been built (`tensorgraft doctor --build`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+
+from tensorgraft import warning_filters
+from tensorgraft.frontends.torch.core import schema, state
+from tensorgraft.frontends.torch.core.devices import TYPE, slot_of, slot_of_backend
+from tensorgraft.frontends.torch.dispatch import cold, lists
+from tensorgraft.frontends.torch.dispatch.memory import memory
+from tensorgraft.frontends.torch_entry import native_build
+from tensorgraft.hub import tiers
+from tensorgraft.hub.backend import Backend
+from tensorgraft.storage import ColdStorage
+
+_MAKES, _WRITES, _WRITES_LIST, _COPIES, _CREATES, _EMPTIES, _MOVES = range(7)  # `Kind` in C++
+# (operator that never has a plan, what its kernel does, the operator of tensorgraft's that it leads to)
+_WITHOUT_PLANS = (
+    ("copy_", _COPIES, "assign"),
+    ("_to_copy", _MOVES, "convert"),
+    ("_local_scalar_dense", _MAKES, None),
+    ("equal", _MAKES, None),
+    ("empty.memory_format", _EMPTIES, None),
+    ("empty_strided", _EMPTIES, None),
+    ("arange", _CREATES, None),
+    ("arange.start", _CREATES, None),
+    ("zeros", _EMPTIES, None),
+    ("new_zeros", _EMPTIES, None),
+    ("zeros_like", _EMPTIES, None),
+)
+
+
+def install(views: Iterable[str]) -> None:
+    """Register native kernels of the operators that have one in Python, and of `views`, operators whose CPU kernels
+    serve any device. Does nothing without the library; warns if it cannot be used."""
+    path = native_build.place() if native_build.is_wanted() else None
+    if path is None or not path.exists():
+        return
+    try:
+        library = _loaded(path)
+    except (OSError, AttributeError) as error:
+        warning_filters.warn(f"the native kernels in {path} cannot be loaded: {error}", RuntimeWarning)
+        return
+    library.tg_setup((state.now, ColdStorage, tiers.tiered, cold.lends, memory, cold.results, _index, _backend_at))
+    own = {operator.name: operator for operator in cold.operators if operator.of.op.namespace == "graft"}
+    for operator in cold.operators:
+        if (kind := _kind(operator)) is not None:
+            number = library.tg_kernel(*_name(operator.name), operator.of.calls, kind)
+            operator.native_calls = functools.partial(library.tg_count, number)
+    for name, kind, operator_name in _WITHOUT_PLANS:
+        calls = own[operator_name].of.calls if operator_name else {}
+        library.tg_kernel(*_name(name), calls, kind)
+    for name in views:
+        library.tg_view(*_name(name))
+
+
+def _loaded(path: Path) -> ctypes.PyDLL:
+    library = ctypes.PyDLL(str(path))
+    text = ctypes.c_char_p
+    library.tg_setup.argtypes, library.tg_setup.restype = (ctypes.py_object,), None
+    library.tg_kernel.argtypes, library.tg_kernel.restype = (text, text, ctypes.py_object, ctypes.c_int), ctypes.c_int64
+    library.tg_view.argtypes, library.tg_view.restype = (text, text), None
+    library.tg_count.argtypes, library.tg_count.restype = (ctypes.c_int64,), ctypes.c_int64
+    return library
+
+
+def _name(name: str) -> tuple[bytes, bytes]:
+    packet, _, overload = name.partition(".")
+    return packet.encode(), overload.encode()
+
+
+def _index(backend: Backend) -> int:
+    return slot_of_backend(backend).index
+
+
+def _backend_at(index: int, empty: bool) -> Backend | None:
+    """Return the backend of a device index, where new tensors may start in the cold tier. `empty`: without values,
+    which would be constants of a program that is being traced."""
+    backend = slot_of(torch.device(TYPE, index) if index >= 0 else None).backend
+    return None if empty and backend.is_tracing() else backend
+
+
+def _kind(operator: cold.ColdOperator) -> int | None:
+    """Return what the native kernel of an operator does; None for an operator without one."""
+    of = operator.of
+    if of.op.namespace != "aten" or not operator.is_direct or operator.written_positions not in ((), (0,)):
+        return None
+    if of.spec.concrete is True or not schema.runs_on_cpu(of.op):
+        return None
+    # checked before anything is written; and PyTorch passes numbers for tensors to the others
+    if (of.writes and of.spec.check is not None and operator.name != "fill_.Scalar") or "xlog1py" in operator.name:
+        return None
+    if not operator.has_cpu_kernel():
+        return None
+    if operator.written_positions:
+        return _WRITES_LIST if lists.written_in_turn(of) else _WRITES
+    if "device" in of.signature.names:
+        return _CREATES if operator.creates else None
+    return _MAKES
