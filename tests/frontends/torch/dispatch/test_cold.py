@@ -227,7 +227,7 @@ def example(kind: str) -> Any:
 @pytest.mark.parametrize("name", sorted(o.name for o in cold.operators if o._function is not o._run))
 def test_functions_of_python_have_the_defaults_of_schemas(name: str) -> None:
     operator = next(o for o in cold.operators if o.name == name)
-    signature = operator._operator.signature
+    signature = operator.of.signature
     named = {"rounding_mode": None} if "rounding_mode" in signature.names else {}
 
     def call(function: Callable[..., Any]) -> Any:

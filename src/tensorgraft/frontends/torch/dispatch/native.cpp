@@ -90,6 +90,12 @@ bool is_common(c10::ScalarType type) {
   }
 }
 
+// Returns false for lazy conjugates, tensors of zeros without memory, subclasses with rules of their own, sparse ones, ...
+bool is_usual(const at::Tensor& t) {
+  const auto rest = t.key_set() - c10::autograd_dispatch_keyset_with_ADInplaceOrView - c10::autocast_dispatch_keyset;
+  return rest == DispatchKeySet(DispatchKey::CPU) || rest == DispatchKeySet(DispatchKey::PrivateUse1);
+}
+
 // The arguments of a call, and its results.
 struct Call {
   const Kind kind;
@@ -109,13 +115,14 @@ struct Call {
   bool lower(const at::Tensor& t, at::Tensor& out, bool written = false) {
     if (!t.defined()) return true;
     auto* impl = t.unsafeGetTensorImpl();
-    if (impl->has_symbolic_sizes_strides() || t.layout() != c10::kStrided || t.is_conj() || t.is_neg()) return false;
+    if (impl->has_symbolic_sizes_strides() || !is_usual(t)) return false;
     if (t.is_inference() && t.requires_grad()) return false;  // autograd is told of a copy of it
-    if (t.device().is_cpu()) {
+    if (written && t.is_inference() && !c10::InferenceMode::is_enabled()) return false;  // an error
+    if (t.is_cpu()) {
       out = t;
       return !written && (t.dim() == 0 || kind == COPIES || kind == MOVES);
     }
-    if (t.device().type() != c10::kPrivateUse1 || !impl->has_storage()) return false;
+    if (!t.is_privateuseone() || !impl->has_storage()) return false;
     Held storage(THPStorage_Wrap(t.storage()));
     if (!storage) return false;
     Held cell(PyObject_GetAttr(storage, s_cell));
@@ -128,7 +135,7 @@ struct Call {
     Held cold(is_cold ? PyObject_GetAttr(cell, s_cold) : call(memory, cell));
     if (!cold || !THPVariable_Check(cold)) return false;
     const at::Tensor& base = THPVariable_Unpack(cold);
-    if (written && base.is_inference()) return false;
+    if ((written && base.is_inference()) || !is_usual(base)) return false;
     const auto offset = t.storage_offset();
     if (base.scalar_type() == t.scalar_type() && offset == base.storage_offset() && base.sizes() == t.sizes() &&
         base.strides() == t.strides()) {
@@ -225,19 +232,19 @@ struct Call {
   bool raise(const at::Tensor& out, const Stack& lowered, at::Tensor& tensor) {
     Held cold(THPVariable_Wrap(out));
     if (!cold) return false;
-    if (out.layout() != c10::kStrided) return unusual(cold, lowered, tensor);
+    if (!is_usual(out)) return unusual(cold, lowered, tensor);
     const auto& storage = out.storage();
-    const bool is_usual = out.numel() && out.storage_offset() == 0 && !out.is_neg() &&
+    const bool is_plain_memory = out.numel() && out.storage_offset() == 0 &&
         is_common(out.scalar_type()) && storage.nbytes() == static_cast<size_t>(out.numel()) * out.itemsize() &&
         storage.use_count() == 1 && out.is_non_overlapping_and_dense();
     if (kind == EMPTIES) {
-      if (!is_usual) return false;
+      if (!is_plain_memory) return false;
       const auto& context = at::globalContext();
       if (!(context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())) {
         std::memset(storage.mutable_data(), 0, storage.nbytes());
       }
     }
-    if (!is_usual) return unusual(cold, lowered, tensor);
+    if (!is_plain_memory) return unusual(cold, lowered, tensor);
     const int device = index();
     if (device < 0) return false;
     auto memory = c10::make_intrusive<c10::StorageImpl>(

@@ -59,6 +59,15 @@ def _resolved(x: Tensor) -> Tensor:
     return x.resolve_conj().resolve_neg() if x.is_conj() or x.is_neg() else x
 
 
+def _check_sizes(target: Tensor, source: Tensor) -> None:
+    """Raises RuntimeError, as a copy on one device does, where sizes do not broadcast."""
+    try:
+        torch.broadcast_shapes(source.size(), target.size())
+    except RuntimeError:
+        torch.empty(target.size(), device="meta").copy_(torch.empty(source.size(), device="meta"))
+        raise
+
+
 @direct("copy_")
 def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     """Copy between any two devices, converting the dtype and broadcasting to the target."""
@@ -75,7 +84,7 @@ def copy_(target: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
         return target
     if source.device == target.device:
         return kernels["assign"](target, _resolved(source))
-    torch.broadcast_shapes(source.size(), target.size())  # raises where they do not fit
+    _check_sizes(target, source)
     if source.device.type == TYPE:
         _touch(source)
         host = to_cpu(source)
