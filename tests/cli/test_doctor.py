@@ -30,6 +30,14 @@ def test_tells_where_compiled_programs_are_kept(tensorgraft, tmp_path):
     assert f"compiled programs: 1 files, 1.0 MiB of 2,048 MiB in {folder}" in shown
 
 
+def test_native_kernels_without_a_compiler(tensorgraft, tmp_path):
+    pytest.importorskip("torch")
+    nothing = {"PATH": str(tmp_path), "CXX": "no-compiler", "TENSORGRAFT_CACHE_DIR": str(tmp_path / "kept")}
+    result = tensorgraft("doctor", "--build", **nothing)
+    assert result.returncode == 2 and "--build: the native kernels need" in " ".join(result.stderr.split())
+    assert "native kernels: not built" in tensorgraft("doctor", **nothing).stdout
+
+
 def test_missing_and_broken_backends_are_rows(monkeypatch, capsys):
     known = {
         "absent": registry.BackendInfo("absent", "absent:Backend", "absent_framework", False),

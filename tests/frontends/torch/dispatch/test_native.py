@@ -23,8 +23,8 @@ from tensorgraft.frontends.torch.core.tensors import cell_of
 device = tg.device("jax")
 def show(*values):
     for v in values:
-        print(type(v).__name__, v.dtype, v.device, v.stride(), v.is_inference(), v.tolist()) if isinstance(v,
-     torch.Tensor) else print(v)
+        is_tensor = isinstance(v, torch.Tensor)
+        print(*((type(v).__name__, v.dtype, v.device, v.stride(), v.is_inference(), v.tolist()) if is_tensor else (v,)))
 def error(fn):
     try:
         show(fn())
@@ -84,6 +84,16 @@ show([str(w.message).splitlines()[0] for w in seen])
 other = torch.ones(3, device=tg.device("numpy"))
 error(lambda: other + torch.ones(3, device=device))
 show(other + 1, other.to(device), torch.ones(3, device=device).to(other.device))
+z = torch.arange(24.0, device=device).reshape(2, 3, 4)
+for v in (z.permute(2, 0, 1), z[:, :, ::2], z.transpose(0, 2)[:, 1:], z[:, 0].expand(3, 2, 4)):
+    copies = (v.cpu(), v.double(), v.to("cpu", torch.float64), v.cpu().to(device), v.clone(), v + 1, torch.zeros_like(v))
+    show(*(y.stride() for y in copies))
+class Functions(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, fn, types, args=(), kwargs=None):
+        print(getattr(fn, "__name__", fn))
+        return fn(*args, **(kwargs or {}))
+with Functions():
+    f(x) + x[0].cpu().to(device)
 base = torch.zeros(4, device=device)
 view = base[1:3]
 view += 1

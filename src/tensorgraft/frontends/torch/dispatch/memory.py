@@ -27,7 +27,7 @@ from tensorgraft.frontends.torch.dispatch.results import describe
 from tensorgraft.hub import tiers
 from tensorgraft.hub.backend import Backend
 from tensorgraft.hub.host_copies import MOST_ELEMENTS
-from tensorgraft.storage import ColdStorage, Storage, contiguous_strides, host_view, is_dense
+from tensorgraft.storage import ColdStorage, Storage, host_view, is_dense
 
 Tensor = torch.Tensor
 Parameter = torch.nn.Parameter
@@ -170,7 +170,7 @@ def tier(backend: Backend, elements: int) -> bool:
 
 
 def to_cpu(t: torch.Tensor) -> torch.Tensor:
-    """Return a CPU tensor with the same values and strides (where these are dense)."""
+    """Return a CPU tensor with the same values, in the same order of memory."""
     if t.dim() > MOST_AXES:
         squeezed = to_cpu(t.squeeze())
         return (
@@ -186,25 +186,30 @@ def to_cpu(t: torch.Tensor) -> torch.Tensor:
             raise asked_for_values(t)
         host = xp.to_numpy(array) if host is None else host
         source = numpy_to_cpu(np.ascontiguousarray(host).reshape(tuple(t.size())))
-    if not is_dense(tuple(t.size()), t.stride()):
-        return source.clone(memory_format=torch.contiguous_format)
-    return torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=_CPU).copy_(source)
+    return torch.empty_strided(t.size(), kept_strides(t), dtype=t.dtype, device=_CPU).copy_(source)
+
+
+def kept_strides(t: torch.Tensor) -> tuple[int, ...]:
+    """Return the strides of a copy of a tensor, whose elements are in the same order of memory without gaps."""
+    stride = t.stride()
+    if is_dense(tuple(t.size()), stride):
+        return stride
+    return torch.empty_like(torch.empty_strided(t.size(), stride, device="meta")).stride()
 
 
 def from_cpu(t: torch.Tensor, slot: Slot) -> torch.Tensor:
-    """Return a tensor on the device with the values, and where these are dense the strides, of a CPU tensor."""
+    """Return a tensor on the device with the values, and in the order of memory, of a CPU tensor."""
     if t.layout in absent_layouts.SPARSE:
         return t.to(slot.device)
     absent_layouts.check(t)
     numpy_dtype(t.dtype)
     xp = slot.backend
     shape = tuple(t.size())  # `shape` of an uninitialized parameter raises
-    dense = is_dense(shape, t.stride())
+    stride = kept_strides(t)
     if tier(xp, t.numel()):
         t = t.detach().resolve_conj().resolve_neg()
-        stride = t.stride() if dense else contiguous_strides(shape)
         return hosted(slot, torch.empty_strided(shape, stride, dtype=t.dtype, device=_CPU).copy_(t))
-    order = sorted(range(t.dim()), key=lambda d: (-t.stride()[d], d)) if dense else list(range(t.dim()))
+    order = sorted(range(t.dim()), key=lambda d: (-stride[d], d))
 
     def host(t: torch.Tensor) -> np.ndarray:
         inner = t.permute(order)
@@ -221,6 +226,5 @@ def from_cpu(t: torch.Tensor, slot: Slot) -> torch.Tensor:
                 state.now.capture.constants.append(array := xp.asarray(array))
         else:
             array = xp.asarray(host(t))
-    stride = t.stride() if dense else contiguous_strides(shape)
     cell = state.created(Storage(array, xp))
     return attach(cell, slot, t.dtype, shape, stride, t.numel() * t.element_size())

@@ -7,10 +7,12 @@
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/TracerMode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Storage.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/library.h>
@@ -66,7 +68,8 @@ PyObject* call(PyObject* fn, PyObject* a = nullptr, PyObject* b = nullptr, PyObj
 // Returns true where no mode, transform or trace of PyTorch's is to be told of the operators that a kernel calls.
 bool is_plain() {
   const auto& keys = c10::impl::tls_local_dispatch_key_set();
-  return !c10::impl::TorchDispatchModeTLS::any_modes_set() && !at::tracer::impl::is_dispatch_enabled() &&
+  return !c10::impl::TorchDispatchModeTLS::any_modes_set() && !at::impl::torch_function_mode_enabled() &&
+      !at::tracer::impl::is_dispatch_enabled() &&
       !keys.included_.has(DispatchKey::FuncTorchDynamicLayerFrontMode) &&
       !keys.included_.has(DispatchKey::FuncTorchDynamicLayerBackMode);
 }
@@ -303,8 +306,14 @@ struct Kernel : c10::OperatorKernel {
       std::rethrow_exception(written.error);
     } catch (const std::exception&) {
     }
-    if (!done && PyErr_Occurred()) PyErr_Clear();
-    return done;
+    if (done || !PyErr_Occurred()) return done;
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) {  // an interrupt
+      python_error error;
+      error.persist();
+      throw error;
+    }
+    PyErr_Clear();
+    return false;
   }
 
   bool attempt(const c10::OperatorHandle& op, Stack* stack) {

@@ -50,7 +50,10 @@ def install(views: Iterable[str]) -> None:
     try:
         library = _loaded(path)
     except (OSError, AttributeError) as error:
-        warning_filters.warn(f"the native kernels in {path} cannot be loaded: {error}", RuntimeWarning)
+        text = (
+            f"the native kernels in {path} cannot be loaded, and those in Python serve (TENSORGRAFT_NATIVE=0): {error}"
+        )
+        warning_filters.warn(text, RuntimeWarning)
         return
     library.tg_setup((state.now, ColdStorage, tiers.tiered, cold.lends, memory, cold.results, _index, _backend_at))
     own = {operator.name: operator for operator in cold.operators if operator.of.op.namespace == "graft"}
