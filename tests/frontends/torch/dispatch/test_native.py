@@ -86,7 +86,8 @@ error(lambda: other + torch.ones(3, device=device))
 show(other + 1, other.to(device), torch.ones(3, device=device).to(other.device))
 z = torch.arange(24.0, device=device).reshape(2, 3, 4)
 for v in (z.permute(2, 0, 1), z[:, :, ::2], z.transpose(0, 2)[:, 1:], z[:, 0].expand(3, 2, 4)):
-    copies = (v.cpu(), v.double(), v.to("cpu", torch.float64), v.cpu().to(device), v.clone(), v + 1, torch.zeros_like(v))
+    copies = [v.cpu(), v.double(), v.to("cpu", torch.float64), v.cpu().to(device), v.clone(), v + 1,
+              torch.zeros_like(v)]
     show(*(y.stride() for y in copies))
 class Functions(torch.overrides.TorchFunctionMode):
     def __torch_function__(self, fn, types, args=(), kwargs=None):
