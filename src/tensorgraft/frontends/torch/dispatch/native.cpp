@@ -93,7 +93,8 @@ bool is_common(c10::ScalarType type) {
   }
 }
 
-// Returns false for lazy conjugates, tensors of zeros without memory, subclasses with rules of their own, sparse ones, ...
+// Returns false for tensors that more is to be known of than their memory: lazy conjugates, tensors of zeros without
+// memory, sparse ones, subclasses with rules of their own.
 bool is_usual(const at::Tensor& t) {
   const auto rest = t.key_set() - c10::autograd_dispatch_keyset_with_ADInplaceOrView - c10::autocast_dispatch_keyset;
   return rest == DispatchKeySet(DispatchKey::CPU) || rest == DispatchKeySet(DispatchKey::PrivateUse1);
@@ -133,8 +134,7 @@ struct Call {
     const bool is_cold = reinterpret_cast<PyObject*>(Py_TYPE(cell.p)) == cold_class;
     if (written && !is_cold) return false;
     Held own(PyObject_GetAttr(cell, s_backend));
-    if (!own) return false;
-    if (!is_of(own)) return false;
+    if (!own || !is_of(own)) return false;
     Held cold(is_cold ? PyObject_GetAttr(cell, s_cold) : call(memory, cell));
     if (!cold || !THPVariable_Check(cold)) return false;
     const at::Tensor& base = THPVariable_Unpack(cold);
@@ -449,8 +449,10 @@ int64_t tg_kernel(const char* name, const char* overload, PyObject* calls, int k
   return with_errors([&] {
     const auto op = c10::Dispatcher::singleton().findSchemaOrThrow((std::string("aten::") + name).c_str(), overload);
     counts.push_back(std::make_shared<std::atomic<int64_t>>(0));
-    put(name, overload, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(
-        op.getComputedKernelForDispatchKey(DispatchKey::PrivateUse1), Py_NewRef(calls), static_cast<Kind>(kind), counts.back())));
+    auto python = op.getComputedKernelForDispatchKey(DispatchKey::PrivateUse1);
+    auto kernel =
+        std::make_unique<Kernel>(std::move(python), Py_NewRef(calls), static_cast<Kind>(kind), counts.back());
+    put(name, overload, torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
     return static_cast<int64_t>(counts.size()) - 1;
   });
 }
