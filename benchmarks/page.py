@@ -1,4 +1,5 @@
-"""The numbers of a run as a page: `python -m benchmarks.page out/bench.json > docs/benchmarks.md`."""
+"""The numbers of a run as a page: `python -m benchmarks.page out/bench.json > docs/benchmarks.md`. Areas that ran at the
+same time on cores of their own are given as several files."""
 
 from __future__ import annotations
 
@@ -77,5 +78,18 @@ def _list(missed: list[Row], failed: list[str]) -> str:
     return "\n".join(lines or ["Nothing."]) + "\n"
 
 
+def joined(reports: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return one report of several that were made at the same time."""
+    found = {area: rows for report in reports for area, rows in report["areas"].items()}
+    low, high = zip(*(report["load"] for report in reports), strict=True)
+    return {
+        **reports[0],
+        "load": [min(low), max(high)],
+        "failed": [text for report in reports for text in report["failed"]],
+        "modes": {area: mode for report in reports for area, mode in report["modes"].items()},
+        "areas": {area: found[area] for area in AREAS if area in found},
+    }
+
+
 if __name__ == "__main__":
-    print(page(json.loads(Path(sys.argv[1]).read_text())), end="")
+    print(page(joined([json.loads(Path(name).read_text()) for name in sys.argv[1:]])), end="")
