@@ -1,5 +1,7 @@
-"""The numbers of a run as a page: `python -m benchmarks.page out/bench.json > docs/benchmarks.md`. Areas that ran at the
-same time on cores of their own are given as several files."""
+"""The numbers of a run as a page: `python -m benchmarks.page out/bench.json > docs/benchmarks.md`.
+
+Areas that ran at the same time on cores of their own are given as several files.
+"""
 
 from __future__ import annotations
 
