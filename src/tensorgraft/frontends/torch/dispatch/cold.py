@@ -93,7 +93,7 @@ def tier_counts() -> tuple[Counter[str], Counter[str]]:
     """
     cold: Counter[str] = Counter()
     for operator in operators:
-        if calls := operator.calls + operator.native_calls():
+        if calls := operator.calls + sum(count() for count in operator.native_calls):
             cold[operator.name] += calls
     return cold, Counter(plans)
 
@@ -129,7 +129,7 @@ class ColdOperator:
     def __init__(self, operator: Operator, returned: Callable[..., Any] | None, draw: Callable[..., Any]) -> None:
         self.name = operator.name
         self.calls = 0
-        self.native_calls: Callable[[], int] = int  # calls that the native kernel has computed
+        self.native_calls: list[Callable[[], int]] = []  # the numbers of calls that native kernels have computed
         self.wrote = False  # the CPU's kernel has run, and the call has not ended
         self.of, self._returned, self._draw = operator, returned, draw
         self._signatures: dict[Any, ColdSignature] = {}
@@ -256,6 +256,8 @@ class ColdOperator:
                 return tensor
         if self._returned is None:
             return results(out, backend, (*lowered, *named.values()) if named else lowered)
+        if self.name == "addbmm_" and lowered[0].shape != args[0].shape:
+            _resized(args[0], lowered[0])
         self.wrote = False
         return self._returned(args, kwargs)
 

@@ -1,8 +1,8 @@
 // Native kernels of the device: what `ColdOperator.direct` (cold.py) does, without a call of Python.
 //
 // A kernel makes CPU tensors over the memory of its arguments' storages, redispatches the call to the CPU, and makes
-// tensors on the device from the results. A call that it is not to compute goes to the kernel in Python, which it stands
-// in front of: nothing has been written then. `native.py` registers it.
+// tensors on the device from the results. A call that it is not to compute goes to the kernel in Python, in front of
+// which it stands: nothing has been written then. `native.py` registers it.
 #include <Python.h>
 
 #include <ATen/Context.h>
@@ -54,6 +54,7 @@ enum Kind : int {
   CREATES,  // a tensor on the device that an argument names
   EMPTIES,  // a tensor of zeros on the device that an argument names, if any
   MOVES,  // a tensor to the device that an argument names, if any
+  READS,  // values of tensors on the device
 };
 
 PyObject *now, *cold_class, *tiered, *lends, *memory, *results, *index_of, *backend_of;
@@ -124,7 +125,7 @@ struct Call {
     if (written && t.is_inference() && !c10::InferenceMode::is_enabled()) return false;  // an error
     if (t.is_cpu()) {
       out = t;
-      return !written && (t.dim() == 0 || kind == COPIES || kind == MOVES);
+      return !written && kind != READS && (t.dim() == 0 || kind == COPIES || kind == MOVES);
     }
     if (!t.is_privateuseone() || !impl->has_storage()) return false;
     Held storage(THPStorage_Wrap(t.storage()));
@@ -140,8 +141,10 @@ struct Call {
     const at::Tensor& base = THPVariable_Unpack(cold);
     if ((written && base.is_inference()) || !is_usual(base)) return false;
     const auto offset = t.storage_offset();
-    if (base.scalar_type() == t.scalar_type() && offset == base.storage_offset() && base.sizes() == t.sizes() &&
-        base.strides() == t.strides()) {
+    // one of a list gets a version of its own, which says whether it has been written
+    const bool is_counted = written && kind == WRITES_LIST;
+    if (!is_counted && base.scalar_type() == t.scalar_type() && offset == base.storage_offset() &&
+        base.sizes() == t.sizes() && base.strides() == t.strides()) {
       out = base;
       return true;
     }
@@ -289,6 +292,16 @@ struct Written {  // an error of the CPU's kernel, which may have written a part
   std::exception_ptr error;
 };
 
+// Increments the versions of the tensors of a list that have been written: all, or those before one that was refused.
+void count_writes(const IValue& targets, const IValue& lowered, bool all) {
+  const auto written = lowered.toTensorVector();
+  size_t i = 0;
+  for (const at::Tensor& t : targets.toTensorVector()) {
+    const at::Tensor& low = written[i++];
+    if (!t.is_inference() && (all || low.is_inference() || low._version())) t.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
 struct Kernel : c10::OperatorKernel {
   Kernel(c10::SafeKernelFunction python, PyObject* calls, Kind kind, std::shared_ptr<std::atomic<int64_t>> count)
       : python(std::move(python)), calls(calls), kind(kind), count(std::move(count)) {}
@@ -342,8 +355,11 @@ struct Kernel : c10::OperatorKernel {
       std::exception_ptr error;
       bool is_missing = false;
       try {
-        c10::impl::ExcludeDispatchKeyGuard below(c10::autocast_dispatch_keyset);
-        at::AutoDispatchBelowADInplaceOrView inner;
+        const auto& keys = c10::impl::tls_local_dispatch_key_set();
+        auto excluded = keys.excluded_ | c10::autocast_dispatch_keyset;
+        excluded = excluded | c10::autograd_dispatch_keyset_with_ADInplaceOrView;
+        if (kind == WRITES_LIST) excluded = excluded.remove(DispatchKey::ADInplaceOrView);  // which counts versions
+        const c10::impl::ForceDispatchKeyGuard below(keys.included_, excluded);
         op.redispatchBoxed(DispatchKeySet(DispatchKey::CPU), &lowered);
       } catch (const c10::NotImplementedError&) {
         error = std::current_exception();
@@ -352,15 +368,11 @@ struct Kernel : c10::OperatorKernel {
         error = std::current_exception();
       }
       PyEval_RestoreThread(state);
+      if (kind == WRITES_LIST) count_writes(*first, operands[0], !error);
       if (error && writes && !is_missing) throw Written{error};
       if (error) return false;  // the kernel in Python raises it
     }
     ++*count;
-    if (kind == WRITES_LIST) {
-      for (const at::Tensor& t : first->toTensorVector()) {
-        if (!t.is_inference()) t.unsafeGetTensorImpl()->bump_version();
-      }
-    }
     if (writes) {
       IValue self = *first;
       stack->erase(first, stack->end());

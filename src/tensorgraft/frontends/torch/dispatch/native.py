@@ -24,17 +24,17 @@ from tensorgraft.hub import tiers
 from tensorgraft.hub.backend import Backend
 from tensorgraft.storage import ColdStorage
 
-_MAKES, _WRITES, _WRITES_LIST, _COPIES, _CREATES, _EMPTIES, _MOVES = range(7)  # `Kind` in C++
-# (operator that never has a plan, what its kernel does, the operator of tensorgraft's that it leads to)
+_MAKES, _WRITES, _WRITES_LIST, _COPIES, _CREATES, _EMPTIES, _MOVES, _READS = range(8)  # `Kind` in C++
+# (operator that never has a plan, what its kernel does, the operator that its kernel in Python calls)
 _WITHOUT_PLANS = (
     ("copy_", _COPIES, "assign"),
     ("_to_copy", _MOVES, "convert"),
-    ("_local_scalar_dense", _MAKES, None),
-    ("equal", _MAKES, None),
+    ("_local_scalar_dense", _READS, None),
+    ("equal", _READS, None),
     ("empty.memory_format", _EMPTIES, None),
     ("empty_strided", _EMPTIES, None),
-    ("arange", _CREATES, None),
-    ("arange.start", _CREATES, None),
+    ("arange", _CREATES, "arange.start_step"),
+    ("arange.start", _CREATES, "arange.start_step"),
     ("zeros", _EMPTIES, None),
     ("new_zeros", _EMPTIES, None),
     ("zeros_like", _EMPTIES, None),
@@ -56,14 +56,13 @@ def install(views: Iterable[str]) -> None:
         warning_filters.warn(text, RuntimeWarning)
         return
     library.tg_setup((state.now, ColdStorage, tiers.tiered, cold.lends, memory, cold.results, _index, _backend_at))
-    own = {operator.name: operator for operator in cold.operators if operator.of.op.namespace == "graft"}
-    for operator in cold.operators:
-        if (kind := _kind(operator)) is not None:
-            number = library.tg_kernel(*_name(operator.name), operator.of.calls, kind)
-            operator.native_calls = functools.partial(library.tg_count, number)
-    for name, kind, operator_name in _WITHOUT_PLANS:
-        calls = own[operator_name].of.calls if operator_name else {}
-        library.tg_kernel(*_name(name), calls, kind)
+    by_name = {operator.name: operator for operator in cold.operators}
+    served = [(o.name, kind, o) for o in cold.operators if (kind := _kind(o)) is not None]
+    served += [(name, kind, by_name.get(leads_to)) for name, kind, leads_to in _WITHOUT_PLANS]
+    for name, kind, operator in served:
+        number = library.tg_kernel(*_name(name), operator.of.calls if operator else {}, kind)
+        if operator is not None:
+            operator.native_calls.append(functools.partial(library.tg_count, number))
     for name in views:
         library.tg_view(*_name(name))
 
@@ -101,8 +100,12 @@ def _kind(operator: cold.ColdOperator) -> int | None:
         return None
     if of.spec.concrete is True or not schema.runs_on_cpu(of.op):
         return None
-    # checked before anything is written; and PyTorch passes numbers for tensors to the others
-    if (of.writes and of.spec.check is not None and operator.name != "fill_.Scalar") or "xlog1py" in operator.name:
+    # some are checked before anything is written, some get numbers for tensors, and one may resize what it writes
+    if (
+        (of.writes and of.spec.check is not None and operator.name != "fill_.Scalar")
+        or "xlog1py" in operator.name
+        or operator.name == "addbmm_"
+    ):
         return None
     if not operator.has_cpu_kernel():
         return None

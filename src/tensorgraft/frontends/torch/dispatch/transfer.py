@@ -395,6 +395,8 @@ def empty_strided(
     device: torch.device | None = None,
     pin_memory: bool | None = None,
 ) -> Tensor:
+    if len(size) != len(stride) or min((*size, *stride), default=0) < 0:
+        torch.empty_strided(size, stride, device=_CPU)  # raises
     return new_empty(tuple(size), tuple(stride), dtype or torch.get_default_dtype(), device, fills())
 
 
