@@ -256,8 +256,13 @@ class ColdOperator:
                 return tensor
         if self._returned is None:
             return results(out, backend, (*lowered, *named.values()) if named else lowered)
-        if self.name == "addbmm_" and lowered[0].shape != args[0].shape:
-            _resized(args[0], lowered[0])
+        return self._written(args, kwargs, lowered[0])
+
+    def _written(self, args: tuple[Any, ...], kwargs: dict[str, Any], low: Any) -> Any:
+        """Return the results of a call that has written `low`, the CPU's tensor of its first argument."""
+        assert self._returned is not None
+        if self.name == "addbmm_" and low.shape != args[0].shape:  # broadcast by the CPU's kernel
+            _resized(args[0], low)
         self.wrote = False
         return self._returned(args, kwargs)
 

@@ -56,13 +56,15 @@ def install(views: Iterable[str]) -> None:
         warning_filters.warn(text, RuntimeWarning)
         return
     library.tg_setup((state.now, ColdStorage, tiers.tiered, cold.lends, memory, cold.results, _index, _backend_at))
-    by_name = {operator.name: operator for operator in cold.operators}
-    served = [(o.name, kind, o) for o in cold.operators if (kind := _kind(o)) is not None]
+    by_name: dict[str | None, cold.ColdOperator] = {operator.name: operator for operator in cold.operators}
+    served: list[tuple[str, int, cold.ColdOperator | None]] = [
+        (operator.name, kind, operator) for operator in cold.operators if (kind := _kind(operator)) is not None
+    ]
     served += [(name, kind, by_name.get(leads_to)) for name, kind, leads_to in _WITHOUT_PLANS]
-    for name, kind, operator in served:
-        number = library.tg_kernel(*_name(name), operator.of.calls if operator else {}, kind)
-        if operator is not None:
-            operator.native_calls.append(functools.partial(library.tg_count, number))
+    for name, kind, leading in served:
+        number = library.tg_kernel(*_name(name), leading.of.calls if leading else {}, kind)
+        if leading is not None:
+            leading.native_calls.append(functools.partial(library.tg_count, number))
     for name in views:
         library.tg_view(*_name(name))
 
