@@ -106,6 +106,7 @@ def test_a_script_in_a_process(tmp_path) -> None:
         unmodified.agree("rnn", [1.0, 2.0], [1.0, 1.0])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tiered")
 def test_first_calls() -> None:
     steps = list(first_calls.first_steps("GPT", ("gpt", {**TINY, "heads": 2}), 4))

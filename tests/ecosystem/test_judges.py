@@ -20,7 +20,7 @@ SAMPLES = [
     ("pytorch", "jax", r"test_indexing\.py::TestIndexingCPU", 8),
     ("torch_compile", "jax", r"test_functions\.py::FunctionTests", 40),
     ("jax", "numpy", r"/lax_numpy_reducers_test\.py", 40),
-    ("tf2jax", "jax", r"/linalg_ops_test\.py", 20),
+    pytest.param("tf2jax", "jax", r"/linalg_ops_test\.py", 20, marks=SLOW),
     pytest.param("torchao", "numpy", r"/test_smoothquant\.py", 4, marks=SLOW),
     pytest.param("keras", "numpy", r"/core/dense_test\.py", 4, marks=SLOW),
 ]
