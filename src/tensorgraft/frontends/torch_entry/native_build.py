@@ -31,8 +31,8 @@ def _options(torch: Path) -> tuple[str, ...]:
     headers = (python, str(include), str(include / "torch" / "csrc" / "api" / "include"))
     libraries = ("-lc10", "-ltorch_cpu", "-ltorch_python")
     return (
-        *("-std=c++20", "-O1", "-fPIC", "-shared", *(f"-I{folder}" for folder in headers)),
-        *(*_MADE_FOR_LINUX, f"-L{torch / 'lib'}", *libraries),
+        *("-std=c++20", "-O1", "-fPIC", "-shared"),
+        *(*(f"-I{folder}" for folder in headers), *_MADE_FOR_LINUX, f"-L{torch / 'lib'}", *libraries),
     )
 
 
@@ -47,9 +47,9 @@ def place() -> Path | None:
     root = compile_cache.default_root()
     if root is None or sys.platform == "win32":
         return None
-    torch = _torch()
-    version = (torch / "version.py").read_text(encoding="utf-8")
-    parts = (_SOURCE.read_text(encoding="utf-8"), version, sys.implementation.cache_tag or "", *_options(torch))
+    # which environment they are in makes no difference
+    version = (_torch() / "version.py").read_text(encoding="utf-8")
+    parts = (_SOURCE.read_text(encoding="utf-8"), version, sys.version, *_options(Path("torch"))[:4])
     return root / "native" / f"{cpp.key(*parts)}.so"
 
 
