@@ -307,7 +307,8 @@ struct Kernel : c10::OperatorKernel {
       : python(std::move(python)), calls(calls), kind(kind), count(std::move(count)) {}
 
   void operator()(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-    if (!(is_plain() && computes(op, stack))) python.callBoxed(op, keys, stack);
+    // an operator with plans is left to Python; the size is one word, which can be read without the lock
+    if (!(PyDict_GET_SIZE(calls) == 0 && is_plain() && computes(op, stack))) python.callBoxed(op, keys, stack);
   }
 
   bool computes(const c10::OperatorHandle& op, Stack* stack) {
@@ -330,7 +331,6 @@ struct Kernel : c10::OperatorKernel {
   }
 
   bool attempt(const c10::OperatorHandle& op, Stack* stack) {
-    if (PyDict_GET_SIZE(calls) != 0) return false;
     {
       Held capture(PyObject_GetAttr(now, s_capture));
       if (capture.p != Py_None) return false;
