@@ -15,6 +15,7 @@ from pathlib import Path
 from tensorgraft.hub import compile_cache, cpp
 
 _SOURCE = Path(__file__).parents[1] / "torch" / "dispatch" / "native.cpp"
+_FLAGS = ("-std=c++20", "-O1", "-fPIC", "-shared")
 _MADE_FOR_LINUX = ("-Wl,--no-as-needed",) if sys.platform == "linux" else ()
 COMMAND = "tensorgraft doctor --build"
 
@@ -25,15 +26,13 @@ def _torch() -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
-def _options(torch: Path) -> tuple[str, ...]:
-    python = sysconfig.get_paths()["include"]
+def _options() -> tuple[str, ...]:
+    torch, python = _torch(), sysconfig.get_paths()["include"]
     include = torch / "include"
     headers = (python, str(include), str(include / "torch" / "csrc" / "api" / "include"))
     libraries = ("-lc10", "-ltorch_cpu", "-ltorch_python")
-    return (
-        *("-std=c++20", "-O1", "-fPIC", "-shared"),
-        *(*(f"-I{folder}" for folder in headers), *_MADE_FOR_LINUX, f"-L{torch / 'lib'}", *libraries),
-    )
+    folders = (f"-I{folder}" for folder in headers)
+    return *_FLAGS, *folders, *_MADE_FOR_LINUX, f"-L{torch / 'lib'}", *libraries
 
 
 def is_wanted() -> bool:
@@ -49,7 +48,7 @@ def place() -> Path | None:
         return None
     # which environment they are in makes no difference
     version = (_torch() / "version.py").read_text(encoding="utf-8")
-    parts = (_SOURCE.read_text(encoding="utf-8"), version, sys.version, *_options(Path("torch"))[:4])
+    parts = (_SOURCE.read_text(encoding="utf-8"), version, sys.version, *_FLAGS)
     return root / "native" / f"{cpp.key(*parts)}.so"
 
 
@@ -68,7 +67,7 @@ def build() -> Path:
     library.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # the file is run as code
     library.parent.mkdir(exist_ok=True)
     try:
-        cpp.build(_SOURCE.read_text(encoding="utf-8"), _options(_torch()), library)
+        cpp.build(_SOURCE.read_text(encoding="utf-8"), _options(), library)
     except cpp.NoCompilerError:
         raise OSError("the native kernels need a C++ compiler (g++ or clang++, or the one that $CXX names)") from None
     return library

@@ -18,7 +18,6 @@ from tensorgraft.frontends.torch_entry import native_build
 PROGRAM = """
 import torch, warnings
 import tensorgraft as tg
-from tensorgraft.frontends.torch.core.tensors import cell_of
 
 device = tg.device("jax")
 def show(*values):
